@@ -1,0 +1,61 @@
+"""Where an effect is written: topic, partition, key, value. Pure, so that tests can read it.
+
+Topics are named without their prefix; the driver adds it. Everything of a group goes to the
+partition of its shard, answers to the partition that the client reads.
+"""
+
+import msgspec
+
+from coordlib import limits
+from coordlib.effects import effect as fx
+from coordlib.records import codec
+from coordlib.records.responses import Progress
+
+RESPONSES = "responses"
+ASSIGNMENTS = "assignments"
+GROUPS = "groups"
+COMMITTED = "committed"
+EVENTS = "events"
+OUTPUT_TOPICS = (RESPONSES, ASSIGNMENTS, GROUPS, COMMITTED, EVENTS)
+
+
+class Output(msgspec.Struct, frozen=True, array_like=True):
+    """One Kafka record to be written; `value` None is a tombstone."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+
+
+class EffectTooLarge(AssertionError):
+    """The core let something through that no output record can hold: a defect of its bounds."""
+
+
+def route(effect: fx.Effect, shard: int) -> Output:
+    """The record that carries out this effect. Raises EffectTooLarge (a broken invariant)."""
+    output = _route(effect, shard)
+    if output.value is not None and len(output.value) > limits.OUTPUT_BYTES_MAX - limits.KIB:
+        raise EffectTooLarge(f"{output.topic} record of {len(output.value)} bytes")
+    return output
+
+
+def _route(effect: fx.Effect, shard: int) -> Output:
+    match effect:
+        case fx.Respond(reply, response):
+            return Output(RESPONSES, reply, response.group.encode(), codec.encode(response))
+        case fx.Notify(reply, notification):
+            key = b"" if isinstance(notification, Progress) else notification.group.encode()
+            return Output(RESPONSES, reply, key, codec.encode(notification))
+        case fx.Event(value):
+            return Output(EVENTS, shard, value.group.encode(), codec.encode(value))
+        case fx.Assign(group, member, assignment):
+            key = codec.encode([group, member])
+            return Output(ASSIGNMENTS, shard, key, assignment and codec.encode(assignment))
+        case fx.Commit(group, topic, partition, committed):
+            key = codec.encode([group, topic, partition])
+            return Output(COMMITTED, shard, key, committed and codec.encode(committed))
+        case fx.SaveGroup(group, saved):
+            return Output(GROUPS, shard, group.encode(), saved)
+        case _:
+            raise AssertionError(f"{type(effect).__name__} has no route")

@@ -1,0 +1,105 @@
+"""Errors: Kafka's codes as values, and the few exceptions that shells and clients raise.
+
+    CoordError                what happened · which thing · what to do next
+    ├── SetupError            the machine, a port, a jar, a setting
+    ├── StartRefused          the job found topics or a checkpoint that it must not touch
+    ├── DriverFenced          a newer driver took over the transactional id
+    ├── ReplayDiffers         a batch ran again and gave other bytes
+    ├── CannotReach           no broker, no job, no table
+    └── GroupError            the coordinator refused a request (carries an ErrorCode)
+
+Inside the core nothing is raised for a bad request: a refusal is an effect that carries an
+ErrorCode. Numbers and names are Apache Kafka's (`org.apache.kafka.common.protocol.Errors`), so
+that anybody who knows them from a broker knows them here.
+"""
+
+from enum import Enum
+
+
+class ErrorCode(Enum):
+    """Kafka's error: number, whether a client may simply try again, and what to do about it."""
+
+    UNKNOWN_SERVER_ERROR = (-1, False, "Look into the job's log and the group's events.")
+    NONE = (0, False, "Nothing: the request was accepted.")
+    OFFSET_METADATA_TOO_LARGE = (12, False, "Commit with shorter metadata.")
+    COORDINATOR_LOAD_IN_PROGRESS = (14, True, "Try again in a moment.")
+    COORDINATOR_NOT_AVAILABLE = (
+        15,
+        True,
+        "The group is quarantined or being deleted; look at its events, release it, try again.",
+    )
+    NOT_COORDINATOR = (16, True, "Find the group's shard again.")
+    ILLEGAL_GENERATION = (22, False, "Drop what you own without committing, and join again.")
+    INCONSISTENT_GROUP_PROTOCOL = (
+        23,
+        False,
+        "Offer the group's protocol type and a protocol that every member supports.",
+    )
+    INVALID_GROUP_ID = (24, False, "Name a group.")
+    UNKNOWN_MEMBER_ID = (25, False, "Drop what you own, and join again with an empty member id.")
+    INVALID_SESSION_TIMEOUT = (
+        26,
+        False,
+        "Choose session and rebalance timeouts within the coordinator's bounds.",
+    )
+    REBALANCE_IN_PROGRESS = (27, True, "Commit, let go, and join again under your member id.")
+    INVALID_COMMIT_OFFSET_SIZE = (28, False, "Commit fewer partitions at once.")
+    UNSUPPORTED_VERSION = (35, False, "Use a type and version that this coordinator knows.")
+    INVALID_REQUEST = (42, False, "Correct the field that the message names.")
+    NON_EMPTY_GROUP = (68, False, "Stop the group's members first.")
+    GROUP_ID_NOT_FOUND = (69, False, "Check the group's name.")
+    MEMBER_ID_REQUIRED = (79, True, "Join again under the member id in this answer.")
+    GROUP_MAX_SIZE_REACHED = (
+        81,
+        False,
+        "Wait for members to leave, send less metadata, or raise the group's limits.",
+    )
+    FENCED_INSTANCE_ID = (82, False, "Stop: a newer process uses this instance id.")
+    GROUP_SUBSCRIBED_TO_TOPIC = (86, False, "Stop the members that subscribe to this topic first.")
+    UNSTABLE_OFFSET_COMMIT = (88, True, "Wait for the open transaction, then fetch again.")
+    WRONG_SHARD = (
+        1001,
+        False,
+        "Write to partition abs(javaHash(group)) % shards of the requests topic.",
+    )
+
+    def __init__(self, code: int, retriable: bool, what_to_do: str) -> None:
+        self.code = code
+        self.retriable = retriable
+        self.what_to_do = what_to_do
+
+
+class CoordError(Exception):
+    """An error in three parts: what happened, where (group, member, file, port), what to do next."""
+
+    def __init__(self, what: str, where: str = "", mend: str = "") -> None:
+        self.what, self.where, self.mend = what, where, mend
+        super().__init__("\n".join(part for part in (what, where, mend) if part))
+
+
+class SetupError(CoordError):
+    """The machine lacks something, or a setting is wrong."""
+
+
+class StartRefused(CoordError):
+    """The job will not start on these topics or this checkpoint."""
+
+
+class DriverFenced(CoordError):
+    """Another, newer driver writes for this prefix; this one must end."""
+
+
+class ReplayDiffers(CoordError):
+    """A batch was run again and its outputs differ from those that were committed."""
+
+
+class CannotReach(CoordError):
+    """Nothing answers at the other end."""
+
+
+class GroupError(CoordError):
+    """The coordinator refused a request."""
+
+    def __init__(self, code: ErrorCode, where: str = "", message: str = "") -> None:
+        self.code = code
+        super().__init__(code.name, where, message or code.what_to_do)

@@ -1,0 +1,39 @@
+"""Every bound that an input meets, by name, with its precedent.
+
+All sizes are bytes of the encoded form unless the name says otherwise; times are milliseconds.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+NAME_LENGTH_MAX = 249  # Kafka's own limit for topic names; ours for groups and instances too
+CLIENT_LENGTH_MAX = 150  # leaves room for "-<incarnation>-<shard>-<offset>" within NAME_LENGTH_MAX
+MEMBER_ID_LENGTH_MAX = NAME_LENGTH_MAX
+CORRELATION_ID_LENGTH_MAX = 64
+REASON_LENGTH_MAX = 1_000  # KIP-800 cuts reasons at 255; ours may carry a stack trace's first line
+PROTOCOL_NAME_LENGTH_MAX = 249
+
+REQUEST_BYTES_MAX = 1 * MIB  # Kafka's default message.max.bytes
+OUTPUT_BYTES_MAX = 8 * MIB  # max.message.bytes of the output topics
+GROUP_BYTES_MAX = 4 * MIB  # a group's hard state: half of an output record, so both fit
+REJECTED_BYTES_KEPT = 64  # first bytes of an undecodable request, kept in its history event
+
+PROTOCOLS_MAX = 32  # protocols offered by one member; Kafka's clients offer two
+LEAVERS_MAX = 1_000  # members named in one LeaveGroup: a whole group
+OFFSETS_PER_REQUEST_MAX = 10_000  # rows of one OffsetCommit; about what 1 MiB holds
+FETCH_PARTITIONS_MAX = 25_000  # partitions named in one OffsetFetch
+OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rewritten every batch
+OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: characters, as in Kafka
+FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
+
+GROUP_SIZE_MAX = 1_000  # members; wire.md
+GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch
+
+SESSION_TIMEOUT_MIN_MS = 6_000  # group.min.session.timeout.ms
+SESSION_TIMEOUT_MAX_MS = 1_800_000  # group.max.session.timeout.ms
+REBALANCE_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (time-and-fencing, rule 1)
+REBALANCE_TIMEOUT_MAX_MS = 24 * 3_600_000  # beyond a day a dead member would hold a group for ever
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # KAFKA-7610: a parked newcomer that never hears is dropped
+CLOCK_CAP_IDLE_MS = 600_000  # rule 1: CAP of a shard without members
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1

@@ -1,0 +1,195 @@
+"""The jars of Spark and of the local broker: resolved once, checked every time.
+
+conf/jars.sha256 lists every jar with its checksum (`cd .coord/jars && sha256sum -c` reads it too).
+A jar that is missing or differs is removed and resolved again, once. The full hash is taken only
+when size or modification time differ from the last good look, so a check costs milliseconds.
+
+    python -m coordlib.local.jars                    resolve and check
+    python -m coordlib.local.jars --print-spark      and print the Spark set, comma-separated
+    python -m coordlib.local.jars --write-checksums  accept what conf/jars.xml now resolves to
+"""
+
+import fcntl
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordlib.errors import CoordError, SetupError
+from coordlib.local import ivy
+from coordlib.local.home import conf_file, coord_home
+from coordlib.local.progress import Progress, phase, to_stderr
+
+CONFIGURATIONS = ("spark", "broker")
+FREE_SPACE_MIN = 300 * 1024 * 1024  # bytes: cache and copies are 62 MB each; room for a broker
+
+Checksums = dict[str, str]
+"""Name under jars/, such as `spark/kafka-clients-3.9.2.jar`, to SHA-256 in hex."""
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Verified jars: those that a Spark job needs, and those that the local broker needs."""
+
+    spark: tuple[Path, ...]
+    broker: tuple[Path, ...]
+
+
+def ensure_jars(progress: Progress = to_stderr) -> JarSet:
+    """Have every jar of conf/jars.sha256 in place and verified.
+
+    Raises:
+        SetupError: no Java, no network, no space, or a jar whose checksum is wrong twice.
+    """
+    home = coord_home()
+    jars = home / "jars"
+    expected = read_checksums(conf_file("jars.sha256"))
+    with _one_at_a_time(home):
+        _resolve_wrong(expected, jars, home / "ivy", progress)
+        _remove_strangers(expected, jars)
+    return JarSet(*(_of(expected, jars, name) for name in CONFIGURATIONS))
+
+
+def read_checksums(path: Path) -> Checksums:
+    """Parse a file in the format of sha256sum; comments start with #."""
+    lines = (line.split("#")[0].split() for line in path.read_text().splitlines())
+    return {parts[1]: parts[0] for parts in lines if len(parts) == 2}
+
+
+def write_checksums(progress: Progress = to_stderr) -> Path:
+    """Resolve conf/jars.xml afresh and write what came as the new conf/jars.sha256."""
+    home, path = coord_home(), conf_file("jars.xml").with_name("jars.sha256")
+    with _one_at_a_time(home):
+        for name in CONFIGURATIONS:
+            shutil.rmtree(home / "jars" / name, ignore_errors=True)
+            with phase(progress, f"Resolving the {name} jars"):
+                ivy.retrieve(name, home / "jars" / name, home / "ivy")
+        found = sorted(p for name in CONFIGURATIONS for p in (home / "jars" / name).glob("*.jar"))
+        lines = [f"{sha256(p)}  {p.parent.name}/{p.name}\n" for p in found]
+    path.write_text("# Written by `make checksums` from conf/jars.xml.\n" + "".join(lines))
+    return path
+
+
+def wrong_jars(expected: Checksums, jars: Path) -> list[str]:
+    """The names whose jar is missing or has another checksum than expected."""
+    stamps_file = jars / "verified.json"
+    stamps = _read_stamps(stamps_file)
+    good, wrong = {}, []
+    for name, digest in expected.items():
+        stamp = _stamp(jars / name, digest)
+        if stamp is not None and (stamps.get(name) == stamp or sha256(jars / name) == digest):
+            good[name] = stamp
+        else:
+            wrong.append(name)
+    if good != stamps and jars.is_dir():
+        stamps_file.write_text(json.dumps(good))
+    return wrong
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _resolve_wrong(expected: Checksums, jars: Path, cache: Path, progress: Progress) -> None:
+    wrong = wrong_jars(expected, jars)
+    if not wrong:
+        return
+    _check_space(jars)
+    for name in wrong:
+        _discard(jars / name, expected[name], cache, progress)
+    for configuration in CONFIGURATIONS:
+        count = sum(name.startswith(configuration) for name in wrong)
+        if count:
+            with phase(progress, f"Resolving {count} {configuration} jars"):
+                ivy.retrieve(configuration, jars / configuration, cache)
+    still = wrong_jars(expected, jars)
+    if still:
+        raise SetupError(
+            "A jar is not the one that this project was tested with",
+            ", ".join(f"{jars / name}" for name in still),
+            "Somebody between you and the repository may have changed it. If conf/jars.xml was "
+            "changed on purpose, run `make checksums` and read the diff of conf/jars.sha256.",
+        )
+
+
+def _discard(jar: Path, digest: str, cache: Path, progress: Progress) -> None:
+    """Remove a wrong jar, also from Ivy's cache if it is wrong there too."""
+    if jar.exists():
+        progress(f"{jar.name} has a wrong checksum: removed, to be resolved again")
+        jar.unlink()
+    for cached in cache.rglob(jar.name):
+        if sha256(cached) != digest:
+            cached.unlink()
+
+
+def _remove_strangers(expected: Checksums, jars: Path) -> None:
+    """A jar of an earlier version would be a second copy on the class path."""
+    for configuration in CONFIGURATIONS:
+        for path in (jars / configuration).glob("*.jar"):
+            if f"{configuration}/{path.name}" not in expected:
+                path.unlink()
+
+
+def _of(expected: Checksums, jars: Path, configuration: str) -> tuple[Path, ...]:
+    return tuple(jars / name for name in sorted(expected) if name.startswith(configuration + "/"))
+
+
+def _check_space(jars: Path) -> None:
+    jars.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(jars).free
+    if free < FREE_SPACE_MIN:
+        raise SetupError(
+            f"The disk has only {free >> 20} MB left; {FREE_SPACE_MIN >> 20} MB are needed",
+            str(jars),
+            "Free some space, or let COORD_HOME name a folder on another disk.",
+        )
+
+
+def _stamp(path: Path, digest: str) -> list[int | str] | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return [stat.st_size, stat.st_mtime_ns, digest]
+
+
+def _read_stamps(path: Path) -> dict[str, list[int | str]]:
+    try:
+        stamps: dict[str, list[int | str]] = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):  # never written, or cut short: hash again
+        return {}
+    return stamps
+
+
+@contextmanager
+def _one_at_a_time(home: Path) -> Iterator[None]:
+    """Two set-ups at once would resolve the same jar twice. The kernel frees a dead one's lock."""
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "jars.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of `python -m coordlib.local.jars`; returns the exit code."""
+    try:
+        if "--write-checksums" in arguments:
+            print(write_checksums())
+            return 0
+        jars = ensure_jars()
+    except CoordError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if "--print-spark" in arguments:
+        print(",".join(str(jar) for jar in jars.spark))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

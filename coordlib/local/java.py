@@ -1,0 +1,63 @@
+"""Find a Java that Spark and the broker run on."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordlib.errors import SetupError
+
+JAVA_MIN = 17  # what Spark 4 and Kafka 4 ask for
+
+_MEND = (
+    f"Install a Java runtime {JAVA_MIN} or newer (Debian: apt install openjdk-17-jre-headless; "
+    f"macOS: brew install openjdk@17), and set JAVA_HOME to it if it is not the first on the PATH."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: its executable and its major version."""
+
+    path: Path
+    version: int
+
+
+def find_java() -> Java:
+    """The Java of JAVA_HOME, else the first on the PATH.
+
+    Raises:
+        SetupError: there is none, it does not run, or it is too old.
+    """
+    path = _executable()
+    if path is None:
+        raise SetupError("Java was not found", "looked at JAVA_HOME and the PATH", _MEND)
+    version = _major_version(path)
+    if version < JAVA_MIN:
+        raise SetupError(f"Java {version} is too old; {JAVA_MIN} is needed", str(path), _MEND)
+    return Java(path, version)
+
+
+def _executable() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        found = Path(home) / "bin" / "java"
+        return found if found.is_file() else None
+    on_path = shutil.which("java")
+    return Path(on_path) if on_path else None
+
+
+def _major_version(path: Path) -> int:
+    try:
+        answer = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"Java does not run: {error}", str(path), _MEND) from error
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if found is None:
+        raise SetupError("Java did not tell its version", str(path), _MEND)
+    major = int(found[1])
+    return int(found[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8

@@ -1,0 +1,187 @@
+"""Bytes to typed requests, and typed values to bytes. Total: any bytes give a request or a
+`Refusal`, never an exception.
+
+Decoding has two steps. The first is msgspec's: shape, types, ranges, unknown fields. The second
+checks what a schema cannot say: UTF-8 lengths, control characters, sums over nested lists. A
+request that fails is read once more, leniently, only to find whom to tell.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from coordlib import limits
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+_decode = msgspec.json.Decoder(rq.AnyRequest).decode
+_decode_loose = msgspec.json.Decoder(dict[str, Any]).decode
+_encoder = msgspec.json.Encoder(order="deterministic")
+_plain = msgspec.json.Encoder()
+_response_decoder = msgspec.json.Decoder(rs.AnyResponse)
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+WIRE_VERSION: Final = 1
+TYPES: Final = frozenset(
+    member.__struct_config__.tag for member in rq.AnyRequest.__args__
+)
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that could not be read: why, and as much of its sender as was legible."""
+
+    error: ErrorCode
+    message: str
+    id: str | None = None
+    client: str = ""
+    group: str = ""
+    reply: int | None = None
+
+
+def decode_request(value: bytes | None) -> rq.AnyRequest | Refusal:
+    """Read one record's value as a request of wire version 1."""
+    if value is None:
+        return Refusal(error=ErrorCode.INVALID_REQUEST, message="The record has no value.")
+    if len(value) > limits.REQUEST_BYTES_MAX:
+        return Refusal(
+            error=ErrorCode.INVALID_REQUEST,
+            message=f"The request has {len(value)} bytes, over {limits.REQUEST_BYTES_MAX}.",
+        )
+    try:
+        request = _decode(value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+        return _refuse(value, problem)
+    fault = _semantic_fault(request)
+    return request if fault is None else _refuse(value, ValueError(fault))
+
+
+def encode(value: Any) -> bytes:
+    """Any wire value as JSON; dictionaries keep their order, so equal values give equal bytes."""
+    return _plain.encode(value)
+
+
+def encode_sorted(value: Any) -> bytes:
+    """As `encode`, with dictionary keys sorted: for details assembled in no particular order."""
+    return _encoder.encode(value)
+
+
+def decode_response(value: bytes) -> rs.AnyResponse:
+    """Read a response or notification. Raises msgspec.MsgspecError on anything else."""
+    return _response_decoder.decode(value)
+
+
+def is_name(text: str, bytes_max: int) -> bool:
+    """1..bytes_max bytes of UTF-8 without control characters."""
+    if not text or (not text.isprintable() and _CONTROL.search(text)):
+        return False
+    return 4 * len(text) <= bytes_max or len(text.encode("utf-8", "replace")) <= bytes_max
+
+
+def _semantic_fault(request: rq.AnyRequest) -> str | None:
+    if isinstance(request, rq.Tick):
+        return None
+    if not is_name(request.client, limits.CLIENT_LENGTH_MAX):
+        return _name_fault("client", limits.CLIENT_LENGTH_MAX)
+    # An empty group is Kafka's INVALID_GROUP_ID, told by the coordinator.
+    if request.group and not is_name(request.group, limits.NAME_LENGTH_MAX):
+        return _name_fault("group", limits.NAME_LENGTH_MAX)
+    if not is_name(request.id, limits.CORRELATION_ID_LENGTH_MAX):
+        return _name_fault("id", limits.CORRELATION_ID_LENGTH_MAX)
+    check = _CHECKS.get(type(request))
+    return check(request) if check else None
+
+
+def _name_fault(field: str, bytes_max: int) -> str:
+    return f"{field} must have 1 to {bytes_max} bytes of UTF-8 without control characters."
+
+
+def _bad_name(field: str, names: list[str | None]) -> str | None:
+    for name in names:
+        if name and not is_name(name, limits.NAME_LENGTH_MAX):
+            return _name_fault(field, limits.NAME_LENGTH_MAX)
+    return None
+
+
+def _join_fault(request: rq.JoinGroup) -> str | None:
+    names = [protocol.name for protocol in request.protocols]
+    if len(set(names)) != len(names):
+        return "protocols names one protocol twice."
+    return (
+        _bad_name("protocols", [*names])
+        or _bad_name("protocol_type", [request.protocol_type])
+        or _bad_name("instance", [request.instance])
+        or _bad_name("member", [request.member])
+        or _instance_fault(request.instance)
+    )
+
+
+def _instance_fault(instance: str | None) -> str | None:
+    return _name_fault("instance", limits.NAME_LENGTH_MAX) if instance == "" else None
+
+
+def _sync_fault(request: rq.SyncGroup) -> str | None:
+    members = [row.member for row in request.assignments]
+    if len(set(members)) != len(members):
+        return "assignments names one member twice."
+    return _bad_name("assignments", [*members]) or _bad_name("member", [request.member])
+
+
+def _leave_fault(request: rq.LeaveGroup) -> str | None:
+    return _bad_name("members", [row.member for row in request.members]) or _bad_name(
+        "members", [row.instance for row in request.members]
+    )
+
+
+def _commit_fault(request: rq.OffsetCommit) -> str | None:
+    for row in request.offsets:
+        if not is_name(row.topic, limits.NAME_LENGTH_MAX):
+            return _name_fault("offsets.topic", limits.NAME_LENGTH_MAX)
+    return _bad_name("member", [request.member])
+
+
+def _topics_fault(request: rq.OffsetFetch | rq.OffsetDelete) -> str | None:
+    rows = request.topics or ()
+    if sum(len(row.partitions) for row in rows) > limits.FETCH_PARTITIONS_MAX:
+        return f"topics names more than {limits.FETCH_PARTITIONS_MAX} partitions."
+    for row in rows:
+        if not is_name(row.topic, limits.NAME_LENGTH_MAX):
+            return _name_fault("topics.topic", limits.NAME_LENGTH_MAX)
+    return None
+
+
+_CHECKS: Final[dict[type, Any]] = {
+    rq.JoinGroup: _join_fault,
+    rq.SyncGroup: _sync_fault,
+    rq.LeaveGroup: _leave_fault,
+    rq.OffsetCommit: _commit_fault,
+    rq.OffsetFetch: _topics_fault,
+    rq.OffsetDelete: _topics_fault,
+}
+
+
+def _refuse(value: bytes, problem: Exception) -> Refusal:
+    """Read what can be read of a bad request, to tell its sender which field is wrong and why."""
+    try:
+        loose = _decode_loose(value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return Refusal(error=ErrorCode.INVALID_REQUEST, message=f"No JSON object: {problem}.")
+    error, message = ErrorCode.INVALID_REQUEST, str(problem)
+    if loose.get("v", WIRE_VERSION) != WIRE_VERSION:
+        error, message = ErrorCode.UNSUPPORTED_VERSION, "Only wire version 1 is known."
+    elif isinstance(loose.get("type"), str) and loose["type"] not in TYPES:
+        error, message = ErrorCode.UNSUPPORTED_VERSION, "This request type is not known here."
+    reply = loose.get("reply")
+    return Refusal(
+        error=error,
+        message=message,
+        id=_legible(loose.get("id"), limits.CORRELATION_ID_LENGTH_MAX) or None,
+        client=_legible(loose.get("client"), limits.CLIENT_LENGTH_MAX),
+        group=_legible(loose.get("group"), limits.NAME_LENGTH_MAX),
+        reply=reply if type(reply) is int and reply >= 0 else None,
+    )
+
+
+def _legible(field: Any, bytes_max: int) -> str:
+    return field if isinstance(field, str) and is_name(field, bytes_max) else ""

@@ -1,0 +1,186 @@
+"""The requests of wire format version 1, as typed values.
+
+One struct per request type, named as Kafka names it. Field meanings are Kafka's; times are
+milliseconds. Bytes (`metadata`, `assignment`) are base64 on the wire and opaque to the
+coordinator. Unknown fields are refused, so that a misspelt option is never silently ignored.
+Source: design seeds 002 and 004; `JoinGroupRequest.json` and its siblings in Apache Kafka.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from coordlib import limits
+
+Int32 = Annotated[int, Meta(ge=0, le=limits.INT32_MAX)]
+Generation = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
+LeaderEpoch = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
+Offset = Annotated[int, Meta(ge=-limits.INT64_MAX - 1, le=limits.INT64_MAX)]
+Reason = Annotated[str, Meta(max_length=limits.REASON_LENGTH_MAX)]
+Name = Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
+Text = Annotated[str, Meta(max_length=limits.REQUEST_BYTES_MAX)]
+
+
+class _Part(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A value inside a request."""
+
+
+class Protocol(_Part):
+    """One assignment protocol that a member offers, with its metadata for it."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=limits.PROTOCOL_NAME_LENGTH_MAX)]
+    metadata: bytes
+
+
+class MemberAssignment(_Part):
+    """What the leader gives to one member."""
+
+    member: Name
+    assignment: bytes
+
+
+class Leaver(_Part):
+    """One member that leaves, by its id, its instance id, or both."""
+
+    member: Name
+    instance: Name | None = None
+
+
+class CommittedOffset(_Part):
+    """One partition's position: the next offset to read, as in Kafka."""
+
+    topic: Name
+    partition: Int32
+    offset: Offset
+    leader_epoch: LeaderEpoch = -1
+    metadata: Text = ""
+
+
+class TopicPartitions(_Part):
+    """Some partitions of one topic."""
+
+    topic: Name
+    partitions: Annotated[tuple[Int32, ...], Meta(max_length=limits.FETCH_PARTITIONS_MAX)]
+
+
+class Request(
+    msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True
+):
+    """The envelope: who asks, under which correlation id, about which group, answered where."""
+
+    v: Literal[1]
+    id: Annotated[str, Meta(min_length=1, max_length=limits.CORRELATION_ID_LENGTH_MAX)]
+    client: Annotated[str, Meta(min_length=1, max_length=limits.CLIENT_LENGTH_MAX)]
+    group: Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
+    #: Partition of `coord.responses` that the sender reads; None: the client id's own.
+    reply: Int32 | None = None
+
+
+class JoinGroup(Request, tag="JoinGroup", kw_only=True):
+    """Enter a group, or enter its next generation. `member` is empty at the first time."""
+
+    member: Name = ""
+    #: The generation that a rejoining member knows; -1: none. A late duplicate names an old one.
+    generation: Generation = -1
+    instance: Name | None = None
+    session_timeout_ms: Int32
+    rebalance_timeout_ms: Int32
+    protocol_type: Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
+    protocols: Annotated[tuple[Protocol, ...], Meta(max_length=limits.PROTOCOLS_MAX)]
+    reason: Reason | None = None
+
+
+class SyncGroup(Request, tag="SyncGroup", kw_only=True):
+    """Ask for one's assignment; the leader's request carries everybody's."""
+
+    generation: Int32
+    member: Name
+    instance: Name | None = None
+    protocol_type: Name | None = None
+    protocol: Name | None = None
+    assignments: tuple[MemberAssignment, ...] = ()
+
+
+class Heartbeat(Request, tag="Heartbeat", kw_only=True):
+    """A sign of life. A healthy one gets no answer of its own, only the shard's Progress."""
+
+    generation: Int32
+    member: Name
+    instance: Name | None = None
+
+
+class LeaveGroup(Request, tag="LeaveGroup", kw_only=True):
+    """Give up membership, now and not when the session runs out (KIP-345: several at once)."""
+
+    members: Annotated[
+        tuple[Leaver, ...], Meta(min_length=1, max_length=limits.LEAVERS_MAX)
+    ]
+    reason: Reason | None = None
+
+
+class OffsetCommit(Request, tag="OffsetCommit", kw_only=True):
+    """Store positions; with generation -1 from somebody who is no member."""
+
+    generation: Generation = -1
+    member: Name = ""
+    instance: Name | None = None
+    offsets: Annotated[
+        tuple[CommittedOffset, ...],
+        Meta(min_length=1, max_length=limits.OFFSETS_PER_REQUEST_MAX),
+    ]
+
+
+class OffsetFetch(Request, tag="OffsetFetch", kw_only=True):
+    """Read positions: of the named partitions, or of all (`topics` null)."""
+
+    topics: tuple[TopicPartitions, ...] | None = None
+    require_stable: bool = False
+
+
+class OffsetDelete(Request, tag="OffsetDelete", kw_only=True):
+    """Forget positions of topics that nobody in the group subscribes to (KIP-496)."""
+
+    topics: tuple[TopicPartitions, ...]
+
+
+class DescribeGroup(Request, tag="DescribeGroup"):
+    """The group as the coordinator sees it."""
+
+
+class DeleteGroup(Request, tag="DeleteGroup"):
+    """Delete an empty group with its offsets (KIP-229)."""
+
+
+class FindCoordinator(Request, tag="FindCoordinator"):
+    """Which shard coordinates this group."""
+
+
+class ReleaseQuarantine(Request, tag="ReleaseQuarantine"):
+    """An operator's word that a quarantined group may go on from the state that was kept."""
+
+
+class Tick(msgspec.Struct, tag_field="type", tag="Tick", forbid_unknown_fields=True, frozen=True):
+    """Time passes, and outputs up to `published` (an offset of this shard) can be read.
+
+    Written by the job's driver only; see time-and-fencing in the documentation.
+    """
+
+    v: Literal[1]
+    published: Annotated[int, Meta(ge=-1, le=limits.INT64_MAX)]
+
+
+AnyRequest = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | OffsetFetch
+    | OffsetDelete
+    | DescribeGroup
+    | DeleteGroup
+    | FindCoordinator
+    | ReleaseQuarantine
+    | Tick
+)

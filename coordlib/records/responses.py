@@ -1,0 +1,185 @@
+"""Responses and notifications of wire format version 1.
+
+With an `error` other than NONE, `message` says in one sentence what to do and the fields of the
+answer itself are absent (UNSET here). Readers ignore fields that they do not know.
+"""
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from coordlib.errors import ErrorCode
+
+
+class JoinedMember(msgspec.Struct, frozen=True):
+    """A member as the leader sees it: its metadata for the chosen protocol."""
+
+    member: str
+    instance: str | None
+    metadata: bytes
+
+
+class LeftMember(msgspec.Struct, frozen=True):
+    """One row of a LeaveGroup answer."""
+
+    member: str
+    instance: str | None
+    error: str
+
+
+class FailedPartition(msgspec.Struct, frozen=True):
+    """A partition that was refused in a commit or delete that otherwise went well."""
+
+    topic: str
+    partition: int
+    error: str
+
+
+class FetchedOffset(msgspec.Struct, frozen=True):
+    """One partition's committed offset; -1 when there is none."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    error: str = ErrorCode.NONE.name
+
+
+class DescribedMember(msgspec.Struct, frozen=True):
+    """A member as DescribeGroup tells it."""
+
+    member: str
+    instance: str | None
+    client: str
+    assignment: bytes
+
+
+class Response(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
+    """The envelope of every answer; `cause` is the coordinate of the request."""
+
+    v: int = 1
+    id: str
+    client: str
+    group: str
+    cause: str
+    error: str = ErrorCode.NONE.name
+    message: str | UnsetType = UNSET
+
+
+class JoinGroupResponse(Response, tag="JoinGroup"):
+    """A new generation begins. `members` is filled for the leader only."""
+
+    generation: int | UnsetType = UNSET
+    protocol_type: str | None | UnsetType = UNSET
+    protocol: str | None | UnsetType = UNSET
+    leader: str | UnsetType = UNSET
+    member: str = ""
+    members: tuple[JoinedMember, ...] | UnsetType = UNSET
+    skip_assignment: bool | UnsetType = UNSET
+
+
+class SyncGroupResponse(Response, tag="SyncGroup"):
+    """A member's share, with the fencing token of the assignment that it belongs to."""
+
+    protocol_type: str | None | UnsetType = UNSET
+    protocol: str | None | UnsetType = UNSET
+    assignment: bytes | UnsetType = UNSET
+    fence: int | UnsetType = UNSET
+
+
+class HeartbeatResponse(Response, tag="Heartbeat"):
+    """Sent only when something is wrong with the heartbeat."""
+
+
+class LeaveGroupResponse(Response, tag="LeaveGroup"):
+    members: tuple[LeftMember, ...] | UnsetType = UNSET
+
+
+class OffsetCommitResponse(Response, tag="OffsetCommit"):
+    #: Empty when every partition was stored.
+    failed: tuple[FailedPartition, ...] | UnsetType = UNSET
+
+
+class OffsetDeleteResponse(Response, tag="OffsetDelete"):
+    failed: tuple[FailedPartition, ...] | UnsetType = UNSET
+
+
+class OffsetFetchResponse(Response, tag="OffsetFetch"):
+    """Large answers come in `parts`; `part` counts from 0."""
+
+    offsets: tuple[FetchedOffset, ...] | UnsetType = UNSET
+    part: int | UnsetType = UNSET
+    parts: int | UnsetType = UNSET
+
+
+class DescribeGroupResponse(Response, tag="DescribeGroup"):
+    state: str | UnsetType = UNSET
+    generation: int | UnsetType = UNSET
+    protocol_type: str | None | UnsetType = UNSET
+    protocol: str | None | UnsetType = UNSET
+    leader: str | None | UnsetType = UNSET
+    members: tuple[DescribedMember, ...] | UnsetType = UNSET
+
+
+class DeleteGroupResponse(Response, tag="DeleteGroup"):
+    pass
+
+
+class FindCoordinatorResponse(Response, tag="FindCoordinator"):
+    shard: int | UnsetType = UNSET
+
+
+class ReleaseQuarantineResponse(Response, tag="ReleaseQuarantine"):
+    pass
+
+
+class Rejected(Response, tag="Rejected"):
+    """The request could not be read, or stands in the wrong partition."""
+
+
+class RebalanceInProgress(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
+    """Members of this generation must join again."""
+
+    v: int = 1
+    group: str
+    cause: str
+    generation: int
+
+
+class MemberRemoved(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
+    """This member is no longer in the group."""
+
+    v: int = 1
+    group: str
+    cause: str
+    member: str
+    reason: str
+
+
+class Progress(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
+    """Every request of this shard up to `offset` was judged; silence about one means accepted."""
+
+    v: int = 1
+    shard: int
+    offset: int
+    time_ms: int
+
+
+AnyResponse = (
+    JoinGroupResponse
+    | SyncGroupResponse
+    | HeartbeatResponse
+    | LeaveGroupResponse
+    | OffsetCommitResponse
+    | OffsetDeleteResponse
+    | OffsetFetchResponse
+    | DescribeGroupResponse
+    | DeleteGroupResponse
+    | FindCoordinatorResponse
+    | ReleaseQuarantineResponse
+    | Rejected
+    | RebalanceInProgress
+    | MemberRemoved
+    | Progress
+)
+Notification = RebalanceInProgress | MemberRemoved

@@ -1,0 +1,101 @@
+"""Values of the compacted topics and of the event log: what readers other than members see.
+
+Keys of `coord.assignments` and `coord.committed` are JSON arrays. The value of `coord.groups` is
+the group's hard state and is defined beside its state machine.
+"""
+
+from typing import Any
+
+import msgspec
+
+EVENT_GROUP_CREATED = "GroupCreated"
+EVENT_REBALANCE_STARTED = "RebalanceStarted"
+EVENT_GENERATION_STARTED = "GenerationStarted"
+EVENT_ASSIGNMENT_ISSUED = "AssignmentIssued"
+EVENT_MEMBER_JOINED = "MemberJoined"
+EVENT_MEMBER_REMOVED = "MemberRemoved"
+EVENT_MEMBER_FENCED = "MemberFenced"
+EVENT_OFFSETS_COMMITTED = "OffsetsCommitted"
+EVENT_COMMIT_REFUSED = "CommitRefused"
+EVENT_OFFSETS_EXPIRED = "OffsetsExpired"
+EVENT_OFFSETS_DELETED = "OffsetsDeleted"
+EVENT_GROUP_EMPTIED = "GroupEmptied"
+EVENT_GROUP_DELETED = "GroupDeleted"
+EVENT_REQUEST_REJECTED = "RequestRejected"
+EVENT_GROUP_QUARANTINED = "GroupQuarantined"
+EVENT_GROUP_RELEASED = "GroupReleased"
+
+
+class AssignmentValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A member's current assignment. Key: `["group","member"]`."""
+
+    generation: int
+    protocol: str | None
+    assignment: bytes
+    #: Log offset of the leader's SyncGroup: rises for ever, a fencing token for other systems.
+    fence: int
+    since_ms: int
+
+
+class CommittedValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed offset. Key: `["group","topic",partition]`."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    #: Log time of the commit, epoch milliseconds.
+    commit_ms: int
+    generation: int
+    member: str
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the history: what happened to a group, when, and because of what."""
+
+    v: int = 1
+    event_id: str
+    time_ms: int
+    group: str
+    protocol: str = "classic"
+    type: str
+    generation: int
+    member: str
+    cause: str
+    reason: str
+    detail: dict[str, Any]
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """What can never change under a prefix. Key `layout` of `coord.progress`."""
+
+    v: int = 1
+    shards: int
+    reply_partitions: int
+    topic_ids: dict[str, str]
+    wire_version: int = 1
+    state_version: int = 1
+
+
+class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a shard stands: its clock travels with the marker, so that a rebuild keeps it."""
+
+    clock_ms: int
+    previous_ms: int
+    offset: int
+    commits_offset: int
+    published: int
+
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest committed batch. Key `marker` of `coord.progress`."""
+
+    v: int = 1
+    checkpoint: str
+    batch: int
+    #: topic -> partition (as text, JSON has no other keys) -> [first, last] offset of the batch.
+    ranges: dict[str, dict[str, tuple[int, int]]]
+    #: SHA-256 over all outputs of the batch, in order.
+    digest: str
+    #: topic -> partition -> next offset to read: where a rebuilt job goes on.
+    next_offsets: dict[str, dict[str, int]]
+    shards: dict[str, ShardPosition]
