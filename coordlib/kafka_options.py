@@ -1,0 +1,192 @@
+"""Security and other options for every Kafka client that the engine opens, written once.
+
+There are two clients: librdkafka (driver, members, CLI) and Java's (Spark's source). Options are
+given in librdkafka's spelling, `--kafka sasl.username=alice` or a `[kafka]` table, and translated
+for the other. Secrets need not be on a command line: `${ENV:NAME}` is taken from the environment.
+Certificates and keys go to Spark by content and not by path, since executors have no such file.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from coordlib.errors import SetupError
+
+SECRET = re.compile(
+    r"(?i)password|secret|token|credential|jaas|access\.?key|key\.pem|keystore\.key"
+)
+REDACTED = "***"
+
+_ENV = re.compile(r"\$\{ENV:(\w+)\}")
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+#: Keys that only one of the two clients knows; all others that are not translated go to both.
+_JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.", "sasl.jaas.", "sasl.login.", "sasl.client.")
+_LIBRDKAFKA_ONLY = (
+    *("debug", "log_level", "log.", "statistics.", "broker.address.", "socket.keepalive."),
+    *("socket.timeout.ms", "enable.ssl.certificate.verification", "ssl.ca.certificate.stores"),
+)
+#: librdkafka's key, and whether it names a file, to the key under which Java takes the content.
+_PEM = {
+    "ssl.ca.location": ("ssl.truststore.certificates", True),
+    "ssl.ca.pem": ("ssl.truststore.certificates", False),
+    "ssl.certificate.location": ("ssl.keystore.certificate.chain", True),
+    "ssl.certificate.pem": ("ssl.keystore.certificate.chain", False),
+    "ssl.key.location": ("ssl.keystore.key", True),
+    "ssl.key.pem": ("ssl.keystore.key", False),
+}
+_LOGIN = frozenset(
+    {
+        *("sasl.username", "sasl.password", "sasl.mechanism", "sasl.mechanisms"),
+        *("sasl.oauthbearer.method", "sasl.oauthbearer.client.id"),
+        *("sasl.oauthbearer.client.secret", "sasl.oauthbearer.scope"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """Options in librdkafka's spelling, without the bootstrap servers."""
+
+    #: Environment references are resolved: the values are secrets in clear. Hence not in repr.
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(
+        cls, arguments: Iterable[str] = (), table: Mapping[str, object] | None = None
+    ) -> Self:
+        """From repeated `key=value` arguments, which win, and a `[kafka]` table.
+
+        Raises:
+            SetupError: an argument without "=", a variable that is not set, or bootstrap.servers.
+        """
+        values = dict(_flatten(table or {}))
+        for argument in arguments:
+            key, equals, value = argument.partition("=")
+            if not equals or not key:
+                raise SetupError(
+                    "A Kafka option has the form key=value",
+                    f"--kafka {argument if not equals else '=' + REDACTED}",
+                    "For example: --kafka security.protocol=SSL",
+                )
+            values[key] = value
+        bare = {key.strip().removeprefix("kafka."): value for key, value in values.items()}
+        _refuse_bootstrap(bare)
+        return cls({key: _from_environment(key, value) for key, value in bare.items()})
+
+    def librdkafka(self) -> dict[str, str]:
+        """For confluent_kafka's Producer, Consumer and AdminClient."""
+        return {k: v for k, v in self.values.items() if not k.startswith(_JAVA_ONLY)}
+
+    def spark(self) -> dict[str, str]:
+        """For Spark's Kafka source and sink: keys start with `kafka.`.
+
+        Raises:
+            SetupError: a certificate or key file cannot be read.
+        """
+        java: dict[str, str] = {}
+        for key, value in self.values.items():
+            if key in _PEM:
+                java |= _pem(key, value)
+            elif key == "ssl.endpoint.identification.algorithm":
+                java[key] = "" if value == "none" else value
+            elif key not in _LOGIN and not key.startswith(_LIBRDKAFKA_ONLY):
+                java[key] = value
+        if self.values.get("enable.ssl.certificate.verification") == "false":
+            java["ssl.endpoint.identification.algorithm"] = ""
+        return {f"kafka.{key}": value for key, value in (_login(self.values) | java).items()}
+
+    def redacted(self) -> dict[str, str]:
+        """What may be printed."""
+        return {k: REDACTED if SECRET.search(k) else v for k, v in self.values.items()}
+
+
+def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """TOML reads an unquoted `security.protocol` as a table in a table."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, bool):
+            yield f"{prefix}{key}", str(value).lower()
+        else:
+            yield f"{prefix}{key}", str(value)
+
+
+def _refuse_bootstrap(values: Mapping[str, str]) -> None:
+    if "bootstrap.servers" in values:
+        raise SetupError(
+            "bootstrap.servers is not one of the Kafka options",
+            f"bootstrap.servers={values['bootstrap.servers']}",
+            "Give it as --bootstrap-servers: then every client has the same.",
+        )
+
+
+def _from_environment(key: str, value: str) -> str:
+    def look_up(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in os.environ:
+            raise SetupError(
+                f"The environment variable {name} is not set",
+                f"Kafka option {key}={value}",
+                f"Set it before the start, without writing it anywhere: read -rs {name}; "
+                f"export {name}",
+            )
+        return os.environ[name]
+
+    return _ENV.sub(look_up, value)
+
+
+def _pem(key: str, value: str) -> dict[str, str]:
+    java_key, is_file = _PEM[key]
+    store = ".".join(java_key.split(".")[:2])
+    return {f"{store}.type": "PEM", java_key: _content(key, value) if is_file else value}
+
+
+def _content(key: str, path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(
+            f"The file of {key} cannot be read as PEM text",
+            f"{path}: {error}",
+            "Name a readable PEM file; a private key must be in PKCS#8 form for Spark.",
+        ) from error
+
+
+def _login(values: Mapping[str, str]) -> dict[str, str]:
+    """Java's mechanism and JAAS line, out of librdkafka's user and password or OIDC client."""
+    mechanism = values.get("sasl.mechanism") or values.get("sasl.mechanisms")
+    if mechanism is None:
+        return {}
+    java = {"sasl.mechanism": mechanism}
+    if mechanism == "OAUTHBEARER" and "sasl.oauthbearer.client.id" in values:
+        java["sasl.login.callback.handler.class"] = _OAUTH_LOGIN
+        java["sasl.jaas.config"] = _jaas(
+            _OAUTH,
+            clientId=values["sasl.oauthbearer.client.id"],
+            clientSecret=values.get("sasl.oauthbearer.client.secret", ""),
+            scope=values.get("sasl.oauthbearer.scope", ""),
+        )
+    elif "sasl.username" in values:
+        java["sasl.jaas.config"] = _jaas(
+            _PLAIN if mechanism == "PLAIN" else _SCRAM,
+            username=values["sasl.username"],
+            password=values.get("sasl.password", ""),
+        )
+    return java
+
+
+def _jaas(module: str, **options: str) -> str:
+    quoted = (f"{key}={_quote(value)}" for key, value in options.items() if value)
+    return f"{module} required {' '.join(quoted)};"
+
+
+def _quote(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

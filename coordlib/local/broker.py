@@ -1,0 +1,254 @@
+"""A real Kafka broker on this machine: one KRaft node on 127.0.0.1, on plain Java.
+
+The folder holds everything of it: server.properties (rendered from conf/broker.properties at each
+start), the log segments, ports.json and pid.json. A restart uses the same ports and segments.
+"""
+
+import base64
+import json
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from string import Template
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordlib.errors import SetupError
+from coordlib.local.home import conf_file
+from coordlib.local.java import find_java
+from coordlib.local.ports import LOOPBACK, free_ports, is_answering, require_free
+from coordlib.local.programs import Program, belonging_to, environment_of
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0  # a clean stop takes about a second; then SIGKILL
+FREE_SPACE_MIN = 512 * 1024 * 1024  # bytes; Kafka stops by itself, and unkindly, on a full disk
+
+#: C1 only: the broker starts in half the time and leaves the cores to Spark.
+_JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+
+class Broker:
+    """One local broker. Several may run beside each other in folders of their own.
+
+    Args:
+        home: the broker's folder; created at the first start.
+        jars: the broker's jars, `ensure_jars().broker`.
+        stack: the folder of the stack that it belongs to (by default `home`); its processes are
+            marked with it.
+        log: where stdout and stderr go; by default `broker.log` in `home`.
+    """
+
+    def __init__(
+        self, home: Path, jars: Sequence[Path], stack: Path | None = None, log: Path | None = None
+    ) -> None:
+        self.home = home
+        self.jars = tuple(jars)
+        self.stack = stack or home
+        self.log = log or home / "broker.log"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:<port>`.
+
+        Raises:
+            SetupError: the broker was never started.
+        """
+        ports = self.ports
+        if ports is None:
+            raise SetupError("This broker was never started", str(self.home), "Run: coord up")
+        return f"{LOOPBACK}:{ports[0]}"
+
+    @property
+    def ports(self) -> tuple[int, int] | None:
+        """Listener and controller port, from the first start on."""
+        try:
+            found = json.loads((self.home / "ports.json").read_text())
+            return found["broker"], found["controller"]
+        except (FileNotFoundError, ValueError):
+            return None
+
+    @property
+    def program(self) -> Program | None:
+        """The running broker, whoever started it."""
+        try:
+            program = Program(**json.loads((self.home / "pid.json").read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+        return program if program.is_running else None
+
+    @property
+    def left_stale(self) -> bool:
+        """Whether an earlier run ended without a stop: it left its pid, and no process."""
+        return (self.home / "pid.json").exists() and self.program is None
+
+    def start(self, timeout_s: float = START_TIMEOUT_S, new_ports: bool = False) -> None:
+        """Start, and return when it answers. A running one is left as it is.
+
+        Raises:
+            SetupError: no Java, a port taken, no space, or it ended at once (with its last lines).
+        """
+        if self.program is not None:
+            return
+        self._require_space()
+        self._end_leftovers()
+        ports = None if new_ports else self.ports
+        if ports is None:
+            ports = self._choose_ports()
+        for port in ports:
+            require_free(port)
+        self._render(ports)
+        self._format_once()
+        self._launch()
+        self._wait_until_it_answers(ports[0], time.monotonic() + timeout_s)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM, then SIGKILL after `timeout_s`; returns when no process is left."""
+        program = self.program
+        if program is not None:
+            program.signal(signal.SIGTERM)
+            if not self._wait_until_gone(program, timeout_s):
+                program.signal(signal.SIGKILL)
+                self._wait_until_gone(program, STOP_TIMEOUT_S)
+        self._end_leftovers()
+        self._reap()
+        (self.home / "pid.json").unlink(missing_ok=True)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would; pid.json stays, as after a crash."""
+        program = self.program
+        if program is not None:
+            program.signal(signal.SIGKILL)
+            self._wait_until_gone(program, STOP_TIMEOUT_S)
+        self._reap()
+
+    def last_lines(self, count: int = 12) -> str:
+        """The end of the broker's log."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+        except FileNotFoundError:
+            return ""
+
+    def _choose_ports(self) -> tuple[int, int]:
+        broker, controller = free_ports(2)
+        self.home.mkdir(parents=True, exist_ok=True)
+        chosen = json.dumps({"broker": broker, "controller": controller})
+        (self.home / "ports.json").write_text(chosen)
+        return broker, controller
+
+    def _render(self, ports: tuple[int, int]) -> None:
+        template = Template(conf_file("broker.properties").read_text())
+        text = template.substitute(
+            port=ports[0], controller_port=ports[1], log_dir=self.home / "segments"
+        )
+        (self.home / "server.properties").write_text(text)
+
+    def _format_once(self) -> None:
+        if (self.home / "segments" / "meta.properties").exists():
+            return
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = self._java("kafka.tools.StorageTool")
+        command += ["format", "-t", cluster, "-c", str(self.home / "server.properties")]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if answer.returncode != 0:
+            shutil.rmtree(self.home / "segments", ignore_errors=True)
+            raise SetupError(
+                "The broker's storage could not be prepared",
+                (answer.stderr + answer.stdout).strip()[-1_000:],
+                f"Check that {self.home} can be written, and that the disk is not full.",
+            )
+
+    def _launch(self) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                [*self._java("kafka.Kafka"), str(self.home / "server.properties")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment_of(self.stack, "broker"),
+                start_new_session=True,  # Ctrl-C at the terminal is for the command, not for it
+            )
+        program = Program.of(self._child.pid)
+        assert program is not None  # our own child, not yet reaped
+        (self.home / "pid.json").write_text(json.dumps(asdict(program)))
+
+    def _java(self, main_class: str) -> list[str]:
+        class_path = ":".join(str(jar) for jar in self.jars)
+        logging = f"-Dlog4j2.configurationFile={conf_file('broker-log4j2.properties')}"
+        return [str(find_java().path), *_JVM, logging, "-cp", class_path, main_class]
+
+    def _wait_until_it_answers(self, port: int, deadline: float) -> None:
+        while time.monotonic() < deadline:
+            if self.program is None:
+                raise self._ended()
+            if is_answering(port) and _has_metadata(f"{LOOPBACK}:{port}"):
+                return
+            time.sleep(0.05)
+        lines = self.last_lines()
+        self.stop()
+        raise SetupError(
+            "The broker did not answer in time",
+            lines,
+            f"Look into {self.log}; a loaded machine may just need another try.",
+        )
+
+    def _ended(self) -> SetupError:
+        self._reap()
+        (self.home / "pid.json").unlink(missing_ok=True)
+        lines = self.last_lines()
+        if "No space left on device" in lines:
+            return SetupError("The disk is full", str(self.home), "Free some space and try again.")
+        return SetupError(
+            "The broker ended while it started",
+            lines,
+            f"Look into {self.log}. If its files are damaged, start afresh: coord down --wipe",
+        )
+
+    def _require_space(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self.home).free
+        if free < FREE_SPACE_MIN:
+            raise SetupError(
+                f"The disk has only {free >> 20} MB left; {FREE_SPACE_MIN >> 20} MB are needed",
+                str(self.home),
+                "Free some space, or let COORD_HOME name a folder on another disk.",
+            )
+
+    def _end_leftovers(self) -> None:
+        """Two brokers on the same segments would fight for Kafka's own lock."""
+        for program in belonging_to(self.stack, "broker"):
+            program.signal(signal.SIGKILL)
+            self._wait_until_gone(program, STOP_TIMEOUT_S)
+
+    def _wait_until_gone(self, program: Program, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            self._poll()
+            if not program.is_running:
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _poll(self) -> None:
+        if self._child is not None:
+            self._child.poll()
+
+    def _reap(self) -> None:
+        if self._child is not None:
+            self._child.wait()
+            self._child = None
+
+
+def _has_metadata(bootstrap_servers: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": "0"})
+    try:
+        return len(admin.list_topics(timeout=5.0).brokers) > 0
+    except KafkaException:
+        return False

@@ -1,0 +1,57 @@
+"""Free ports on the loopback interface, and who holds one that is not free."""
+
+import socket
+
+import psutil
+
+from coordlib.errors import SetupError
+from coordlib.local.programs import describe
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def require_free(port: int) -> None:
+    """Check that a port can be bound.
+
+    Raises:
+        SetupError: somebody holds it; says who, as far as this user may know.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no holder
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            raise SetupError(
+                f"Port {port} is taken by {_holder(port)}",
+                f"{LOOPBACK}:{port}, which this stack used before",
+                "Stop that program, or take new ports with: coord up --new-ports (nothing stored "
+                "is lost).",
+            ) from error
+
+
+def is_answering(port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def _holder(port: int) -> str:
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except (psutil.AccessDenied, OSError):  # macOS asks for root
+        return "another program"
+    pids = [c.pid for c in connections if c.laddr and c.laddr.port == port and c.pid]
+    return describe(pids[0]) if pids else "another program"
