@@ -1,0 +1,62 @@
+"""The two Delta tables: what a row of each means, and how they are laid out on disk.
+
+`events` has one row per history event, for ever; everything that can be asked is in it.
+`group_snapshots` has one row per group and archive batch in which the group or its committed
+offsets changed; it answers "how is it now" without a fold over all events. A column that is null
+there did not change in that batch. A deleted group has the state Dead; a deleted offset is null.
+"""
+
+from typing import Final
+
+EVENTS: Final = "events"
+SNAPSHOTS: Final = "group_snapshots"
+TABLES: Final = (EVENTS, SNAPSHOTS)
+
+#: State of a group that was deleted: Kafka's word, and never in `coord.groups` itself.
+DEAD: Final = "Dead"
+
+#: Column to type, in Spark's spelling; DuckDB understands all of them too.
+COLUMNS: Final[dict[str, dict[str, str]]] = {
+    EVENTS: {
+        "event_id": "STRING",
+        "time": "TIMESTAMP",
+        "date": "DATE",
+        "shard": "INT",
+        "log_offset": "BIGINT",
+        "group_id": "STRING",
+        "protocol": "STRING",
+        "type": "STRING",
+        "generation": "INT",
+        "member_id": "STRING",
+        "cause": "STRING",
+        "reason": "STRING",
+        "detail": "STRING",
+    },
+    SNAPSHOTS: {
+        "as_of_time": "TIMESTAMP",
+        "group_id": "STRING",
+        "state": "STRING",
+        "generation": "INT",
+        "protocol": "STRING",
+        "leader": "STRING",
+        "members": "STRING",
+        "offsets": "STRING",
+    },
+}
+PARTITIONED_BY: Final[dict[str, tuple[str, ...]]] = {EVENTS: ("date",), SNAPSHOTS: ()}
+
+#: A commit every 30 s: what Delta would do at each of them must stay small (seconds otherwise).
+PROPERTIES: Final = {
+    "delta.checkpointInterval": "100",
+    "delta.dataSkippingNumIndexedCols": "0",
+}
+
+
+def schema_of(table: str) -> str:
+    """The table's schema as Spark's DDL."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table].items())
+
+
+def path_of(tables: str, table: str) -> str:
+    """Where a table lies below the folder or URI that holds them all."""
+    return f"{tables.rstrip('/')}/{table}"

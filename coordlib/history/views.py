@@ -1,0 +1,155 @@
+"""Views over the two tables: one SQL text for Spark and for DuckDB.
+
+The text keeps to what both engines read alike. Where they differ (JSON, unnesting), it calls
+Spark's own function or one of three of ours; DuckDB gets all of them as macros, Spark ours as
+temporary functions. `offset` is a reserved word in DuckDB: always qualified here, and to be
+written as `"offset"` by those who query.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from coordlib.history.tables import TABLES, path_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_COMMITTED: Final = {
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "metadata": "STRING",
+    "commit_ms": "BIGINT",
+    "generation": "INT",
+    "member": "STRING",
+    "log_offset": "BIGINT",
+}
+_OFFSETS: Final = {name: _COMMITTED[name] for name in ("topic", "partition", "offset")}
+
+#: View name to query, in an order in which each needs only those before it.
+VIEWS: Final[dict[str, str]] = {
+    "generations": """
+        SELECT group_id, generation, time AS started, reason,
+               TRY_CAST(get_json_object(detail, '$.duration_ms') AS BIGINT) AS duration_ms,
+               get_json_object(detail, '$.members') AS members
+        FROM events WHERE type = 'GenerationStarted'""",
+    "member_history": """
+        SELECT j.group_id, j.member_id, j.client_id, j.joined, r.removed, r.reason
+        FROM (SELECT group_id, member_id, MIN(time) AS joined,
+                     MIN(get_json_object(detail, '$.client')) AS client_id
+              FROM events WHERE type = 'MemberJoined' GROUP BY group_id, member_id) AS j
+        LEFT JOIN (SELECT group_id, member_id, time AS removed, reason,
+                          ROW_NUMBER() OVER (PARTITION BY group_id, member_id
+                                             ORDER BY time, event_id) AS n
+                   FROM events WHERE type = 'MemberRemoved') AS r
+        ON r.group_id = j.group_id AND r.member_id = j.member_id AND r.n = 1""",
+    "offset_history": """
+        SELECT x.group_id, x.item.topic AS topic, x.item.partition AS partition,
+               x.item.offset AS offset, x.time, x.member_id, x.generation
+        FROM (SELECT group_id, time, member_id, generation, explode(offsets_in(detail)) AS item
+              FROM events WHERE type = 'OffsetsCommitted') AS x""",
+    # A member owns what was issued to it until its group's next assignment (a higher fence,
+    # which rises for ever, also when a group is deleted and created again) or its own removal.
+    "ownership": """
+        SELECT i.group_id, i.generation, i.member_id, i.topic, i.partition,
+               MIN(i.issued) AS issued, MIN(LEAST(f.superseded, r.removed)) AS until, i.fence
+        FROM (SELECT x.group_id, x.generation, x.member_id, x.fence, x.issued,
+                     x.entry.key AS topic, explode(x.entry.value) AS partition
+              FROM (SELECT group_id, generation, member_id, time AS issued,
+                           TRY_CAST(get_json_object(detail, '$.fence') AS BIGINT) AS fence,
+                           explode(partitions_in(detail)) AS entry
+                    FROM events WHERE type = 'AssignmentIssued') AS x) AS i
+        JOIN (SELECT group_id, fence,
+                     LEAD(since) OVER (PARTITION BY group_id ORDER BY fence) AS superseded
+              FROM (SELECT group_id, MIN(time) AS since,
+                           TRY_CAST(get_json_object(detail, '$.fence') AS BIGINT) AS fence
+                    FROM events WHERE type = 'AssignmentIssued'
+                    GROUP BY group_id, get_json_object(detail, '$.fence')) AS s) AS f
+        ON f.group_id = i.group_id AND f.fence = i.fence
+        LEFT JOIN (SELECT group_id, member_id, MIN(time) AS removed
+                   FROM events WHERE type = 'MemberRemoved' GROUP BY group_id, member_id) AS r
+        ON r.group_id = i.group_id AND r.member_id = i.member_id
+        GROUP BY i.group_id, i.generation, i.member_id, i.topic, i.partition, i.fence""",
+    "current_groups": """
+        SELECT g.group_id, g.state, g.generation, g.protocol, g.leader, g.members, g.as_of_time
+        FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id
+                                           ORDER BY as_of_time DESC, generation DESC) AS n
+              FROM group_snapshots WHERE state IS NOT NULL) AS g
+        WHERE g.n = 1 AND g.state <> 'Dead'""",
+    "current_offsets": """
+        SELECT c.group_id, c.topic, c.partition, c.offset AS offset, c.metadata, c.time,
+               c.member_id, c.generation, c.as_of_time
+        FROM (SELECT x.group_id, x.as_of_time, x.item.topic AS topic,
+                     x.item.partition AS partition, x.item.offset AS offset,
+                     x.item.metadata AS metadata, millis_to_time(x.item.commit_ms) AS time,
+                     x.item.member AS member_id, x.item.generation AS generation,
+                     ROW_NUMBER() OVER (PARTITION BY x.group_id, x.item.topic, x.item.partition
+                                        ORDER BY x.as_of_time DESC, x.item.log_offset DESC) AS n
+              FROM (SELECT group_id, as_of_time, explode(committed_in(offsets)) AS item
+                    FROM group_snapshots WHERE offsets IS NOT NULL) AS x) AS c
+        WHERE c.n = 1 AND c.offset IS NOT NULL""",
+    "rejected": """
+        SELECT time, group_id, member_id, type, reason,
+               get_json_object(detail, '$.error') AS error,
+               get_json_object(detail, '$.bytes') AS bytes, shard, log_offset, event_id
+        FROM events WHERE type IN ('RequestRejected', 'CommitRefused')""",
+}
+
+
+def _spark_rows(fields: dict[str, str]) -> str:
+    return f"ARRAY<STRUCT<{', '.join(f'`{name}`: {kind}' for name, kind in fields.items())}>>"
+
+
+def _duckdb_rows(fields: dict[str, str]) -> str:
+    kinds = {"STRING": "VARCHAR", "INT": "INTEGER"}
+    pairs = (f'"{name}":"{kinds.get(kind, kind)}"' for name, kind in fields.items())
+    return f"[{{{','.join(pairs)}}}]"
+
+
+#: Run once per DuckDB connection, before the views.
+DUCKDB_SHIMS: Final = (
+    "CREATE MACRO get_json_object(text, path) AS json_extract_string(text, path)",
+    "CREATE MACRO explode(rows) AS unnest(rows)",
+    "CREATE MACRO millis_to_time(ms) AS make_timestamptz(ms * 1000)",
+    "CREATE MACRO offsets_in(detail) AS "
+    f"from_json(json_extract(detail, '$.offsets'), '{_duckdb_rows(_OFFSETS)}')",
+    f"CREATE MACRO committed_in(offsets) AS from_json(offsets, '{_duckdb_rows(_COMMITTED)}')",
+    "CREATE MACRO partitions_in(detail) AS map_entries("
+    "from_json(json_extract(detail, '$.partitions'), '\"MAP(VARCHAR, INTEGER[])\"'))",
+)
+
+#: Run once per Spark session, before the views.
+SPARK_SHIMS: Final = (
+    "CREATE OR REPLACE TEMPORARY FUNCTION millis_to_time(ms BIGINT) RETURNS TIMESTAMP "
+    "RETURN timestamp_millis(ms)",
+    "CREATE OR REPLACE TEMPORARY FUNCTION offsets_in(detail STRING) "
+    f"RETURNS {_spark_rows(_OFFSETS)} "
+    f"RETURN from_json(get_json_object(detail, '$.offsets'), '{_spark_rows(_OFFSETS)}')",
+    "CREATE OR REPLACE TEMPORARY FUNCTION committed_in(offsets STRING) "
+    f"RETURNS {_spark_rows(_COMMITTED)} RETURN from_json(offsets, '{_spark_rows(_COMMITTED)}')",
+    "CREATE OR REPLACE TEMPORARY FUNCTION partitions_in(detail STRING) "
+    "RETURNS ARRAY<STRUCT<key: STRING, value: ARRAY<INT>>> RETURN "
+    "map_entries(from_json(get_json_object(detail, '$.partitions'), 'MAP<STRING, ARRAY<INT>>'))",
+)
+
+
+def register_duckdb(connection: Any) -> None:
+    """Make the views on a DuckDB connection that already knows the two tables by name."""
+    for statement in DUCKDB_SHIMS:
+        connection.execute(statement)
+    for name, query in VIEWS.items():
+        connection.execute(f"CREATE VIEW {name} AS {query}")
+
+
+def register_spark(spark: "SparkSession", tables: str) -> None:
+    """Make tables and views known to a Spark session, as temporary views.
+
+    Args:
+        tables: the folder or URI that holds the two Delta tables.
+    """
+    for table in TABLES:
+        path = path_of(tables, table)
+        spark.read.format("delta").load(path).createOrReplaceTempView(table)
+    for statement in SPARK_SHIMS:
+        spark.sql(statement)
+    for name, query in VIEWS.items():
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")

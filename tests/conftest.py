@@ -1,0 +1,66 @@
+"""Session-wide fixtures: one Spark and one broker per test run, started when first asked for."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from coordlib.local.broker import Broker
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # trap: another Python on the executors
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A local Spark with Kafka source and Delta; times are UTC."""
+    from pyspark.sql import SparkSession
+
+    from coordlib.local.home import conf_file
+    from coordlib.local.jars import ensure_jars
+
+    jars = ",".join(str(jar) for jar in ensure_jars().spark)
+    scratch = tmp_path_factory.mktemp("spark")
+    options = {
+        "spark.jars": jars,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-Dlog4j2.configurationFile="
+        + conf_file("log4j2.properties").as_uri(),
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing."
+            "FileSystemBasedCheckpointFileManager"
+        ),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("coordlib tests")
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
+    """A real Kafka broker in a folder of its own."""
+    from coordlib.local.broker import Broker
+    from coordlib.local.jars import ensure_jars
+
+    running = Broker(tmp_path_factory.mktemp("broker"), ensure_jars().broker)
+    running.start()
+    yield running
+    running.stop()
