@@ -70,7 +70,7 @@ class ErrorCode(Enum):
 
 
 class CoordError(Exception):
-    """An error in three parts: what happened, where (group, member, file, port), what to do next."""
+    """Three parts: what happened, where (group, member, file, port), what to do next."""
 
     def __init__(self, what: str, where: str = "", mend: str = "") -> None:
         self.what, self.where, self.mend = what, where, mend

@@ -51,11 +51,15 @@ def _route(effect: fx.Effect, shard: int) -> Output:
             return Output(EVENTS, shard, value.group.encode(), codec.encode(value))
         case fx.Assign(group, member, assignment):
             key = codec.encode([group, member])
-            return Output(ASSIGNMENTS, shard, key, assignment and codec.encode(assignment))
+            return Output(ASSIGNMENTS, shard, key, _optional(assignment))
         case fx.Commit(group, topic, partition, committed):
             key = codec.encode([group, topic, partition])
-            return Output(COMMITTED, shard, key, committed and codec.encode(committed))
+            return Output(COMMITTED, shard, key, _optional(committed))
         case fx.SaveGroup(group, saved):
             return Output(GROUPS, shard, group.encode(), saved)
         case _:
             raise AssertionError(f"{type(effect).__name__} has no route")
+
+
+def _optional(value: msgspec.Struct | None) -> bytes | None:
+    return None if value is None else codec.encode(value)

@@ -24,9 +24,7 @@ _response_decoder = msgspec.json.Decoder(rs.AnyResponse)
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 WIRE_VERSION: Final = 1
-TYPES: Final = frozenset(
-    member.__struct_config__.tag for member in rq.AnyRequest.__args__
-)
+TYPES: Final = frozenset(member.__struct_config__.tag for member in rq.AnyRequest.__args__)
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +67,8 @@ def encode_sorted(value: Any) -> bytes:
 
 def decode_response(value: bytes) -> rs.AnyResponse:
     """Read a response or notification. Raises msgspec.MsgspecError on anything else."""
-    return _response_decoder.decode(value)
+    response: rs.AnyResponse = _response_decoder.decode(value)
+    return response
 
 
 def is_name(text: str, bytes_max: int) -> bool:

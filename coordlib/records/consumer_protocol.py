@@ -82,9 +82,7 @@ def decode_assignment(value: bytes) -> Assignment:
     reader = _Reader(value)
     version = reader.version()
     partitions = reader.topic_partitions()
-    return Assignment(
-        version=version, partitions=partitions, user_data=reader.nullable_bytes()
-    )
+    return Assignment(version=version, partitions=partitions, user_data=reader.nullable_bytes())
 
 
 def encode_assignment(value: Assignment) -> bytes:

@@ -26,28 +26,28 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A value inside a request."""
 
 
-class Protocol(_Part):
+class Protocol(_Part, frozen=True):
     """One assignment protocol that a member offers, with its metadata for it."""
 
     name: Annotated[str, Meta(min_length=1, max_length=limits.PROTOCOL_NAME_LENGTH_MAX)]
     metadata: bytes
 
 
-class MemberAssignment(_Part):
+class MemberAssignment(_Part, frozen=True):
     """What the leader gives to one member."""
 
     member: Name
     assignment: bytes
 
 
-class Leaver(_Part):
+class Leaver(_Part, frozen=True):
     """One member that leaves, by its id, its instance id, or both."""
 
     member: Name
     instance: Name | None = None
 
 
-class CommittedOffset(_Part):
+class CommittedOffset(_Part, frozen=True):
     """One partition's position: the next offset to read, as in Kafka."""
 
     topic: Name
@@ -57,7 +57,7 @@ class CommittedOffset(_Part):
     metadata: Text = ""
 
 
-class TopicPartitions(_Part):
+class TopicPartitions(_Part, frozen=True):
     """Some partitions of one topic."""
 
     topic: Name
@@ -77,7 +77,7 @@ class Request(
     reply: Int32 | None = None
 
 
-class JoinGroup(Request, tag="JoinGroup", kw_only=True):
+class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
     """Enter a group, or enter its next generation. `member` is empty at the first time."""
 
     member: Name = ""
@@ -91,7 +91,7 @@ class JoinGroup(Request, tag="JoinGroup", kw_only=True):
     reason: Reason | None = None
 
 
-class SyncGroup(Request, tag="SyncGroup", kw_only=True):
+class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
     """Ask for one's assignment; the leader's request carries everybody's."""
 
     generation: Int32
@@ -102,7 +102,7 @@ class SyncGroup(Request, tag="SyncGroup", kw_only=True):
     assignments: tuple[MemberAssignment, ...] = ()
 
 
-class Heartbeat(Request, tag="Heartbeat", kw_only=True):
+class Heartbeat(Request, tag="Heartbeat", kw_only=True, frozen=True):
     """A sign of life. A healthy one gets no answer of its own, only the shard's Progress."""
 
     generation: Int32
@@ -110,16 +110,14 @@ class Heartbeat(Request, tag="Heartbeat", kw_only=True):
     instance: Name | None = None
 
 
-class LeaveGroup(Request, tag="LeaveGroup", kw_only=True):
+class LeaveGroup(Request, tag="LeaveGroup", kw_only=True, frozen=True):
     """Give up membership, now and not when the session runs out (KIP-345: several at once)."""
 
-    members: Annotated[
-        tuple[Leaver, ...], Meta(min_length=1, max_length=limits.LEAVERS_MAX)
-    ]
+    members: Annotated[tuple[Leaver, ...], Meta(min_length=1, max_length=limits.LEAVERS_MAX)]
     reason: Reason | None = None
 
 
-class OffsetCommit(Request, tag="OffsetCommit", kw_only=True):
+class OffsetCommit(Request, tag="OffsetCommit", kw_only=True, frozen=True):
     """Store positions; with generation -1 from somebody who is no member."""
 
     generation: Generation = -1
@@ -131,32 +129,32 @@ class OffsetCommit(Request, tag="OffsetCommit", kw_only=True):
     ]
 
 
-class OffsetFetch(Request, tag="OffsetFetch", kw_only=True):
+class OffsetFetch(Request, tag="OffsetFetch", kw_only=True, frozen=True):
     """Read positions: of the named partitions, or of all (`topics` null)."""
 
     topics: tuple[TopicPartitions, ...] | None = None
     require_stable: bool = False
 
 
-class OffsetDelete(Request, tag="OffsetDelete", kw_only=True):
+class OffsetDelete(Request, tag="OffsetDelete", kw_only=True, frozen=True):
     """Forget positions of topics that nobody in the group subscribes to (KIP-496)."""
 
     topics: tuple[TopicPartitions, ...]
 
 
-class DescribeGroup(Request, tag="DescribeGroup"):
+class DescribeGroup(Request, tag="DescribeGroup", frozen=True):
     """The group as the coordinator sees it."""
 
 
-class DeleteGroup(Request, tag="DeleteGroup"):
+class DeleteGroup(Request, tag="DeleteGroup", frozen=True):
     """Delete an empty group with its offsets (KIP-229)."""
 
 
-class FindCoordinator(Request, tag="FindCoordinator"):
+class FindCoordinator(Request, tag="FindCoordinator", frozen=True):
     """Which shard coordinates this group."""
 
 
-class ReleaseQuarantine(Request, tag="ReleaseQuarantine"):
+class ReleaseQuarantine(Request, tag="ReleaseQuarantine", frozen=True):
     """An operator's word that a quarantined group may go on from the state that was kept."""
 
 

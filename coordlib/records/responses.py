@@ -66,45 +66,45 @@ class Response(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     message: str | UnsetType = UNSET
 
 
-class JoinGroupResponse(Response, tag="JoinGroup"):
+class JoinGroupResponse(Response, tag="JoinGroup", frozen=True, kw_only=True):
     """A new generation begins. `members` is filled for the leader only."""
 
     generation: int | UnsetType = UNSET
-    protocol_type: str | None | UnsetType = UNSET
-    protocol: str | None | UnsetType = UNSET
+    protocol_type: str | UnsetType | None = UNSET
+    protocol: str | UnsetType | None = UNSET
     leader: str | UnsetType = UNSET
     member: str = ""
     members: tuple[JoinedMember, ...] | UnsetType = UNSET
     skip_assignment: bool | UnsetType = UNSET
 
 
-class SyncGroupResponse(Response, tag="SyncGroup"):
+class SyncGroupResponse(Response, tag="SyncGroup", frozen=True, kw_only=True):
     """A member's share, with the fencing token of the assignment that it belongs to."""
 
-    protocol_type: str | None | UnsetType = UNSET
-    protocol: str | None | UnsetType = UNSET
+    protocol_type: str | UnsetType | None = UNSET
+    protocol: str | UnsetType | None = UNSET
     assignment: bytes | UnsetType = UNSET
     fence: int | UnsetType = UNSET
 
 
-class HeartbeatResponse(Response, tag="Heartbeat"):
+class HeartbeatResponse(Response, tag="Heartbeat", frozen=True, kw_only=True):
     """Sent only when something is wrong with the heartbeat."""
 
 
-class LeaveGroupResponse(Response, tag="LeaveGroup"):
+class LeaveGroupResponse(Response, tag="LeaveGroup", frozen=True, kw_only=True):
     members: tuple[LeftMember, ...] | UnsetType = UNSET
 
 
-class OffsetCommitResponse(Response, tag="OffsetCommit"):
+class OffsetCommitResponse(Response, tag="OffsetCommit", frozen=True, kw_only=True):
     #: Empty when every partition was stored.
     failed: tuple[FailedPartition, ...] | UnsetType = UNSET
 
 
-class OffsetDeleteResponse(Response, tag="OffsetDelete"):
+class OffsetDeleteResponse(Response, tag="OffsetDelete", frozen=True, kw_only=True):
     failed: tuple[FailedPartition, ...] | UnsetType = UNSET
 
 
-class OffsetFetchResponse(Response, tag="OffsetFetch"):
+class OffsetFetchResponse(Response, tag="OffsetFetch", frozen=True, kw_only=True):
     """Large answers come in `parts`; `part` counts from 0."""
 
     offsets: tuple[FetchedOffset, ...] | UnsetType = UNSET
@@ -112,28 +112,28 @@ class OffsetFetchResponse(Response, tag="OffsetFetch"):
     parts: int | UnsetType = UNSET
 
 
-class DescribeGroupResponse(Response, tag="DescribeGroup"):
+class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=True):
     state: str | UnsetType = UNSET
     generation: int | UnsetType = UNSET
-    protocol_type: str | None | UnsetType = UNSET
-    protocol: str | None | UnsetType = UNSET
-    leader: str | None | UnsetType = UNSET
+    protocol_type: str | UnsetType | None = UNSET
+    protocol: str | UnsetType | None = UNSET
+    leader: str | UnsetType | None = UNSET
     members: tuple[DescribedMember, ...] | UnsetType = UNSET
 
 
-class DeleteGroupResponse(Response, tag="DeleteGroup"):
+class DeleteGroupResponse(Response, tag="DeleteGroup", frozen=True, kw_only=True):
     pass
 
 
-class FindCoordinatorResponse(Response, tag="FindCoordinator"):
+class FindCoordinatorResponse(Response, tag="FindCoordinator", frozen=True, kw_only=True):
     shard: int | UnsetType = UNSET
 
 
-class ReleaseQuarantineResponse(Response, tag="ReleaseQuarantine"):
+class ReleaseQuarantineResponse(Response, tag="ReleaseQuarantine", frozen=True, kw_only=True):
     pass
 
 
-class Rejected(Response, tag="Rejected"):
+class Rejected(Response, tag="Rejected", frozen=True, kw_only=True):
     """The request could not be read, or stands in the wrong partition."""
 
 

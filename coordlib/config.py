@@ -1,0 +1,91 @@
+"""Settings of the coordinator, read from `conf/coordinator.toml`. Unknown keys are errors.
+
+Every field's default stands here; the file that ships in `conf/` states each with its reason.
+Times are milliseconds. The core receives `ClassicConfig` as a value and reads nothing itself.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from coordlib import limits
+from coordlib.errors import SetupError
+
+Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
+
+
+class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of classic groups, named as Kafka's broker settings without the `group.` prefix."""
+
+    session_timeout_min_ms: Positive = limits.SESSION_TIMEOUT_MIN_MS
+    session_timeout_max_ms: Positive = limits.SESSION_TIMEOUT_MAX_MS
+    initial_rebalance_delay_ms: NotNegative = 3_000
+    max_size: Positive = limits.GROUP_SIZE_MAX
+    groups_per_shard_max: Positive = limits.GROUPS_PER_SHARD_MAX
+    offset_metadata_length_max: Positive = limits.OFFSET_METADATA_LENGTH_MAX
+    offsets_per_group_max: Positive = limits.OFFSETS_PER_GROUP_MAX
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the job runs; none of these changes what a group decides."""
+
+    #: Rows per micro-batch: bounds the memory of a worker when a backlog is read (spark-facts).
+    max_offsets_per_trigger: Positive = 200_000
+    #: Shortest time between two batches; 0 starts the next one at once.
+    trigger_interval_ms: NotNegative = 0
+    archive_interval_ms: Positive = 30_000
+    #: How long a Kafka transaction of the sink may stay open before the broker aborts it.
+    transaction_timeout_ms: Positive = 60_000
+    #: Whether outputs are checked against the group invariants in production too.
+    check_invariants: bool = False
+
+
+class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything in `coordinator.toml`."""
+
+    group: ClassicConfig = ClassicConfig()
+    engine: EngineConfig = EngineConfig()
+    #: Passed to every Kafka client, in librdkafka's spelling: security.protocol, sasl.*, ssl.*
+    kafka: dict[str, str] = {}
+
+
+def load_config(path: Path | None, overrides: list[str] | None = None) -> CoordinatorConfig:
+    """Read the file, then apply `section.key=value` overrides. Raises SetupError."""
+    tree: dict[str, Any] = {}
+    if path is not None:
+        tree = _read(path)
+    for override in overrides or []:
+        _apply(tree, override)
+    try:
+        return msgspec.convert(tree, CoordinatorConfig, strict=False)
+    except msgspec.ValidationError as problem:
+        raise SetupError(
+            f"A setting is wrong: {problem}.",
+            str(path or "command line"),
+            "Correct it; conf/coordinator.toml names every key with its default.",
+        ) from problem
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as problem:
+        raise SetupError("The configuration file is missing.", str(path), "Name one.") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise SetupError(f"This is no TOML: {problem}.", str(path), "Correct it.") from problem
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    name, equals, value = override.partition("=")
+    section, dot, key = name.partition(".")
+    if not (equals and dot and key):
+        raise SetupError(
+            f"--set {override} is not section.key=value.",
+            "command line",
+            "For example --set group.initial_rebalance_delay_ms=0.",
+        )
+    tree.setdefault(section, {})[key] = value

@@ -1,0 +1,139 @@
+"""A group's row in its shard: hard state, soft state and offsets, each decoded only when touched.
+
+Most rows of a batch see heartbeats only, or nothing at all. So the row carries, outside the
+encoded group, the few numbers by which the shard decides without decoding it.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from coordlib.coordinators.classic import machine as classic
+from coordlib.coordinators.classic.group import Group
+from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.transition import Offsets
+from coordlib.records.stored import CommittedValue
+
+_decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
+_decode_offsets: Final = msgspec.msgpack.Decoder(dict[str, dict[int, CommittedValue]]).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+_EMPTY_MAP: Final = msgspec.Raw(_encode({}))
+
+
+class StoredCell(msgspec.Struct, array_like=True):
+    """A row as it stands in the shard's blob."""
+
+    name: str
+    kind: str
+    #: Generation whose heartbeats are accepted without decoding; -1: none.
+    quiet_generation: int
+    #: Not later than the group's earliest deadline.
+    next_due_ms: int
+    #: Lowest and highest record that waits for a covering tick; -1: none.
+    uncovered_min: int
+    uncovered_max: int
+    #: Shortest session or rebalance timeout of a member; 0: no members.
+    timeout_ms: int
+    replies: list[int]
+    heard: msgspec.Raw
+    hard: msgspec.Raw
+    offsets: msgspec.Raw
+
+
+class Cell:
+    """A row while a batch is judged."""
+
+    __slots__ = ("_group", "_heard", "_offsets", "changed", "stored")
+
+    def __init__(self, stored: StoredCell) -> None:
+        self.stored = stored
+        self._group: Group | None = None
+        self._heard: dict[str, int] | None = None
+        self._offsets: Offsets | None = None
+        #: Whether the group's hard state changed in this batch.
+        self.changed = False
+
+    @staticmethod
+    def empty(name: str, kind: str) -> "Cell":
+        row = StoredCell(
+            name, kind, -1, NEVER, -1, -1, 0, [], _EMPTY_MAP, msgspec.Raw(b""), _EMPTY_MAP
+        )
+        return Cell(row)
+
+    @property
+    def group(self) -> Group | None:
+        if self._group is None and len(self.stored.hard):
+            self._group = classic.decode(self.stored.hard)
+        return self._group
+
+    @property
+    def heard(self) -> dict[str, int]:
+        """When each member was last heard, on the shard's clock. Has exactly the members."""
+        if self._heard is None:
+            self._heard = _decode_heard(self.stored.heard)
+        return self._heard
+
+    @property
+    def offsets(self) -> Offsets:
+        if self._offsets is None:
+            self._offsets = _decode_offsets(self.stored.offsets)
+        return self._offsets
+
+    def load_offsets(self) -> Offsets:
+        return self.offsets
+
+    def set_group(self, group: Group, clock_ms: int, touched: list[str]) -> None:
+        """Take over the outcome of a step, and renew the row's numbers if the group changed."""
+        heard = self.heard
+        before = self._group
+        if group is not before:
+            self._group = group
+            self.changed = True
+            if before is None or before.members.keys() != group.members.keys():
+                self._heard = {member: heard.get(member, clock_ms) for member in group.members}
+                heard = self._heard
+        for member in touched:
+            if member in heard:
+                heard[member] = clock_ms
+        if self.changed:
+            self.renew_numbers()
+
+    def renew_numbers(self) -> None:
+        group, row = self.group, self.stored
+        if group is None:
+            return
+        row.timeout_ms = classic.shortest_timeout_ms(group)
+        row.replies = classic.reply_partitions(group)
+        if group.is_quarantined:
+            row.quiet_generation, row.next_due_ms = -1, NEVER
+            row.uncovered_min = row.uncovered_max = -1
+            row.timeout_ms = 0
+            return
+        row.quiet_generation = classic.quiet_generation(group)
+        row.next_due_ms = classic.next_due(group, self.heard).due_ms
+        row.uncovered_min, row.uncovered_max = classic.uncovered(group) or (-1, -1)
+
+    def apply_commit(self, topic: str, partition: int, value: CommittedValue | None) -> None:
+        """Store or forget one offset."""
+        if value is not None:
+            self.offsets.setdefault(topic, {})[partition] = value
+            return
+        partitions = self.offsets.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            self.offsets.pop(topic, None)
+
+    def encoded(self) -> StoredCell:
+        """The row with everything that was decoded encoded again; equal content, equal bytes."""
+        row = self.stored
+        if self._group is not None and self.changed:
+            row.hard = msgspec.Raw(classic.encode(self._group))
+        if self._heard is not None:
+            row.heard = msgspec.Raw(_encode(self._heard))
+        if self._offsets is not None:
+            row.offsets = msgspec.Raw(_encode(_sorted(self._offsets)))
+        return row
+
+
+def _sorted(offsets: Offsets) -> dict[str, Any]:
+    return {topic: dict(sorted(rows.items())) for topic, rows in sorted(offsets.items())}

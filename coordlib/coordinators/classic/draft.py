@@ -1,0 +1,134 @@
+"""A step in the making.
+
+`step(state, event) -> (state, effects)` is pure at its edges: groups are frozen values. Inside
+one step a `Draft` holds the group as it stands by now and collects what should happen. When a
+step fails half-way the draft is thrown away, and the group is as it was before.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from coordlib.config import ClassicConfig
+from coordlib.coordinators.classic.group import (
+    VALID_PREVIOUS_STATES,
+    BrokenInvariant,
+    Group,
+    Member,
+    State,
+)
+from coordlib.coordinators.transition import At, Offsets, envelope, refusal, reply_of
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+
+class Draft:
+    """One group during one step."""
+
+    __slots__ = (
+        "_load_offsets",
+        "at",
+        "cause",
+        "config",
+        "effects",
+        "group",
+        "may_create",
+        "name",
+        "touched",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        group: Group | None,
+        at: At,
+        config: ClassicConfig,
+        load_offsets: Callable[[], Offsets],
+        may_create: bool = True,
+    ) -> None:
+        self.name = name
+        self.group = group
+        self.at = at
+        self.config = config
+        #: What history gives as the cause: the record's coordinate, or a deadline's name.
+        self.cause = at.coordinate
+        self.effects: list[fx.Effect] = []
+        #: Members that were heard of in this step; their session starts anew.
+        self.touched: list[str] = []
+        #: Whether the shard has room for one more group.
+        self.may_create = may_create
+        self._load_offsets = load_offsets
+
+    @property
+    def offsets(self) -> Offsets:
+        """Committed offsets of the group. Changed by Commit effects only."""
+        return self._load_offsets()
+
+    @property
+    def live(self) -> Group:
+        """The group, which exists by now."""
+        if self.group is None:
+            raise BrokenInvariant(f"{self.name}: a step went on without a group")
+        return self.group
+
+    def change(self, **fields: Any) -> None:
+        self.group = replace(self.live, **fields)
+
+    def enter(self, state: State) -> None:
+        """Change the state, along the table only.  # INV-12"""
+        if self.live.state not in VALID_PREVIOUS_STATES[state]:
+            raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
+        self.change(state=state, state_since_ms=self.at.time_ms)
+
+    def put(self, *members: Member) -> None:
+        """Add members or replace them under their ids."""
+        table = dict(self.live.members)
+        size = self.live.size_bytes
+        for member in members:
+            before = table.get(member.member)
+            size += member.size_bytes() - (before.size_bytes() if before else 0)
+            table[member.member] = member
+        self.change(members=table, size_bytes=size)
+
+    def drop(self, member: Member) -> None:
+        table = dict(self.live.members)
+        del table[member.member]
+        self.change(members=table, size_bytes=self.live.size_bytes - member.size_bytes())
+
+    def emit(self, effect: fx.Effect) -> None:
+        self.effects.append(effect)
+
+    def answer(
+        self,
+        request: rq.Request,
+        answer: type[rs.Response],
+        reply: int | None = None,
+        **fields: Any,
+    ) -> None:
+        """Answer the request of this record, now."""
+        where = reply_of(request, self.at) if reply is None else reply
+        self.emit(fx.Respond(where, answer(**envelope(request, self.at), **fields)))
+
+    def refuse(
+        self,
+        request: rq.Request,
+        answer: type[rs.Response],
+        code: ErrorCode,
+        message: str | None = None,
+        **fields: Any,
+    ) -> None:
+        """Answer the request of this record with an error; nothing else happens.  # INV-24"""
+        self.answer(request, answer, **refusal(code, message), **fields)
+
+    def record(self, type_: str, **fields: Any) -> None:
+        """A line of history about this group."""
+        fields.setdefault("generation", self.group.generation if self.group else -1)
+        self.emit(fx.Record(type=type_, group=self.name, cause=self.cause, **fields))
+
+    def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
+        """Write a notification once to each partition that one of these members reads."""
+        for reply in sorted({member.reply for member in members}):
+            self.emit(fx.Notify(reply, notification))

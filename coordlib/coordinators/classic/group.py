@@ -1,0 +1,252 @@
+"""A classic group as a value: its states, its members, and what must always hold.
+
+Everything here is hard state: it survives crashes, is written to `coord.groups` whenever it
+changed, and is enough to restore the group. When a member was last heard is soft state and is
+kept by the shard; offsets are kept beside the group, so that neither slows the other.
+Source: seeds 002 and 004; `ClassicGroup.java` and `ClassicGroupState.java` of Apache Kafka.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from coordlib.coordinators.deadlines import Timer
+
+
+class State(StrEnum):
+    """Where a group stands between two assignments."""
+
+    EMPTY = "Empty"
+    """No members, perhaps offsets.
+    action: joins start the initial rebalance; commits without a member are accepted
+    transition: first join -> PREPARING_REBALANCE; deletion -> DEAD
+    """
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """Members are told to join again.
+    action: joins are parked; heartbeats and syncs get REBALANCE_IN_PROGRESS; commits of the
+    current generation are accepted, so that members can commit before they let go
+    transition: all have joined, or the rebalance timeout -> COMPLETING_REBALANCE;
+    nobody is left -> EMPTY
+    """
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """A new generation waits for its leader's assignment.
+    action: syncs of followers are parked; heartbeats are accepted; commits are refused
+    transition: the leader's sync -> STABLE; a join, a leave, an expiry -> PREPARING_REBALANCE
+    """
+    STABLE = "Stable"
+    """Everybody knows what is theirs.
+    action: syncs return the current assignment; heartbeats and commits are accepted
+    transition: a join that changes something, a leave, an expiry -> PREPARING_REBALANCE
+    """
+    DEAD = "Dead"
+    """Deleted; no request finds it.
+    action: none
+    transition: none
+    """
+
+
+#: INV-12: the only legal changes of state; diagrams in the documentation are drawn from this.
+VALID_PREVIOUS_STATES: Final[dict[State, frozenset[State]]] = {
+    State.EMPTY: frozenset({State.PREPARING_REBALANCE}),
+    State.PREPARING_REBALANCE: frozenset({State.STABLE, State.COMPLETING_REBALANCE, State.EMPTY}),
+    State.COMPLETING_REBALANCE: frozenset({State.PREPARING_REBALANCE}),
+    State.STABLE: frozenset({State.COMPLETING_REBALANCE}),
+    State.DEAD: frozenset(State),
+}
+
+JOIN: Final = "JoinGroup"
+SYNC: Final = "SyncGroup"
+
+
+class Parked(msgspec.Struct, frozen=True):
+    """A request that is answered later: exactly once, by its generation or by a refusal."""
+
+    kind: str
+    id: str
+    client: str
+    cause: str
+    reply: int
+
+
+class OfferedProtocol(msgspec.Struct, frozen=True):
+    name: str
+    metadata: bytes
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One member, from its first JoinGroup to its removal."""
+
+    member: str
+    client: str
+    instance: str | None = None
+    #: Partition of `coord.responses` that it reads, by its newest JoinGroup.
+    reply: int
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    #: In order of preference; never empty.
+    protocols: tuple[OfferedProtocol, ...]
+    #: Empty until the leader of its first generation has synced.
+    assignment: bytes = b""
+    #: Correlation id of its first JoinGroup: (client, this) names one member, not two.
+    first_id: str
+    #: Shard clock of its first JoinGroup.
+    joined_clock_ms: int
+    #: Log time of its first JoinGroup.
+    joined_ms: int
+    parked: Parked | None = None
+    #: True until its first JoinGroup is answered.
+    is_new: bool = True
+    #: Whether it has asked for its assignment in this generation.
+    has_synced: bool = False
+    #: Offset whose outputs it must see before its session runs; None: the session runs.
+    awaits_cover: int | None = None
+
+    @property
+    def is_joining(self) -> bool:
+        return self.parked is not None and self.parked.kind == JOIN
+
+    @property
+    def is_syncing(self) -> bool:
+        return self.parked is not None and self.parked.kind == SYNC
+
+    def metadata_for(self, protocol: str | None) -> bytes:
+        """Its metadata for a protocol; empty when it does not offer it."""
+        return next((p.metadata for p in self.protocols if p.name == protocol), b"")
+
+    def size_bytes(self) -> int:
+        """An upper bound of its share of the group's encoded hard state."""
+        names = len(self.member) + len(self.client) + len(self.instance or "") + len(self.first_id)
+        offered = sum(8 * len(p.name) + _base64(p.metadata) + 32 for p in self.protocols)
+        return 1024 + 16 * names + offered + _base64(self.assignment)
+
+
+def _base64(value: bytes) -> int:
+    return (len(value) + 2) // 3 * 4
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="classic"):
+    """The hard state of one classic group."""
+
+    v: int = 1
+    group: str
+    state: State = State.EMPTY
+    #: Rises by one when a join phase completes, and never else.  # INV-11
+    generation: int = 0
+    #: None until the first member; kept when the group empties.
+    protocol_type: str | None = None
+    #: None when Empty.
+    protocol: str | None = None
+    #: One of the members, unless there are none.  # INV-13
+    leader: str | None = None
+    #: In the order in which they joined.
+    members: dict[str, Member] = {}
+    #: Log offset of the SyncGroup that brought the current assignment; rises for ever.
+    fence: int = -1
+    #: Log time of the newest change of state.
+    state_since_ms: int = 0
+    #: Runs in PreparingRebalance only.
+    join_timer: Timer | None = None
+    #: Runs from the end of a join phase until everybody has synced.
+    sync_timer: Timer | None = None
+    #: What is left of the initial delay's budget (KIP-134); None: not the initial rebalance.
+    initial_remaining_ms: int | None = None
+    #: Whether somebody joined since the initial delay was last set.
+    has_newcomer: bool = False
+    #: Why the rebalance began, and at which log time; empty and 0 before the first.
+    rebalance_reason: str = ""
+    rebalance_started_ms: int = 0
+    #: Upper bound of the encoded size; the sum over members.
+    size_bytes: int = 0
+    #: Set when a step of this group broke an invariant; an operator releases it.
+    is_quarantined: bool = False
+
+    @property
+    def is_initial(self) -> bool:
+        return self.initial_remaining_ms is not None
+
+    @property
+    def all_joined(self) -> bool:
+        return all(member.is_joining for member in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asks for."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    def first_join(self, client: str, request_id: str) -> Member | None:
+        """The live member that this first JoinGroup made, if it made one."""
+        for member in self.members.values():
+            if member.first_id == request_id and member.client == client:
+                return member
+        return None
+
+    def supports(self, protocol: str) -> bool:
+        """Whether every member offers this protocol."""
+        return all(
+            any(offered.name == protocol for offered in member.protocols)
+            for member in self.members.values()
+        )
+
+    def reaction_timers(self) -> Iterator[Timer]:
+        for timer in (self.join_timer, self.sync_timer):
+            if timer is not None:
+                yield timer
+
+
+class BrokenInvariant(AssertionError):
+    """A step would leave the group in a state that must not exist; it is quarantined instead."""
+
+
+def check_invariants(group: Group) -> None:
+    """Raise BrokenInvariant when the group contradicts itself. On in every test."""
+    for sentence, holds in _invariants(group):
+        if not holds:
+            raise BrokenInvariant(f"{group.group}: {sentence}")
+
+
+def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
+    members = list(group.members.values())
+    empty = group.state is State.EMPTY
+    joining = group.state is State.PREPARING_REBALANCE
+    completing = group.state is State.COMPLETING_REBALANCE
+    # INV-13
+    yield "members have a leader among them", not members or group.leader in group.members
+    yield "a group without members has no leader", bool(members) or group.leader is None
+    yield "an Empty group has no members", not (empty and members)
+    yield "a group without members is Empty or preparing", bool(members) or empty or joining
+    # INV-14
+    yield (
+        "the protocol is supported by every member",
+        joining or empty or group.protocol is not None,
+    )
+    yield (
+        "the protocol is offered by all",
+        not (completing or group.state is State.STABLE) or group.supports(group.protocol or ""),
+    )
+    yield "joins are parked only while preparing", joining or not any(m.is_joining for m in members)
+    yield (
+        "syncs are parked only while completing",
+        (completing or not any(m.is_syncing for m in members)),
+    )
+    yield "the join timer runs while preparing", (group.join_timer is not None) == joining
+    yield (
+        "the sync timer runs only after a join phase",
+        (group.sync_timer is None or completing or group.state is State.STABLE),
+    )
+    yield (
+        "the sync timer runs while somebody has not synced",
+        (
+            not (completing or group.state is State.STABLE)
+            or (group.sync_timer is not None) == any(not m.has_synced for m in members)
+        ),
+    )
+    yield "the initial delay belongs to preparing", joining or not group.is_initial
+    # INV-15
+    yield "the size is the members' sum", group.size_bytes == sum(m.size_bytes() for m in members)
+    yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
+    yield "every member offers something", all(m.protocols for m in members)
+    yield "new members are parked", all(m.is_joining for m in members if m.is_new)
+    instances = [m.instance for m in members if m.instance is not None]
+    yield "an instance id has one member", len(set(instances)) == len(instances)

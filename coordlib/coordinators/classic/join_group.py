@@ -1,0 +1,237 @@
+"""JoinGroup: enter a group, or its next generation.
+
+The answer is parked until the join phase is complete; at once come only refusals, and the
+current generation for those who merely ask again. Order of checks as in Kafka's
+`GroupMetadataManager.classicGroupJoin`; numbers in comments are KIPs and tickets.
+"""
+
+from msgspec.structs import replace
+
+from coordlib import limits
+from coordlib.coordinators.classic import rebalance
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import (
+    JOIN,
+    Group,
+    Member,
+    OfferedProtocol,
+    Parked,
+    State,
+)
+from coordlib.coordinators.transition import reply_of
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+
+def join_group(draft: Draft, request: rq.JoinGroup) -> None:
+    """Judge one JoinGroup."""
+    refused = _refused_before_group(draft, request)
+    if refused is not None:
+        code, message = refused
+        draft.refuse(request, rs.JoinGroupResponse, code, message, member=request.member)
+        return
+    if draft.group is None:
+        draft.group = Group(group=draft.name, state_since_ms=draft.at.time_ms)
+        draft.record(stored.EVENT_GROUP_CREATED, reason="first member joins")
+    repeated = draft.live.first_join(request.client, request.id)
+    if request.member == "" and repeated is not None:
+        _join_again(draft, request, repeated)
+    elif request.member == "":
+        _join_new(draft, request)
+    else:
+        _join_known(draft, request)
+
+
+def _refused_before_group(
+    draft: Draft, request: rq.JoinGroup
+) -> tuple[ErrorCode, str | None] | None:
+    config = draft.config
+    if request.instance is not None:
+        return ErrorCode.UNSUPPORTED_VERSION, "Static membership (instance) is not built yet."
+    session_ms = request.session_timeout_ms
+    if not config.session_timeout_min_ms <= session_ms <= config.session_timeout_max_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT, (
+            f"session_timeout_ms must be {config.session_timeout_min_ms}"
+            f" to {config.session_timeout_max_ms}."
+        )
+    rebalance_ms = request.rebalance_timeout_ms
+    if not limits.REBALANCE_TIMEOUT_MIN_MS <= rebalance_ms <= limits.REBALANCE_TIMEOUT_MAX_MS:
+        return ErrorCode.INVALID_SESSION_TIMEOUT, (
+            f"rebalance_timeout_ms must be {limits.REBALANCE_TIMEOUT_MIN_MS}"
+            f" to {limits.REBALANCE_TIMEOUT_MAX_MS}."
+        )
+    if draft.group is None:
+        if request.member:
+            return ErrorCode.UNKNOWN_MEMBER_ID, None
+        if not (request.protocol_type and request.protocols):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
+        if not draft.may_create:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, "This shard holds as many groups as it may."
+    return None
+
+
+def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
+    code = _refused_by_group(draft, request, None)
+    if code is not None:
+        draft.refuse(request, rs.JoinGroupResponse, code)
+        return
+    group, at = draft.live, draft.at
+    # A client knows its id from the produce acknowledgement: it is where the request stands.
+    member_id = f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}"  # INV-16
+    member = Member(
+        member=member_id,
+        client=request.client,
+        reply=reply_of(request, at),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=_offered(request),
+        first_id=request.id,
+        joined_clock_ms=at.clock_ms,
+        joined_ms=at.time_ms,
+        parked=_parked(draft, request),
+    )
+    if group.state is State.EMPTY:
+        draft.change(protocol_type=request.protocol_type)
+    draft.put(member)
+    draft.change(leader=group.leader or member_id, has_newcomer=group.is_initial)
+    _record_joined(draft, request, member)
+    rebalance.membership_changed(draft, "member joined", _client_reason(request))
+
+
+def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
+    """A member joins again: for the next generation, or with other metadata."""
+    group = draft.live
+    member = group.members.get(request.member)
+    if member is None:
+        draft.refuse(
+            request,
+            rs.JoinGroupResponse,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            member=request.member,
+        )
+        return
+    code = _refused_by_group(draft, request, member)
+    if code is not None:
+        draft.refuse(request, rs.JoinGroupResponse, code, member=request.member)
+        return
+    # Rule 12: a join that knows an older generation is a late duplicate, and must not count as
+    # this member's consent to let go now.
+    if request.generation >= 0 and request.generation != group.generation:
+        draft.refuse(
+            request, rs.JoinGroupResponse, ErrorCode.ILLEGAL_GENERATION, member=request.member
+        )
+        return
+    changed = member.protocols != _offered(request)
+    is_leader = member.member == group.leader
+    if group.state is State.PREPARING_REBALANCE:
+        _park(draft, request, member)
+        rebalance.complete_if_all_joined(draft)
+    elif changed or (group.state is State.STABLE and is_leader):
+        _park(draft, request, member)
+        reason = "metadata changed" if changed else "leader rejoined"
+        rebalance.prepare(draft, reason, _client_reason(request))
+    else:
+        rebalance.answer_join(draft, member, _parked(draft, request))
+        draft.touched.append(member.member)
+
+
+def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+    """The first JoinGroup of a live member once more: the same member, not a second one.
+
+    It may be a late duplicate, so it is never taken as consent to a new generation.
+    """
+    if member.is_joining:
+        draft.put(
+            replace(member, parked=_parked(draft, request), reply=reply_of(request, draft.at))
+        )
+    elif draft.live.state is State.PREPARING_REBALANCE:
+        draft.refuse(
+            request,
+            rs.JoinGroupResponse,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            member=member.member,
+        )
+    else:
+        rebalance.answer_join(draft, member, _parked(draft, request))
+
+
+def _refused_by_group(
+    draft: Draft, request: rq.JoinGroup, member: Member | None
+) -> ErrorCode | None:
+    """Size, then protocol, as Kafka orders them."""
+    if not _has_room(draft, request, member):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    group = draft.live
+    if not (request.protocol_type and request.protocols):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is State.EMPTY:
+        return None
+    fits = request.protocol_type == group.protocol_type and any(
+        group.supports(offered.name) for offered in request.protocols
+    )
+    return None if fits else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
+    """Whether one more member, and its metadata, fits into the group's limits."""
+    group = draft.live
+    size = sum(2 * len(p.metadata) + 256 for p in request.protocols) + 8 * limits.KIB
+    if group.size_bytes - (member.size_bytes() if member else 0) + size > limits.GROUP_BYTES_MAX:
+        return False
+    if member is not None and group.state is not State.PREPARING_REBALANCE:
+        return True
+    if group.state is State.PREPARING_REBALANCE:
+        # The last to rejoin an over-sized group are refused, as in Kafka.
+        joining = sum(m.is_joining for m in group.members.values())
+        return (member is not None and member.is_joining) or joining < draft.config.max_size
+    return len(group.members) < draft.config.max_size
+
+
+def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+    """The member waits for the next generation; what it waited for before is refused."""
+    if member.parked is not None and member.parked.id != request.id:
+        member = rebalance.answer_parked(draft, member, ErrorCode.REBALANCE_IN_PROGRESS)
+    draft.put(
+        replace(
+            member,
+            reply=reply_of(request, draft.at),
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=_offered(request),
+            parked=_parked(draft, request),
+            awaits_cover=None,
+        )
+    )
+
+
+def _parked(draft: Draft, request: rq.JoinGroup) -> Parked:
+    return Parked(
+        JOIN, request.id, request.client, draft.at.coordinate, reply_of(request, draft.at)
+    )
+
+
+def _offered(request: rq.JoinGroup) -> tuple[OfferedProtocol, ...]:
+    return tuple(OfferedProtocol(p.name, p.metadata) for p in request.protocols)
+
+
+def _client_reason(request: rq.JoinGroup) -> dict[str, str]:
+    """KIP-800: what the client itself says about why it joins."""
+    detail = {"client": request.client, "member": request.member}
+    return {**detail, "client_reason": request.reason} if request.reason else detail
+
+
+def _record_joined(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+    draft.record(
+        stored.EVENT_MEMBER_JOINED,
+        member=member.member,
+        reason=request.reason or "",
+        detail={
+            "client": member.client,
+            "instance": member.instance,
+            "session_timeout_ms": member.session_timeout_ms,
+            "rebalance_timeout_ms": member.rebalance_timeout_ms,
+            "protocols": [offered.name for offered in member.protocols],
+        },
+    )

@@ -1,0 +1,73 @@
+"""The classic protocol as the shard sees it: which requests it judges, and how.
+
+A new protocol is a package with a module like this one, named in `coordinators/registry.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from coordlib.coordinators.classic import timers
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import Group, State, check_invariants
+from coordlib.coordinators.classic.heartbeat import heartbeat
+from coordlib.coordinators.classic.join_group import join_group
+from coordlib.coordinators.classic.leave_group import leave_group
+from coordlib.coordinators.classic.offset_commit import offset_commit
+from coordlib.coordinators.classic.offset_fetch import offset_fetch
+from coordlib.coordinators.classic.sync_group import sync_group
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+KIND: Final = "classic"
+
+HANDLERS: Final[dict[type[rq.Request], Callable[[Draft, Any], None]]] = {
+    rq.JoinGroup: join_group,
+    rq.SyncGroup: sync_group,
+    rq.Heartbeat: heartbeat,
+    rq.LeaveGroup: leave_group,
+    rq.OffsetCommit: offset_commit,
+    rq.OffsetFetch: offset_fetch,
+}
+
+ANSWERS: Final[dict[type[rq.Request], type[rs.Response]]] = {
+    rq.JoinGroup: rs.JoinGroupResponse,
+    rq.SyncGroup: rs.SyncGroupResponse,
+    rq.Heartbeat: rs.HeartbeatResponse,
+    rq.LeaveGroup: rs.LeaveGroupResponse,
+    rq.OffsetCommit: rs.OffsetCommitResponse,
+    rq.OffsetFetch: rs.OffsetFetchResponse,
+    rq.ReleaseQuarantine: rs.ReleaseQuarantineResponse,
+}
+
+decode: Final = msgspec.msgpack.Decoder(Group).decode
+encode: Final = msgspec.msgpack.Encoder().encode
+decode_saved: Final = msgspec.json.Decoder(Group).decode
+encode_saved: Final = msgspec.json.Encoder().encode
+
+next_due: Final = timers.next_due
+fire: Final = timers.fire
+cover: Final = timers.cover
+uncovered: Final = timers.uncovered
+restart: Final = timers.restart
+check: Final = check_invariants
+
+#: In these states a heartbeat of the current generation changes nothing but when it was heard.
+_QUIET: Final = frozenset({State.STABLE, State.COMPLETING_REBALANCE})
+
+
+def quiet_generation(group: Group) -> int:
+    """The generation whose heartbeats need no judging; -1: none."""
+    return group.generation if group.state in _QUIET else -1
+
+
+def shortest_timeout_ms(group: Group) -> int:
+    """The shortest session or rebalance timeout of any member; 0: no members (rule 1)."""
+    members = group.members.values()
+    return min((min(m.session_timeout_ms, m.rebalance_timeout_ms) for m in members), default=0)
+
+
+def reply_partitions(group: Group) -> list[int]:
+    """Where its members read answers."""
+    return sorted({member.reply for member in group.members.values()})

@@ -1,0 +1,25 @@
+"""The checks that several requests share, in Kafka's order.  # INV-18"""
+
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import Member
+from coordlib.errors import ErrorCode
+
+
+def find_member(draft: Draft, member_id: str, instance: str | None) -> Member | ErrorCode:
+    """The member of this id, or why the request must not be judged for it."""
+    if draft.group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if instance is not None:
+        # Static membership is not built yet, so no instance id is known.
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return draft.group.members.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def find_in_generation(
+    draft: Draft, member_id: str, instance: str | None, generation: int
+) -> Member | ErrorCode:
+    """As `find_member`, and the request must belong to the current generation."""
+    member = find_member(draft, member_id, instance)
+    if isinstance(member, Member) and draft.live.generation != generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return member

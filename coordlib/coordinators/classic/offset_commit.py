@@ -1,0 +1,99 @@
+"""OffsetCommit: who may store positions, and which of them are stored."""
+
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import Group, State
+from coordlib.coordinators.classic.membership import find_in_generation
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+
+def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
+    """Judge one OffsetCommit."""
+    code = _refused(draft, request)
+    if code is not None:
+        draft.refuse(request, rs.OffsetCommitResponse, code)
+        draft.record(
+            stored.EVENT_COMMIT_REFUSED,
+            member=request.member,
+            reason=code.name,
+            detail={"client": request.client, "request_generation": request.generation},
+        )
+        return
+    if draft.group is None:
+        # A group that only keeps offsets: no protocol type, Empty.
+        draft.group = Group(group=draft.name, state_since_ms=draft.at.time_ms)
+        draft.record(stored.EVENT_GROUP_CREATED, reason="first commit")
+    elif request.member in draft.live.members:
+        draft.touched.append(request.member)
+    _store(draft, request)
+
+
+def _refused(draft: Draft, request: rq.OffsetCommit) -> ErrorCode | None:
+    group = draft.group
+    is_anonymous = request.generation < 0
+    if group is None and not draft.may_create:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if is_anonymous and (group is None or group.state is State.EMPTY):
+        return None  # member and instance are not looked at, as in Kafka
+    if group is None:
+        return ErrorCode.ILLEGAL_GENERATION
+    if not (is_anonymous and request.member == "" and request.instance is None):
+        member = find_in_generation(draft, request.member, request.instance, request.generation)
+        if isinstance(member, ErrorCode):
+            return member
+    else:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if group.state is State.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return None
+
+
+def _store(draft: Draft, request: rq.OffsetCommit) -> None:
+    failed: list[rs.FailedPartition] = []
+    accepted: list[dict[str, object]] = []
+    room = draft.config.offsets_per_group_max - sum(map(len, draft.offsets.values()))
+    seen: set[tuple[str, int]] = set()
+    for row in request.offsets:
+        code, room = _judge_row(draft, row, room, seen)
+        if code is not ErrorCode.NONE:
+            failed.append(rs.FailedPartition(row.topic, row.partition, code.name))
+            continue
+        draft.emit(fx.Commit(draft.name, row.topic, row.partition, _value(draft, request, row)))
+        accepted.append({"topic": row.topic, "partition": row.partition, "offset": row.offset})
+    draft.answer(request, rs.OffsetCommitResponse, failed=tuple(failed))
+    if accepted:
+        draft.record(
+            stored.EVENT_OFFSETS_COMMITTED,
+            member=request.member,
+            detail={"client": request.client, "offsets": accepted},
+        )
+
+
+def _judge_row(
+    draft: Draft, row: rq.CommittedOffset, room: int, seen: set[tuple[str, int]]
+) -> tuple[ErrorCode, int]:
+    if len(row.metadata) > draft.config.offset_metadata_length_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE, room
+    place = (row.topic, row.partition)
+    if place not in seen and row.partition not in draft.offsets.get(row.topic, {}):
+        if room <= 0:
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE, room
+        room -= 1
+    seen.add(place)
+    return ErrorCode.NONE, room
+
+
+def _value(
+    draft: Draft, request: rq.OffsetCommit, row: rq.CommittedOffset
+) -> stored.CommittedValue:
+    return stored.CommittedValue(
+        offset=row.offset,
+        leader_epoch=row.leader_epoch,
+        metadata=row.metadata,
+        commit_ms=draft.at.time_ms,
+        generation=request.generation,
+        member=request.member,
+    )

@@ -1,0 +1,264 @@
+"""How a group gets from one generation to the next.
+
+    members change ──▶ prepare ──▶ everybody has joined, or time is up ──▶ complete ──▶ the
+    leader syncs (sync_group.py) ──▶ Stable
+
+Every change of membership goes through the few functions here, so that each of them ends with
+the question "has everybody joined now?" — the question whose absence has made groups hang in
+many implementations. Source: `GroupMetadataManager.java`, seeds 000 and 002, KIP-134.
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from coordlib.coordinators import deadlines
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import Member, Parked, State
+from coordlib.coordinators.transition import refusal
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+
+def membership_changed(draft: Draft, reason: str, detail: dict[str, str] | None = None) -> None:
+    """A member came, went or changed: begin a rebalance, or see whether one is complete."""
+    if draft.live.state is State.PREPARING_REBALANCE:
+        complete_if_all_joined(draft)
+    else:
+        prepare(draft, reason, detail)
+
+
+def prepare(draft: Draft, reason: str, detail: dict[str, str] | None = None) -> None:
+    """Ask everybody to join again."""
+    was_empty = draft.live.state is State.EMPTY
+    if draft.live.state is State.COMPLETING_REBALANCE:
+        _abandon_sync(draft)
+    draft.enter(State.PREPARING_REBALANCE)
+    draft.change(sync_timer=None, rebalance_reason=reason, rebalance_started_ms=draft.at.time_ms)
+    draft.record(stored.EVENT_REBALANCE_STARTED, reason=reason, detail=detail or {})
+    if was_empty:
+        _start_initial_delay(draft)
+    else:
+        _ask_to_rejoin(draft)
+        complete_if_all_joined(draft)
+
+
+def _abandon_sync(draft: Draft) -> None:
+    """The assignment of this generation will never come: answer those who wait for it."""
+    draft.put(
+        *(
+            replace(answer_parked(draft, member, ErrorCode.REBALANCE_IN_PROGRESS), assignment=b"")
+            for member in draft.live.members.values()
+            if not member.is_joining
+        )
+    )
+
+
+def _start_initial_delay(draft: Draft) -> None:
+    """KIP-134: the first rebalance of an empty group waits a little for more members."""
+    delay_ms = draft.config.initial_rebalance_delay_ms
+    draft.change(
+        join_timer=deadlines.plain(delay_ms, draft.at.offset, draft.at.clock_ms),
+        initial_remaining_ms=max(draft.live.rebalance_timeout_ms - delay_ms, 0),
+        has_newcomer=False,
+    )
+    if delay_ms == 0:
+        complete(draft)
+
+
+def _ask_to_rejoin(draft: Draft) -> None:
+    group = draft.live
+    draft.change(join_timer=deadlines.reaction(group.rebalance_timeout_ms, draft.at.offset))
+    draft.notify_members(
+        (member for member in group.members.values() if not member.is_joining),
+        rs.RebalanceInProgress(
+            group=group.group, cause=draft.at.coordinate, generation=group.generation
+        ),
+    )
+
+
+def complete_if_all_joined(draft: Draft) -> None:
+    """Never cuts the initial delay short: more members may be about to come."""
+    group = draft.live
+    if group.state is State.PREPARING_REBALANCE and not group.is_initial and group.all_joined:
+        complete(draft)
+
+
+def initial_delay_over(draft: Draft) -> None:
+    """Wait once more if somebody came meanwhile, at most for the rebalance timeout in all."""
+    group = draft.live
+    timer, remaining = group.join_timer, group.initial_remaining_ms
+    if timer is None or remaining is None or not (group.has_newcomer and remaining):
+        complete(draft)
+        return
+    delay_ms = min(draft.config.initial_rebalance_delay_ms, remaining)
+    draft.change(
+        has_newcomer=False,
+        join_timer=deadlines.plain(delay_ms, draft.at.offset, draft.at.clock_ms),
+        initial_remaining_ms=max(remaining - timer.duration_ms, 0),
+    )
+
+
+def complete(draft: Draft) -> None:
+    """The join phase ends: who has joined is in the next generation, who has not is out."""
+    draft.change(join_timer=None, initial_remaining_ms=None, has_newcomer=False)
+    for member in [m for m in draft.live.members.values() if not m.is_joining]:
+        remove(draft, member, "did not rejoin in time")
+    draft.change(generation=draft.live.generation + 1)  # INV-11
+    if draft.live.members:
+        _begin_generation(draft)
+    else:
+        _become_empty(draft)
+
+
+def _become_empty(draft: Draft) -> None:
+    draft.enter(State.EMPTY)
+    draft.change(protocol=None)
+    draft.record(stored.EVENT_GROUP_EMPTIED, reason=draft.live.rebalance_reason)
+
+
+def _begin_generation(draft: Draft) -> None:
+    draft.enter(State.COMPLETING_REBALANCE)
+    draft.change(
+        protocol=select_protocol(list(draft.live.members.values())),
+        sync_timer=deadlines.reaction(draft.live.rebalance_timeout_ms, draft.at.offset),
+    )
+    for member in draft.live.members.values():
+        answer_join(draft, member, member.parked)
+    draft.put(
+        *(
+            replace(
+                member,
+                parked=None,
+                is_new=False,
+                has_synced=False,
+                awaits_cover=draft.at.offset,
+            )
+            for member in draft.live.members.values()
+        )
+    )
+    _record_generation(draft)
+
+
+def _record_generation(draft: Draft) -> None:
+    group = draft.live
+    draft.record(
+        stored.EVENT_GENERATION_STARTED,
+        reason=group.rebalance_reason,
+        detail={
+            "protocol_type": group.protocol_type,
+            "protocol": group.protocol,
+            "leader": group.leader,
+            "members": list(group.members),
+            "duration_ms": draft.at.time_ms - group.rebalance_started_ms,
+        },
+    )
+
+
+def select_protocol(members: list[Member]) -> str | None:
+    """Each member votes for the first protocol in its list that all support; most votes win.
+
+    Ties go to whatever the longest-standing member prefers (Kafka leaves them open).
+    """
+    names = [{offered.name for offered in member.protocols} for member in members]
+    common = set.intersection(*names)
+    votes: dict[str, int] = {}
+    for offered in members[0].protocols:
+        if offered.name in common:
+            votes[offered.name] = 0
+    for member in members:
+        choice = next((p.name for p in member.protocols if p.name in common), None)
+        if choice is not None:
+            votes[choice] += 1
+    return max(votes, key=lambda name: votes[name], default=None)
+
+
+def answer_join(draft: Draft, member: Member, parked: Parked | None) -> None:
+    """Tell a member its generation; its leader gets everybody's metadata too."""
+    if parked is None:
+        return
+    group = draft.live
+    is_leader = member.member == group.leader
+    draft.emit(
+        fx.Respond(
+            parked.reply,
+            rs.JoinGroupResponse(
+                id=parked.id,
+                client=parked.client,
+                group=group.group,
+                cause=parked.cause,
+                generation=group.generation,
+                protocol_type=group.protocol_type,
+                protocol=group.protocol,
+                leader=group.leader or "",
+                member=member.member,
+                members=_seen_by_leader(draft) if is_leader else (),
+                skip_assignment=False,
+            ),
+        )
+    )
+
+
+def _seen_by_leader(draft: Draft) -> tuple[rs.JoinedMember, ...]:
+    protocol = draft.live.protocol
+    return tuple(
+        rs.JoinedMember(
+            member=member.member, instance=member.instance, metadata=member.metadata_for(protocol)
+        )
+        for member in draft.live.members.values()
+    )
+
+
+def answer_parked(draft: Draft, member: Member, code: ErrorCode) -> Member:
+    """Refuse the request that a member waits on, if any; its session waits until it can hear."""
+    parked = member.parked
+    if parked is None:
+        return member
+    fields: dict[str, Any] = {
+        "id": parked.id,
+        "client": parked.client,
+        "group": draft.name,
+        "cause": parked.cause,
+        **refusal(code),
+    }
+    if member.is_joining:
+        response: rs.Response = rs.JoinGroupResponse(**fields, member=member.member)
+    else:
+        response = rs.SyncGroupResponse(**fields)
+    draft.emit(fx.Respond(parked.reply, response))
+    return replace(member, parked=None, awaits_cover=draft.at.offset)
+
+
+def remove(draft: Draft, member: Member, reason: str) -> None:
+    """Take a member out; what follows for the group is for the caller to say.
+
+    Its parked request is refused, it is told, and its assignment is withdrawn.
+    """
+    answer_parked(draft, member, ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.drop(member)
+    draft.record(
+        stored.EVENT_MEMBER_REMOVED,
+        member=member.member,
+        reason=reason,
+        detail={"client": member.client},
+    )
+    draft.emit(
+        fx.Notify(
+            member.reply,
+            rs.MemberRemoved(
+                group=draft.name, cause=draft.at.coordinate, member=member.member, reason=reason
+            ),
+        )
+    )
+    draft.emit(fx.Assign(draft.name, member.member, None))
+    if draft.live.leader == member.member:
+        _elect_leader(draft)
+
+
+def _elect_leader(draft: Draft) -> None:
+    """The first who has joined already, else the longest-standing member."""
+    members = list(draft.live.members.values())
+    joined = [member for member in members if member.is_joining]
+    draft.change(leader=next((member.member for member in joined or members), None))

@@ -1,0 +1,141 @@
+"""What a classic group waits for, and what happens when it waited long enough.
+
+    session   a member was not heard for its session timeout
+    newcomer  a parked first join that nobody answers (KAFKA-7610)
+    initial   the initial rebalance delay is over (KIP-134)
+    join      the rebalance timeout: who has not joined again is out
+    sync      somebody never asked for the assignment: out, and start over (KAFKA-9752)
+
+Parked members have no session: the coordinator owes them an answer, not they a heartbeat.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from coordlib.coordinators.classic import rebalance
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import Group, Member, State
+from coordlib.coordinators.deadlines import NEVER, Timer
+from coordlib.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
+
+JOIN_PHASE: Final = "join"
+INITIAL_DELAY: Final = "initial"
+SYNC_PHASE: Final = "sync"
+SESSION: Final = "session"
+NEWCOMER: Final = "newcomer"
+
+
+class Due(msgspec.Struct, frozen=True, order=True):
+    """A deadline; sorted by time, then by kind and member, so that ties have one order."""
+
+    due_ms: int
+    kind: str = ""
+    member: str = ""
+
+    @property
+    def name(self) -> str:
+        """What history gives as the cause."""
+        return f"deadline:{self.kind}" + (f":{self.member}" if self.member else "")
+
+
+def next_due(group: Group, heard: Mapping[str, int]) -> Due:
+    """The earliest deadline of the group; NEVER when it waits for nothing.
+
+    `heard`: when each member was last heard, on the shard's clock.
+    """
+    earliest = Due(NEVER)
+    if group.join_timer is not None and group.join_timer.due_ms is not None:
+        kind = INITIAL_DELAY if group.is_initial else JOIN_PHASE
+        earliest = Due(group.join_timer.due_ms, kind)
+    if group.sync_timer is not None and group.sync_timer.due_ms is not None:
+        earliest = min(earliest, Due(group.sync_timer.due_ms, SYNC_PHASE))
+    for member in group.members.values():
+        due_ms, kind = _member_due(member, heard)
+        if due_ms <= earliest.due_ms:
+            earliest = min(earliest, Due(due_ms, kind, member.member))
+    return earliest
+
+
+def _member_due(member: Member, heard: Mapping[str, int]) -> tuple[int, str]:
+    if member.parked is not None:
+        if member.is_new:
+            return member.joined_clock_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, NEWCOMER
+        return NEVER, SESSION
+    if member.awaits_cover is not None:
+        return NEVER, SESSION
+    return heard[member.member] + member.session_timeout_ms, SESSION
+
+
+def fire(draft: Draft, due: Due) -> None:
+    """Do what follows from one deadline."""
+    draft.cause = due.name
+    if due.kind == JOIN_PHASE:
+        rebalance.complete(draft)
+    elif due.kind == INITIAL_DELAY:
+        rebalance.initial_delay_over(draft)
+    elif due.kind == SYNC_PHASE:
+        _drop_who_did_not_sync(draft)
+    else:
+        reason = "session expired" if due.kind == SESSION else "never answered while joining"
+        _expire(draft, draft.live.members[due.member], reason)
+
+
+def _expire(draft: Draft, member: Member, reason: str) -> None:
+    rebalance.remove(draft, member, reason)
+    if draft.live.state is State.PREPARING_REBALANCE:
+        # Other than a leave, an expiry may cut the initial delay short, as in Kafka.
+        if draft.live.all_joined:
+            rebalance.complete(draft)
+    else:
+        rebalance.prepare(draft, reason, {"member": member.member, "client": member.client})
+
+
+def _drop_who_did_not_sync(draft: Draft) -> None:
+    draft.change(sync_timer=None)
+    for member in [m for m in draft.live.members.values() if not m.has_synced]:
+        rebalance.remove(draft, member, "did not sync in time")
+    rebalance.prepare(draft, "member did not sync in time")
+
+
+def cover(group: Group, published: int, clock_ms: int) -> tuple[Group, list[str]]:
+    """Start what waited for outputs up to `published` to be visible (rule 3).
+
+    Returns the group, and the members whose session starts now.
+    """
+    heard_now = [
+        member
+        for member in group.members.values()
+        if member.awaits_cover is not None and member.awaits_cover <= published
+    ]
+    members = group.members | {m.member: replace(m, awaits_cover=None) for m in heard_now}
+    return replace(
+        group,
+        members=members,
+        join_timer=group.join_timer and group.join_timer.covered_by(published, clock_ms),
+        sync_timer=group.sync_timer and group.sync_timer.covered_by(published, clock_ms),
+    ), [member.member for member in heard_now]
+
+
+def uncovered(group: Group) -> tuple[int, int] | None:
+    """The lowest and highest record that somebody must react to and that no tick covers yet."""
+    causes = [timer.cause for timer in group.reaction_timers() if timer.due_ms is None]
+    causes += [m.awaits_cover for m in group.members.values() if m.awaits_cover is not None]
+    return (min(causes), max(causes)) if causes else None
+
+
+def restart(group: Group, clock_ms: int) -> Group:
+    """Give everything that runs its full time again, as after a rebuild or a quarantine."""
+    return replace(
+        group,
+        join_timer=group.join_timer and _rerun(group.join_timer, clock_ms),
+        sync_timer=group.sync_timer and _rerun(group.sync_timer, clock_ms),
+    )
+
+
+def _rerun(timer: Timer, clock_ms: int) -> Timer:
+    if timer.due_ms is None:
+        return timer
+    return replace(timer, due_ms=clock_ms + timer.duration_ms)

@@ -1,0 +1,57 @@
+"""The record being judged, as every protocol sees it."""
+
+from typing import Any, Final
+
+import msgspec
+
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records.partitioner import reply_partition_of
+from coordlib.records.stored import CommittedValue
+
+#: topic -> partition -> value, read only.
+Offsets = dict[str, dict[int, CommittedValue]]
+
+REQUESTS: Final = "r"
+COMMITS: Final = "o"
+
+
+class At(msgspec.Struct, frozen=True):
+    """The record being judged: where it stands, and what time it is."""
+
+    shard: int
+    topic: str
+    offset: int
+    #: Log time of the record, epoch milliseconds: what people are shown.
+    time_ms: int
+    #: The shard's clock: what deadlines count on.
+    clock_ms: int
+    #: Names the topic's incarnation in member ids and event ids.
+    incarnation: str
+    reply_partitions: int
+
+    @property
+    def coordinate(self) -> str:
+        return f"{self.topic}{self.shard}-{self.offset}"
+
+
+def reply_of(request: rq.Request, at: At) -> int:
+    """The partition to answer in: the one named, or the client id's own."""
+    if request.reply is not None:
+        return request.reply
+    return reply_partition_of(request.client, at.reply_partitions)
+
+
+def envelope(request: rq.Request, at: At) -> dict[str, Any]:
+    """What every answer to this request carries."""
+    return {
+        "id": request.id,
+        "client": request.client,
+        "group": request.group,
+        "cause": at.coordinate,
+    }
+
+
+def refusal(code: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    """The fields `error` and `message` of an answer that refuses."""
+    return {"error": code.name, "message": message or code.what_to_do}
