@@ -1,0 +1,177 @@
+"""May this member work? The fence of one member, pure: rules 8 to 11 of time-and-fencing.
+
+A member that others may by now believe dead must not go on working, and the one clock that it can
+trust is its own. So it stops by itself, from what it knows for certain: when it began to say a
+sign of life that the log then took, and when it asked for the end of its responses that it then
+read. Neither needs the coordinator to be up.
+
+Times are milliseconds of one monotonic clock that goes on while the machine sleeps
+(CLOCK_BOOTTIME), never of a wall clock. A stop is latched at the next call of any method, so that
+news which arrive after it cannot hide it.
+"""
+
+from enum import Enum
+
+MARGIN_MIN_MS = 1_000
+
+
+class Stop(Enum):
+    """Why a member stopped."""
+
+    NO_SIGN_OF_LIFE = "rule 8: no acknowledged heartbeat for the session timeout less the margin"
+    UNREAD = "rule 9: the responses were not read to their end for the rebalance timeout"
+    NO_REACTION = "rule 10: the rejoin that was asked for was not acknowledged in time"
+
+
+def margin_of(session_ms: int, rebalance_ms: int) -> int:
+    """How much earlier than its coordinator a member ends: time-and-fencing, rule 8."""
+    return max(MARGIN_MIN_MS, min(session_ms, rebalance_ms) // 4)
+
+
+class Fence:
+    """Closed until `start`; then open as long as rules 8 to 10 hold; open again by rule 11."""
+
+    def __init__(self, session_ms: int, rebalance_ms: int) -> None:
+        margin_ms = margin_of(session_ms, rebalance_ms)
+        #: How old the newest sign of life may become.
+        self.sign_for_ms = session_ms - margin_ms
+        #: How old the newest complete reading may become.
+        self.read_for_ms = rebalance_ms - margin_ms
+        #: First produce() of the newest acknowledged sign of life; None: nothing to guard.
+        self._sign_ms: int | None = None
+        #: When the end was asked for, of the newest reading that reached it.
+        self._read_ms: int | None = None
+        #: By when the reaction that is owed must be acknowledged; None: none is owed.
+        self._due_ms: int | None = None
+        self._stop: Stop | None = None
+        self._return = _Return(self.sign_for_ms)
+
+    def start(self, now_ms: int, sign_ms: int) -> None:
+        """A SyncGroup was answered; `sign_ms` is its produce() or that of a later heartbeat."""
+        # Rule 8: an answered JoinGroup or SyncGroup is the first heartbeat of the row.
+        self._sign_ms, self._due_ms, self._stop = sign_ms, None, None
+        self._latch(now_ms)
+
+    def clear(self) -> None:
+        """Nothing is held any more: closed, and no reaction is owed. Readings still count."""
+        self._sign_ms = self._due_ms = self._stop = None
+
+    def acknowledged(self, now_ms: int, produced_ms: int, offset: int) -> None:
+        """The log took a heartbeat, first given to produce() at `produced_ms`."""
+        self._latch(now_ms)
+        if self._stop is not None:
+            # Rule 11: that alone revives nothing; it may be the first of a new row.
+            self._return.acknowledged(produced_ms, offset)
+        elif self._sign_ms is not None:
+            # Rule 8: the age counts from the first produce() call, not from the acknowledgement.
+            self._sign_ms = max(self._sign_ms, produced_ms)
+
+    def read_to_end(self, now_ms: int, asked_ms: int) -> None:
+        """All that could be read when the end was asked for, at `asked_ms`, has been read."""
+        self._latch(now_ms)
+        # Rule 9: the age counts from the asking. Rule 10: `_due_ms` stays as it is.
+        self._read_ms = asked_ms if self._read_ms is None else max(self._read_ms, asked_ms)
+        if self._stop is not None:
+            self._return.read_to_end(asked_ms)
+            self._revive(now_ms)
+
+    def demanded(self, now_ms: int) -> None:
+        """A notice was read that demands a reaction (a rejoin)."""
+        self._latch(now_ms)
+        if self._due_ms is None and self._sign_ms is not None:
+            # Rule 10: counted from the last complete reading *before* the notice, because the
+            # notice may have been readable ever since. A repeated notice buys no time.
+            self._due_ms = (self._read_ms or 0) + self.read_for_ms
+
+    def reacted(self, now_ms: int) -> None:
+        """The log took the reaction."""
+        self._latch(now_ms)
+        self._due_ms = None
+
+    def progressed(self, now_ms: int, offset: int) -> None:
+        """Every request of the shard up to `offset` was judged, and no refusal came with it."""
+        self._latch(now_ms)
+        self._return.progressed(now_ms, offset)
+
+    def may_work(self, now_ms: int) -> bool:
+        """Whether the member may act on what it holds."""
+        self._latch(now_ms)
+        return self._sign_ms is not None and self._stop is None
+
+    def may_heartbeat(self, now_ms: int) -> bool:
+        """Rule 9, second half: one who cannot hear must not look alive."""
+        return self._read_ms is not None and now_ms - self._read_ms <= self.read_for_ms
+
+    def stopped_by(self, now_ms: int) -> Stop | None:
+        """The rule that stopped the member; None while it may work or holds nothing."""
+        self._latch(now_ms)
+        return self._stop
+
+    @property
+    def last_read_ms(self) -> int | None:
+        """When the end was asked for, of the newest complete reading."""
+        return self._read_ms
+
+    def _latch(self, now_ms: int) -> None:
+        if self._sign_ms is None or self._stop is not None:
+            return
+        self._stop = self._broken_rule(now_ms, self._sign_ms)
+        if self._stop is not None:
+            self._return = _Return(self.sign_for_ms, stopped_ms=now_ms)
+
+    def _broken_rule(self, now_ms: int, sign_ms: int) -> Stop | None:
+        if now_ms - sign_ms > self.sign_for_ms:
+            return Stop.NO_SIGN_OF_LIFE
+        if not self.may_heartbeat(now_ms):
+            return Stop.UNREAD
+        if self._due_ms is not None and now_ms > self._due_ms:
+            return Stop.NO_REACTION
+        return None
+
+    def _revive(self, now_ms: int) -> None:
+        """Rule 11: a new row of signs, judged healthy, all read, and no reaction owed."""
+        sign_ms = self._return.sign_ms(now_ms)
+        if sign_ms is not None and self._due_ms is None:
+            self._sign_ms, self._stop = sign_ms, None
+            self._latch(now_ms)
+
+
+class _Return:
+    """What a stopped member has shown since it stopped (rule 11)."""
+
+    def __init__(self, sign_for_ms: int, stopped_ms: int = 0) -> None:
+        self._sign_for_ms, self._stopped_ms = sign_for_ms, stopped_ms
+        #: Offset of the first heartbeat of the unbroken row; produce() time of its newest.
+        self._first_offset: int | None = None
+        self._newest_ms = stopped_ms
+        #: When a Progress that covers the row was read, and whether all was read since.
+        self._judged_ms: int | None = None
+        self._is_read = False
+
+    def acknowledged(self, produced_ms: int, offset: int) -> None:
+        if produced_ms < self._stopped_ms:
+            return  # Said before the stop: it proves nothing about the time after it.
+        self._break(produced_ms)
+        if self._first_offset is None:
+            self._first_offset = offset
+        self._newest_ms = max(self._newest_ms, produced_ms)
+
+    def progressed(self, now_ms: int, offset: int) -> None:
+        covers = self._first_offset is not None and offset >= self._first_offset
+        if covers and self._judged_ms is None:
+            self._judged_ms = now_ms
+
+    def read_to_end(self, asked_ms: int) -> None:
+        # A refusal may stand behind the Progress; a reading asked for afterwards has seen it.
+        if self._judged_ms is not None and asked_ms >= self._judged_ms:
+            self._is_read = True
+
+    def sign_ms(self, now_ms: int) -> int | None:
+        """produce() time of the newest sign, once everything is shown; None until then."""
+        self._break(now_ms)
+        return self._newest_ms if self._is_read else None
+
+    def _break(self, at_ms: int) -> None:
+        if at_ms - self._newest_ms > self._sign_for_ms:
+            self._first_offset = self._judged_ms = None
+            self._is_read = False

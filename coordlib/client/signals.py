@@ -1,0 +1,217 @@
+"""What goes into a member's state machine and what comes out: plain values, no IO.
+
+Inputs are things that happened; `now_ms` is the moment, on the clock of `fence`. Outputs are
+things to do, in order. The shell around the machine does them and tells what came of them.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from coordlib.errors import CoordError
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic that the group shares."""
+
+    topic: str
+    partition: int
+
+
+Partitions = tuple[TopicPartition, ...]
+
+
+class Callback(Enum):
+    """What the user is told, always from the user's own thread, inside `poll` or `close`."""
+
+    #: These are yours now. Action: start at the committed offsets.
+    ASSIGNED = "assigned"
+    #: These will be somebody else's. Action: commit what is done, then let go.
+    REVOKED = "revoked"
+    #: These may be somebody else's already. Action: stop at once; commits would be refused.
+    LOST = "lost"
+
+
+# ---- inputs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The user wants these topics; the member joins, or rejoins with the new subscription."""
+
+    now_ms: int
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The user's thread is here: alive, and ready for a callback."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CalledBack:
+    """The callback of an earlier `Call` has returned."""
+
+    now_ms: int
+    callback: Callback
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The user ends the membership: revoke, then leave."""
+
+    now_ms: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Elapsed:
+    """Time went on; nothing else happened."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The log took a request, at `offset`; `produced_ms` is the first produce() call for it."""
+
+    now_ms: int
+    id: str
+    offset: int
+    produced_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotWritten:
+    """The producer gave up on a request; it may nevertheless have been written."""
+
+    now_ms: int
+    id: str
+    why: str = ""
+    #: Whether trying again is useless (too large, refused by the broker).
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A response to a request of this member, or a notification to its group or shard."""
+
+    now_ms: int
+    message: rs.AnyResponse
+
+
+@dataclass(frozen=True, slots=True)
+class ReadToEnd:
+    """Everything that could be read when the end was asked for has been received."""
+
+    now_ms: int
+    asked_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """The assignor's result for a generation: what the leader's SyncGroup will carry."""
+
+    now_ms: int
+    generation: int
+    assignments: tuple[rq.MemberAssignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotDivided:
+    """The assignor, or reading the topics' metadata, failed."""
+
+    now_ms: int
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    """The user commits positions; answered under `ticket` unless refused at once."""
+
+    now_ms: int
+    ticket: int
+    offsets: tuple[rq.CommittedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsets:
+    """The user asks for committed offsets; None: all of the group."""
+
+    now_ms: int
+    ticket: int
+    topics: tuple[rq.TopicPartitions, ...] | None
+
+
+Input = (
+    Subscribe
+    | Polled
+    | CalledBack
+    | Close
+    | Elapsed
+    | Acknowledged
+    | NotWritten
+    | Received
+    | ReadToEnd
+    | Divided
+    | NotDivided
+    | CommitOffsets
+    | FetchOffsets
+)
+
+
+# ---- outputs ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write this request to the group's shard; everything goes through one producer, in order."""
+
+    request: rq.Request
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Call the user back, then say `CalledBack`. Comes only from `Polled` and `Close`."""
+
+    callback: Callback
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Divide:
+    """This member leads: run the assignor named `protocol`, then say `Divided`."""
+
+    generation: int
+    protocol: str
+    members: tuple[rs.JoinedMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of what was asked under `ticket`: rows, or the error to raise."""
+
+    ticket: int
+    offsets: tuple[rs.FetchedOffset, ...] = ()
+    failed: tuple[rs.FailedPartition, ...] = ()
+    error: CoordError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """The membership has failed for good; raise this from `poll`."""
+
+    error: CoordError
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The membership has ended; nothing more will be sent."""
+
+
+Output = Send | Call | Divide | Answer | Raise | Left

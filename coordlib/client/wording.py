@@ -1,0 +1,138 @@
+"""The requests of one member: who it is, its timing, and every request built in one place.
+
+A correlation id is a token that is random per member instance, and a counter: never used twice,
+also not by the next process with the same client id.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from coordlib.client.assignor import Assignor
+from coordlib.client.signals import Partitions
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import requests as rq
+
+WIRE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a member says of itself in every request."""
+
+    group: str
+    client: str
+    #: Random per instance, hexadecimal, without "-".
+    token: str
+    #: The group's partition of `coord.requests`.
+    shard: int
+    #: The partition of `coord.responses` that is read for this member.
+    reply: int
+    #: First 8 characters of the topic id of `coord.requests`.
+    incarnation: str
+    instance: str | None = None
+
+    def member_at(self, offset: int) -> str:
+        """The member id that a first JoinGroup at this log offset gives (architecture, 3)."""
+        return f"{self.client}-{self.incarnation}-{self.shard}-{offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A member's promises, milliseconds. The rebalance timeout is also `max.poll.interval.ms`."""
+
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 3_000
+
+
+class Wording:
+    """Builds this member's requests, each under an id of its own."""
+
+    def __init__(self, identity: Identity, timing: Timing) -> None:
+        self.identity, self.timing = identity, timing
+        self._count = 0
+
+    def next_id(self) -> str:
+        self._count += 1
+        return f"{self.identity.token}-{self._count}"
+
+    def is_before(self, id_: str, mark: str) -> bool:
+        """Whether one of this member's ids was given out before another."""
+        return int(id_.rpartition("-")[2]) < int(mark.rpartition("-")[2])
+
+    def join(
+        self,
+        member: str,
+        generation: int,
+        assignors: tuple[Assignor, ...],
+        topics: tuple[str, ...],
+        owned: Partitions,
+        reason: str | None,
+    ) -> rq.JoinGroup:
+        offered = tuple(
+            rq.Protocol(name=each.name, metadata=each.metadata(topics, owned, generation))
+            for each in assignors
+        )
+        return rq.JoinGroup(
+            **self._envelope(),
+            member=member,
+            generation=generation,
+            instance=self.identity.instance,
+            session_timeout_ms=self.timing.session_timeout_ms,
+            rebalance_timeout_ms=self.timing.rebalance_timeout_ms,
+            protocol_type=cp.CONSUMER,
+            protocols=offered,
+            reason=reason,
+        )
+
+    def sync(
+        self,
+        member: str,
+        generation: int,
+        protocol: str | None,
+        assignments: tuple[rq.MemberAssignment, ...],
+    ) -> rq.SyncGroup:
+        return rq.SyncGroup(
+            **self._envelope(),
+            generation=generation,
+            member=member,
+            instance=self.identity.instance,
+            protocol_type=cp.CONSUMER,
+            protocol=protocol,
+            assignments=assignments,
+        )
+
+    def heartbeat(self, member: str, generation: int) -> rq.Heartbeat:
+        return rq.Heartbeat(
+            **self._envelope(),
+            generation=generation,
+            member=member,
+            instance=self.identity.instance,
+        )
+
+    def leave(self, member: str, reason: str | None) -> rq.LeaveGroup:
+        leaver = rq.Leaver(member=member, instance=self.identity.instance)
+        return rq.LeaveGroup(**self._envelope(), members=(leaver,), reason=reason)
+
+    def commit(
+        self, member: str, generation: int, offsets: tuple[rq.CommittedOffset, ...]
+    ) -> rq.OffsetCommit:
+        return rq.OffsetCommit(
+            **self._envelope(),
+            generation=generation,
+            member=member,
+            instance=self.identity.instance,
+            offsets=offsets,
+        )
+
+    def fetch(self, topics: tuple[rq.TopicPartitions, ...] | None) -> rq.OffsetFetch:
+        return rq.OffsetFetch(**self._envelope(), topics=topics)
+
+    def _envelope(self) -> dict[str, Any]:
+        return {
+            "v": WIRE_VERSION,
+            "id": self.next_id(),
+            "client": self.identity.client,
+            "group": self.identity.group,
+            "reply": self.identity.reply,
+        }
