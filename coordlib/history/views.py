@@ -1,9 +1,9 @@
 """Views over the two tables: one SQL text for Spark and for DuckDB.
 
 The text keeps to what both engines read alike. Where they differ (JSON, unnesting), it calls
-Spark's own function or one of three of ours; DuckDB gets all of them as macros, Spark ours as
-temporary functions. `offset` is a reserved word in DuckDB: always qualified here, and to be
-written as `"offset"` by those who query.
+Spark's own function or one of ours; DuckDB gets all of them as macros, Spark ours as temporary
+functions (which it does not take inside explode: hence the inner selects). `offset` is a reserved
+word in DuckDB: always qualified here, and to be written as `"offset"` by those who query.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -45,8 +45,9 @@ VIEWS: Final[dict[str, str]] = {
     "offset_history": """
         SELECT x.group_id, x.item.topic AS topic, x.item.partition AS partition,
                x.item.offset AS offset, x.time, x.member_id, x.generation
-        FROM (SELECT group_id, time, member_id, generation, explode(offsets_in(detail)) AS item
-              FROM events WHERE type = 'OffsetsCommitted') AS x""",
+        FROM (SELECT e.group_id, e.time, e.member_id, e.generation, explode(e.items) AS item
+              FROM (SELECT *, offsets_in(detail) AS items
+                    FROM events WHERE type = 'OffsetsCommitted') AS e) AS x""",
     # A member owns what was issued to it until its group's next assignment (a higher fence,
     # which rises for ever, also when a group is deleted and created again) or its own removal.
     "ownership": """
@@ -54,10 +55,11 @@ VIEWS: Final[dict[str, str]] = {
                MIN(i.issued) AS issued, MIN(LEAST(f.superseded, r.removed)) AS until, i.fence
         FROM (SELECT x.group_id, x.generation, x.member_id, x.fence, x.issued,
                      x.entry.key AS topic, explode(x.entry.value) AS partition
-              FROM (SELECT group_id, generation, member_id, time AS issued,
-                           TRY_CAST(get_json_object(detail, '$.fence') AS BIGINT) AS fence,
-                           explode(partitions_in(detail)) AS entry
-                    FROM events WHERE type = 'AssignmentIssued') AS x) AS i
+              FROM (SELECT e.group_id, e.generation, e.member_id, e.time AS issued,
+                           TRY_CAST(get_json_object(e.detail, '$.fence') AS BIGINT) AS fence,
+                           explode(e.entries) AS entry
+                    FROM (SELECT *, partitions_in(detail) AS entries
+                          FROM events WHERE type = 'AssignmentIssued') AS e) AS x) AS i
         JOIN (SELECT group_id, fence,
                      LEAD(since) OVER (PARTITION BY group_id ORDER BY fence) AS superseded
               FROM (SELECT group_id, MIN(time) AS since,
@@ -84,8 +86,9 @@ VIEWS: Final[dict[str, str]] = {
                      x.item.member AS member_id, x.item.generation AS generation,
                      ROW_NUMBER() OVER (PARTITION BY x.group_id, x.item.topic, x.item.partition
                                         ORDER BY x.as_of_time DESC, x.item.log_offset DESC) AS n
-              FROM (SELECT group_id, as_of_time, explode(committed_in(offsets)) AS item
-                    FROM group_snapshots WHERE offsets IS NOT NULL) AS x) AS c
+              FROM (SELECT s.group_id, s.as_of_time, explode(s.items) AS item
+                    FROM (SELECT *, committed_in(offsets) AS items
+                          FROM group_snapshots WHERE offsets IS NOT NULL) AS s) AS x) AS c
         WHERE c.n = 1 AND c.offset IS NOT NULL""",
     "rejected": """
         SELECT time, group_id, member_id, type, reason,

@@ -1,0 +1,130 @@
+"""Kafka rows of the output topics to rows of the two tables, as Spark expressions.
+
+Everything is tolerant: unknown fields are ignored, and a record that is not what it should be
+(somebody else wrote into our topics) gives no row. Nothing here can fail on a row's content, or
+one bad record would stop the archive for ever: no cast that raises, no time beyond what a
+timestamp can hold.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # its usual name
+
+from coordlib.history.tables import COLUMNS, DEAD, EVENTS, SNAPSHOTS
+
+#: `<incarnation>-<r|o><shard>-<offset>-<ordinal>`, read from the right: the incarnation may
+#: contain dashes itself.
+EVENT_ID: Final = r"^(.+)-([ro])(\d+)-(\d+)-(\d+)$"
+TIME_MAX_MS: Final = 253_402_300_799_999  # the end of the year 9999
+DAY_MS: Final = 86_400_000
+
+_EVENT: Final = (
+    "event_id STRING, time_ms BIGINT, `group` STRING, protocol STRING, type STRING, "
+    "generation INT, member STRING, cause STRING, reason STRING, detail STRING"
+)
+_MEMBER: Final = (
+    "client STRING, instance STRING, session_timeout_ms BIGINT, rebalance_timeout_ms BIGINT, "
+    "joined_ms BIGINT"
+)
+_GROUP: Final = (
+    "state STRING, generation INT, protocol STRING, leader STRING, "
+    f"members MAP<STRING, STRUCT<{_MEMBER}>>"
+)
+_COMMITTED: Final = (
+    "offset BIGINT, metadata STRING, commit_ms BIGINT, generation INT, member STRING"
+)
+
+
+def parse_events(rows: DataFrame) -> DataFrame:
+    """Records of the events topic, each with the column `row` (null: no history event)."""
+    event = F.from_json(F.col("value").cast("string"), _EVENT)
+    parsed = rows.withColumn("e", event)
+    shard = F.regexp_extract("e.event_id", EVENT_ID, 3).try_cast("int")
+    log_offset = F.regexp_extract("e.event_id", EVENT_ID, 4).try_cast("bigint")
+    columns = {
+        "event_id": F.col("e.event_id"),
+        "time": F.timestamp_millis("e.time_ms"),
+        "date": F.date_add(F.lit("1970-01-01").cast("date"), _days("e.time_ms")),
+        "shard": shard,
+        "log_offset": log_offset,
+        "group_id": F.col("e.group"),
+        "member_id": F.col("e.member"),
+    }
+    is_event = (
+        F.col("e.time_ms").between(0, TIME_MAX_MS)
+        & F.col("e.group").isNotNull()
+        & F.col("e.type").isNotNull()
+        & F.col("e.generation").isNotNull()
+        & shard.isNotNull()
+        & log_offset.isNotNull()
+    )
+    row = F.struct(*(columns.get(name, F.col(f"e.{name}")).alias(name) for name in COLUMNS[EVENTS]))
+    return parsed.withColumn("row", F.when(is_event, row)).drop("e")
+
+
+def _days(time_ms: str) -> Column:
+    return F.floor(F.col(time_ms) / DAY_MS).cast("int")
+
+
+def parse_groups(rows: DataFrame) -> DataFrame:
+    """Records of the groups topic: `row` is a group's state, with `state` Dead for a tombstone."""
+    group = F.from_json(F.col("value").cast("string"), _GROUP)
+    parsed = rows.withColumn("g", group)
+    is_deleted = F.col("value").isNull()
+    row = F.struct(
+        F.col("key").cast("string").alias("group_id"),
+        F.when(is_deleted, DEAD).otherwise(F.col("g.state")).alias("state"),
+        F.col("g.generation").alias("generation"),
+        F.col("g.protocol").alias("protocol"),
+        F.col("g.leader").alias("leader"),
+        F.when(is_deleted, "{}").otherwise(F.to_json("g.members")).alias("members"),
+    )
+    is_group = F.col("key").isNotNull() & (is_deleted | F.col("g.state").isNotNull())
+    return parsed.withColumn("row", F.when(is_group, row)).drop("g")
+
+
+def parse_committed(rows: DataFrame) -> DataFrame:
+    """Records of the committed topic: `row` is one partition's offset, null if deleted."""
+    key = F.from_json(F.col("key").cast("string"), "ARRAY<STRING>")
+    value = F.from_json(F.col("value").cast("string"), _COMMITTED)
+    parsed = rows.withColumn("k", key).withColumn("c", value)
+    partition = F.get("k", F.lit(2)).try_cast("int")
+    row = F.struct(
+        F.get("k", F.lit(0)).alias("group_id"),
+        F.get("k", F.lit(1)).alias("topic"),
+        partition.alias("partition"),
+        *(F.col(f"c.{name}").alias(name) for name in ("offset", "metadata", "commit_ms")),
+        *(F.col(f"c.{name}").alias(name) for name in ("generation", "member")),
+        F.col("offset").alias("log_offset"),
+    )
+    is_offset = (
+        F.get("k", F.lit(0)).isNotNull()
+        & F.get("k", F.lit(1)).isNotNull()
+        & partition.isNotNull()
+        & (F.col("value").isNull() | F.col("c.offset").isNotNull())
+    )
+    return parsed.withColumn("row", F.when(is_offset, row)).drop("k", "c")
+
+
+def snapshot_rows(groups: DataFrame, committed: DataFrame) -> DataFrame:
+    """One row per group that occurs in either, with its newest state and its newest offsets."""
+    states = (
+        groups.groupBy(F.col("row.group_id").alias("group_id"))
+        .agg(F.max_by("row", "offset").alias("g"), F.max("timestamp").alias("state_time"))
+        .select("group_id", "state_time", "g.state", "g.generation", "g.protocol", "g.leader",
+                "g.members")
+    )  # fmt: skip
+    newest = committed.groupBy("row.group_id", "row.topic", "row.partition").agg(
+        F.max_by("row", "offset").alias("c"), F.max("timestamp").alias("time")
+    )
+    offsets = newest.groupBy("group_id").agg(
+        F.max("time").alias("offsets_time"),
+        F.to_json(
+            F.sort_array(F.collect_list(F.col("c").dropFields("group_id"))),
+            {"ignoreNullFields": "false"},
+        ).alias("offsets"),
+    )
+    joined = states.join(offsets, "group_id", how="full")
+    as_of_time = F.greatest("state_time", "offsets_time").alias("as_of_time")
+    return joined.withColumn("as_of_time", as_of_time).select(*COLUMNS[SNAPSHOTS])

@@ -1,0 +1,69 @@
+"""How a job that drives streaming queries ends: on a signal, between two batches, cleanly.
+
+`stop()` while foreachBatch runs ends in a StackOverflowError inside Spark, and with a batch that
+is half done. So the signal only sets a flag; the loop sees it, waits until no trigger is active,
+and stops then.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PID_VARIABLE: Final = "COORD_DRIVER_PID_FILE"
+LOOK_EVERY_S: Final = 0.5
+IDLE_LOOK_EVERY_S: Final = 0.01
+#: A batch that takes longer than this is given up: it is repeated from its start by the next run.
+LAST_BATCH_TIMEOUT_S: Final = 60.0
+
+
+def write_pid() -> None:
+    """Tell whoever started us which process to signal: the driver, and not the JVM around it.
+
+    The file is named by COORD_DRIVER_PID_FILE; without it nothing is written. It appears complete
+    or not at all.
+    """
+    named = os.environ.get(PID_VARIABLE)
+    if named:
+        new = Path(f"{named}.{os.getpid()}")
+        new.write_text(f"{os.getpid()}\n")
+        new.replace(named)
+
+
+def stop_flag_on_signals() -> threading.Event:
+    """A flag that SIGTERM and SIGINT set. To be called from the main thread."""
+    flag = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: flag.set())
+    return flag
+
+
+def run_until_stopped(queries: Sequence["StreamingQuery"], stop_flag: threading.Event) -> None:
+    """Wait until the flag is set, then stop every query between two batches.
+
+    Raises:
+        StreamingQueryException: a query failed; the others are stopped first.
+    """
+    try:
+        while not stop_flag.is_set():
+            for query in queries:
+                # Its stub wants whole seconds; fractions are documented.
+                if query.awaitTermination(LOOK_EVERY_S / len(queries)):  # type: ignore[arg-type]
+                    return  # somebody stopped it from elsewhere
+    finally:
+        for query in queries:
+            stop_between_batches(query)
+
+
+def stop_between_batches(query: "StreamingQuery", timeout_s: float = LAST_BATCH_TIMEOUT_S) -> None:
+    """Stop a query when no batch of it runs, or after `timeout_s` seconds in any case."""
+    deadline = time.monotonic() + timeout_s
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(IDLE_LOOK_EVERY_S)
+    query.stop()

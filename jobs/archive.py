@@ -1,0 +1,58 @@
+"""Run the archive in an application of its own: spark-submit.sh jobs/archive.py --help
+
+For a coordinator that was started with --without-archive. It ends with 0 on SIGTERM, after the
+batch that it is in.
+"""
+
+import argparse
+import sys
+
+from coordlib.errors import CoordError
+from coordlib.history.archive import ArchiveOptions, start_archive
+from coordlib.kafka_options import KafkaOptions
+from coordlib.streaming.lifecycle import run_until_stopped, stop_flag_on_signals, write_pid
+
+
+def main() -> int:
+    """Returns the exit code: 0 stopped when asked, 1 failed, 2 wrong arguments."""
+    write_pid()
+    stop_flag = stop_flag_on_signals()
+    try:
+        options = _options()
+    except CoordError as error:
+        print(error, file=sys.stderr)
+        return 2
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName(f"{options.prefix}-archive").getOrCreate()
+    try:
+        run_until_stopped([start_archive(spark, options)], stop_flag)
+    except CoordError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    return 0
+
+
+def _options() -> ArchiveOptions:
+    parser = argparse.ArgumentParser(prog="archive", description=__doc__)
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--prefix", default="coord", help="of the topics (%(default)s)")
+    parser.add_argument("--checkpoint", required=True, help="folder or URI, for this query alone")
+    parser.add_argument("--tables", required=True, help="folder or URI of the Delta tables")
+    parser.add_argument("--kafka", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--interval-seconds", type=float, default=30.0)
+    given = parser.parse_args()
+    return ArchiveOptions(
+        bootstrap_servers=given.bootstrap_servers,
+        prefix=given.prefix,
+        tables=given.tables,
+        checkpoint=given.checkpoint,
+        kafka=KafkaOptions.parse(given.kafka).spark(),
+        interval_seconds=given.interval_seconds,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Every view, in Spark and in DuckDB, over the tables that the archive made of one group's life."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordlib.errors import CannotReach, CoordError
+from coordlib.history.sql import describe_tables, query_tables
+from coordlib.history.tables import COLUMNS, TABLES
+from coordlib.history.views import VIEWS, register_spark
+from tests.history.rows import KAFKA_SCHEMA, a_life_of_a_group, at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture(scope="module")
+def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+
+    folder = tmp_path_factory.mktemp("history")
+    options = ArchiveOptions(
+        bootstrap_servers="", tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint")
+    )
+    batch = ArchiveBatch(spark, options, "views")
+    batch(spark.createDataFrame(a_life_of_a_group().rows, KAFKA_SCHEMA), 0)
+    register_spark(spark, options.tables)
+    return folder / "tables"
+
+
+@pytest.mark.parametrize("name", [*TABLES, *VIEWS])
+def test_both_engines_give_the_same_rows(spark: "SparkSession", tables: Path, name: str) -> None:
+    """The same question on a laptop and on a cluster must not have two answers."""
+    from pyspark.testing import assertDataFrameEqual
+
+    answer = query_tables(tables, f"SELECT * FROM {name}")
+    expected = spark.table(name)
+
+    assert answer.columns == tuple(expected.columns)
+    assert len(answer.rows) > 0
+    naive = [tuple(_utc(value) for value in row) for row in answer.rows]
+    assertDataFrameEqual(spark.createDataFrame(naive, expected.schema), expected)
+
+
+def _utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def test_ownership_ends_with_removal_or_the_next_assignment(tables: Path) -> None:
+    """Who owned this partition at three: m2 until it was removed, m1 from its next assignment."""
+    answer = query_tables(
+        tables,
+        "SELECT member_id, generation, issued, until, fence FROM ownership "
+        "WHERE topic = ? AND partition = ? ORDER BY fence",
+        ["orders", 2],
+    )
+
+    assert answer.rows == (
+        ("m2", 1, at(3.2), at(30), 104),
+        ("m1", 2, at(33.5), None, 112),
+    )
+
+
+def test_generations_tell_their_causes(tables: Path) -> None:
+    answer = query_tables(
+        tables, "SELECT generation, reason, duration_ms, members FROM generations ORDER BY 1"
+    )
+
+    assert answer.rows == (
+        (1, "member joined", 2900, '["m1","m2"]'),
+        (2, "session expired", 3000, '["m1"]'),
+    )
+
+
+def test_events_are_one_row_each_with_the_causing_record(tables: Path) -> None:
+    """The incarnation holds dashes and underscores itself: ids are read from the right."""
+    answer = query_tables(
+        tables, "SELECT event_id, time, CAST(date AS VARCHAR), shard, log_offset, detail "
+        "FROM events WHERE type = 'CommitRefused'"
+    )  # fmt: skip
+
+    (row,) = answer.rows
+    assert row[:5] == ("a-B_9-xyz-r0-108-0", at(6), "2026-03-01", 0, 108)
+    assert json.loads(row[5]) == {"error": "É\n"}
+    dates = query_tables(tables, "SELECT DISTINCT CAST(date AS VARCHAR) FROM events ORDER BY 1")
+    assert dates.rows == (("2026-03-01",), ("2026-03-02",))
+
+
+def test_deleted_groups_and_offsets_are_not_current(tables: Path) -> None:
+    groups = query_tables(tables, "SELECT group_id, state, generation FROM current_groups")
+    offsets = query_tables(
+        tables, 'SELECT topic, partition, "offset", time FROM current_offsets ORDER BY topic'
+    )
+
+    assert groups.rows == (("payments", "Stable", 2),)
+    assert offsets.rows == (("a.b", 0, 7, at(40)), ("orders", 2, 60, at(40)))
+
+
+def test_snapshots_keep_members_readable_and_small(tables: Path) -> None:
+    (row,) = query_tables(tables, "SELECT members FROM current_groups").rows
+
+    assert json.loads(row[0])["m1"]["client"] == "c1"
+    assert "metadata" not in row[0]
+
+
+def test_the_schema_is_the_documented_one(spark: "SparkSession", tables: Path) -> None:
+    for table in TABLES:
+        found = {field.name: field.dataType.simpleString() for field in spark.table(table).schema}
+        assert found == {name: kind.lower() for name, kind in COLUMNS[table].items()}
+
+
+def test_a_query_can_neither_write_nor_read_files(tables: Path, tmp_path: Path) -> None:
+    """A pasted query must not be able to do harm."""
+    for sql in (
+        f"COPY (SELECT 1) TO '{tmp_path / 'out.csv'}'",
+        "SELECT * FROM read_csv('/etc/hostname')",
+        "INSTALL httpfs",
+    ):
+        with pytest.raises(CoordError):
+            query_tables(tables, sql)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_query_says_what_is_wrong_and_what_there_is(tables: Path) -> None:
+    with pytest.raises(CoordError) as caught:
+        query_tables(tables, "SELECT nothing FROM nowhere")
+
+    assert caught.value.what == "The query failed"
+    assert "nowhere" in caught.value.where
+    assert "generations" in caught.value.mend
+
+
+def test_no_tables_yet_is_told_in_three_lines(tmp_path: Path) -> None:
+    with pytest.raises(CannotReach) as caught:
+        query_tables(tmp_path, "SELECT 1")
+
+    assert caught.value.what == "There is no history yet"
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_tables_are_described_for_the_status(tables: Path, tmp_path: Path) -> None:
+    found = describe_tables(tables)["events"]
+    assert found is not None
+    assert found["version"] == 1
+    assert found["files"] == 2  # one per date
+
+    assert describe_tables(tmp_path) == {"events": None, "group_snapshots": None}
