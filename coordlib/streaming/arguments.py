@@ -1,0 +1,68 @@
+"""The command line of the jobs, and what it means."""
+
+import argparse
+from pathlib import Path
+
+from coordlib.config import load_config
+from coordlib.history.archive import ArchiveOptions
+from coordlib.kafka_options import KafkaOptions
+from coordlib.streaming.query import CoordinatorOptions
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Read jobs/coordinate.py's arguments; exits with 2 and usage when they are wrong."""
+    parser = argparse.ArgumentParser(prog="coordinate.py", description="Run the coordinator.")
+    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
+    parser.add_argument("--prefix", default="coord", help="of every topic (default: coord)")
+    parser.add_argument(
+        "--checkpoint", required=True, help="folder or URI of the checkpoint; fixed for its life"
+    )
+    parser.add_argument("--tables", help="folder or URI of the Delta tables")
+    parser.add_argument("--config", type=Path, help="coordinator.toml (default: the built-in)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a setting"
+    )
+    parser.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of every Kafka client, in librdkafka's spelling; ${ENV:NAME} is resolved",
+    )
+    parser.add_argument("--status-file", type=Path, help="keep the job's state here as JSON")
+    parser.add_argument(
+        "--without-archive", action="store_true", help="run jobs/archive.py elsewhere"
+    )
+    parser.add_argument(
+        "--rebuild", action="store_true", help="begin a new checkpoint from the compacted topics"
+    )
+    parsed = parser.parse_args(arguments)
+    if not parsed.without_archive and parsed.tables is None:
+        parser.error("--tables is needed, or --without-archive")
+    return parsed
+
+
+def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
+    """Raises SetupError when a setting is wrong."""
+    config = load_config(arguments.config, arguments.set)
+    return CoordinatorOptions(
+        bootstrap_servers=arguments.bootstrap_servers,
+        prefix=arguments.prefix,
+        checkpoint=arguments.checkpoint,
+        config=config,
+        kafka=KafkaOptions.parse(arguments.kafka, config.kafka),
+        status_file=arguments.status_file,
+        is_rebuild=arguments.rebuild,
+    )
+
+
+def archive_options(arguments: argparse.Namespace, options: CoordinatorOptions) -> ArchiveOptions:
+    """The archive of the same prefix; its checkpoint lies beside the coordinator's."""
+    return ArchiveOptions(
+        bootstrap_servers=options.bootstrap_servers,
+        prefix=options.prefix,
+        tables=arguments.tables,
+        checkpoint=f"{options.checkpoint.rstrip('/')}-archive",
+        kafka=options.kafka.spark(),
+        interval_seconds=options.config.engine.archive_interval_ms / 1000,
+    )

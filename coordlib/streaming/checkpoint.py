@@ -1,0 +1,87 @@
+"""The checkpoint's identity: a file beside Spark's own, in whatever file system it lies.
+
+A checkpoint id is drawn once, when the checkpoint is made, and stands in every progress marker
+that it writes. So a copied, lost or foreign checkpoint is noticed before anything is written.
+"""
+
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from coordlib.records.stored import Marker
+
+_IDENTITY = "coordinator.json"
+_SEEDS = "seeds"
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint is, and what it continues."""
+
+    version: int = 1
+    checkpoint: str
+    prefix: str
+    shards: int
+    incarnation: str
+    #: Marker of the checkpoint that a rebuild continues; None: this one began with the topics.
+    rebuilt_from: Marker | None = None
+
+
+class CheckpointFolder:
+    """A folder that Spark reaches by Hadoop's file system interface: local, HDFS, object store."""
+
+    def __init__(self, spark: Any, path: str) -> None:
+        self.path = path
+        jvm = spark.sparkContext._jvm
+        self._jvm = jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._fs = self._path(path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+    def identity(self) -> Identity | None:
+        """Who made this checkpoint; None when nobody has."""
+        raw = self._read(_IDENTITY)
+        return None if raw is None else msgspec.json.decode(raw, type=Identity)
+
+    def create(
+        self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
+    ) -> Identity:
+        """Draw an id and keep it. The id is random: nothing that is judged depends on it."""
+        identity = Identity(
+            checkpoint=uuid4().hex,
+            prefix=prefix,
+            shards=shards,
+            incarnation=incarnation,
+            rebuilt_from=rebuilt_from,
+        )
+        self._write(_IDENTITY, msgspec.json.encode(identity))
+        return identity
+
+    def has_batches(self) -> bool:
+        """Whether Spark has planned a batch here."""
+        offsets = self._path(self.path, "offsets")
+        return bool(self._fs.exists(offsets)) and len(self._fs.listStatus(offsets)) > 0
+
+    def write_seed(self, shard: int, blob: bytes) -> None:
+        """Keep the state that a shard starts from (rebuild)."""
+        self._write(f"{_SEEDS}/{shard}", blob)
+
+    def seeds(self, shards: int) -> dict[int, bytes]:
+        found = {shard: self._read(f"{_SEEDS}/{shard}") for shard in range(shards)}
+        return {shard: blob for shard, blob in found.items() if blob is not None}
+
+    def _read(self, name: str) -> bytes | None:
+        path = self._path(self.path, name)
+        if not self._fs.exists(path):
+            return None
+        stream = self._fs.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def _write(self, name: str, value: bytes) -> None:
+        stream = self._fs.create(self._path(self.path, name), True)
+        try:
+            stream.write(bytearray(value))
+        finally:
+            stream.close()

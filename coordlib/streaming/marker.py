@@ -1,0 +1,118 @@
+"""The progress marker: what the newest committed batch was, written in its own transaction."""
+
+import msgspec
+
+from coordlib.errors import ReplayDiffers, StartRefused
+from coordlib.records.stored import Layout, Marker, ShardPosition
+from coordlib.streaming.batch import Batch
+from coordlib.streaming.checkpoint import Identity
+
+LAYOUT_KEY = b"layout"
+MARKER_KEY = b"marker"
+
+decode_layout = msgspec.json.Decoder(Layout).decode
+decode_marker = msgspec.json.Decoder(Marker).decode
+
+
+def next_marker(before: Marker | None, batch: Batch, identity: Identity, prefix: str) -> Marker:
+    """The marker of this batch: positions of shards without input stay as they were."""
+    shards: dict[str, ShardPosition] = dict(before.shards) if before else {}
+    next_offsets = {t: dict(p) for t, p in before.next_offsets.items()} if before else {}
+    for report in batch.reports:
+        shards[str(report.status.shard)] = report.status.position
+    ranges = batch.ranges(prefix)
+    for topic, partitions in ranges.items():
+        for partition, (_, last) in partitions.items():
+            next_offsets.setdefault(topic, {})[partition] = last + 1
+    return Marker(
+        checkpoint=identity.checkpoint,
+        batch=batch.number,
+        ranges=ranges,
+        digest=batch.digest(),
+        next_offsets=next_offsets,
+        shards=shards,
+    )
+
+
+def is_repeat(marker: Marker | None, batch: Batch, identity: Identity, prefix: str) -> bool:
+    """Whether this batch was committed already, by this checkpoint (decision 5).
+
+    Raises:
+        ReplayDiffers: it was, with other outputs.
+        StartRefused: the marker is not the batch before this one, nor this one.
+    """
+    if marker is None or marker.checkpoint != identity.checkpoint:
+        _refuse_unless_first(marker, batch, identity)
+        return False
+    if marker.batch == batch.number and marker.ranges == batch.ranges(prefix):
+        if marker.digest != batch.digest():
+            raise ReplayDiffers(
+                f"Batch {batch.number} ran again and its outputs differ from the committed ones.",
+                f"checkpoint {identity.checkpoint}",
+                "Start the code that wrote it, or rebuild into a new checkpoint with --rebuild.",
+            )
+        return True
+    if marker.batch == batch.number - 1:
+        return False
+    raise StartRefused(
+        f"The topics stand at batch {marker.batch}, this checkpoint is about to write "
+        f"{batch.number}.",
+        f"checkpoint {identity.checkpoint}",
+        "An old copy of the checkpoint was put back. Use the newest one, or an empty folder "
+        "with --rebuild.",
+    )
+
+
+def _refuse_unless_first(marker: Marker | None, batch: Batch, identity: Identity) -> None:
+    continued = identity.rebuilt_from
+    is_expected = (
+        marker is None
+        if continued is None
+        else marker is not None
+        and (marker.checkpoint, marker.batch) == (continued.checkpoint, continued.batch)
+    )
+    if is_expected and batch.number == 0:
+        return
+    raise StartRefused(
+        f"The topics' progress marker is {'missing' if marker is None else 'of another checkpoint'}"
+        f", this checkpoint is at batch {batch.number}.",
+        f"checkpoint {identity.checkpoint}",
+        "Another job took over this prefix, or its topics were made anew. Use its checkpoint, or "
+        "an empty folder with --rebuild.",
+    )
+
+
+def check_identity(
+    identity: Identity, marker: Marker | None, layout: Layout, prefix: str, has_batches: bool
+) -> None:
+    """Refuse a checkpoint that does not belong to these topics, before anything is read."""
+    incarnation = layout.topic_ids[f"{prefix}.requests"][:8]
+    if (identity.prefix, identity.shards, identity.incarnation) != (
+        prefix,
+        layout.shards,
+        incarnation,
+    ):
+        raise StartRefused(
+            f"The checkpoint was made for prefix {identity.prefix} with {identity.shards} shards "
+            f"(topics {identity.incarnation}); these are {prefix}, {layout.shards}, {incarnation}.",
+            f"checkpoint {identity.checkpoint}",
+            "Name the checkpoint of these topics, or an empty folder.",
+        )
+    if marker is None and has_batches:
+        _refuse_foreign(identity, "have no progress marker")
+    if marker is not None and marker.checkpoint != identity.checkpoint:
+        continued = identity.rebuilt_from
+        if continued is None or (continued.checkpoint, continued.batch) != (
+            marker.checkpoint,
+            marker.batch,
+        ):
+            _refuse_foreign(identity, f"were last written from checkpoint {marker.checkpoint}")
+
+
+def _refuse_foreign(identity: Identity, fact: str) -> None:
+    raise StartRefused(
+        f"The topics {fact}.",
+        f"checkpoint {identity.checkpoint}",
+        "Another job took over, or the folder is an old copy: name the newest checkpoint, or an "
+        "empty folder with --rebuild.",
+    )

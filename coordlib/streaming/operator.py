@@ -1,0 +1,100 @@
+"""The fold as a Spark operator: one key per shard, one blob of state, rows in and outputs out.
+
+Everything that decides lies in the pure core; this file gathers rows (they come in several
+frames and in no order: spark-facts, trap 3), hands them over, and turns outputs into rows.
+State is (version, blob): other types crash the worker or cannot evolve (trap 1).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from coordlib.coordinators.shard import InputRecord, ShardSettings, fold
+from coordlib.streaming.batch import BatchReport
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.broadcast import Broadcast
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
+
+STATE_SCHEMA: Final = "version INT, blob BINARY"
+OUTPUT_SCHEMA: Final = "shard INT, seq INT, topic STRING, partition INT, key BINARY, value BINARY"
+COLUMNS: Final = ["shard", "seq", "topic", "partition", "key", "value"]
+#: Not a topic: the row that tells the driver where the shard stands.
+REPORT: Final = "report"
+
+STATE_VERSION: Final = 1
+
+
+class WrongTimestampType(ValueError):
+    """A request without the broker's append time: the topic's settings were changed."""
+
+
+def judge(
+    rows: "DataFrame", settings: ShardSettings, seeds: "Broadcast[dict[int, bytes]]"
+) -> "DataFrame":
+    """The outputs of each batch, with OUTPUT_SCHEMA; `settings.shard` is filled in per key."""
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    return rows.groupBy("shard").applyInPandasWithState(
+        _judge_shard(settings, seeds),
+        OUTPUT_SCHEMA,
+        STATE_SCHEMA,
+        "append",
+        GroupStateTimeout.NoTimeout,
+    )
+
+
+def _judge_shard(
+    settings: ShardSettings, seeds: "Broadcast[dict[int, bytes]]"
+) -> Callable[[Any, Any, Any], Iterator["pd.DataFrame"]]:
+    def judge_shard(
+        key: tuple[int], frames: Iterator["pd.DataFrame"], state: "GroupState"
+    ) -> Iterator["pd.DataFrame"]:
+        shard = int(key[0])
+        blob = bytes(state.get[1]) if state.exists else seeds.value.get(shard)
+        records = [record for frame in frames for record in _records(frame)]
+        outcome = fold(blob, records, msgspec.structs.replace(settings, shard=shard))
+        state.update((STATE_VERSION, outcome.blob))
+        report = BatchReport(
+            status=outcome.status, ranges=_ranges(records), state_bytes=len(outcome.blob)
+        )
+        yield _frame(shard, outcome.outputs, msgspec.json.encode(report))
+
+    return judge_shard
+
+
+def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
+    if not frame["is_log_append"].all():
+        raise WrongTimestampType(
+            "A request has no LogAppendTime: set message.timestamp.type=LogAppendTime on the topic."
+        )
+    return map(
+        InputRecord,
+        frame["topic"].tolist(),
+        frame["offset"].tolist(),
+        frame["timestamp_ms"].tolist(),
+        frame["value"].tolist(),
+    )
+
+
+def _ranges(records: list[InputRecord]) -> dict[str, tuple[int, int]]:
+    ranges: dict[str, tuple[int, int]] = {}
+    for topic in ("r", "o"):
+        offsets = [record.offset for record in records if record.topic == topic]
+        if offsets:
+            ranges[topic] = (min(offsets), max(offsets))
+    return ranges
+
+
+def _frame(shard: int, outputs: list[Any], report: bytes) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows = [
+        (shard, seq, output.topic, output.partition, output.key, output.value)
+        for seq, output in enumerate(outputs)
+    ]
+    rows.append((shard, len(rows), REPORT, shard, b"", report))
+    return pd.DataFrame(rows, columns=COLUMNS)

@@ -1,0 +1,245 @@
+"""The coordinator as a streaming query: checks at the start, then source, operator and sink.
+
+topics are as they must be -> fence older drivers -> read the marker -> layout agrees ->
+checkpoint belongs to them -> run
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from coordlib import topics
+from coordlib.config import CoordinatorConfig
+from coordlib.coordinators.shard import ShardSettings
+from coordlib.errors import CoordError, StartRefused
+from coordlib.kafka_options import KafkaOptions
+from coordlib.records.stored import Layout
+from coordlib.streaming import rebuild
+from coordlib.streaming.batch import assemble
+from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+from coordlib.streaming.marker import check_identity
+from coordlib.streaming.operator import REPORT, judge
+from coordlib.streaming.sink import TransactionalSink
+from coordlib.streaming.source import read_requests
+from coordlib.streaming.status_file import StatusFile
+from coordlib.streaming.ticks import TickWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_log = structlog.get_logger()
+POOL = "coordinator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorOptions:
+    """What the coordinator reads, where it keeps its state, and how it judges."""
+
+    bootstrap_servers: str
+    prefix: str = "coord"
+    #: Folder or URI of the query's checkpoint.
+    checkpoint: str
+    config: CoordinatorConfig = CoordinatorConfig()
+    kafka: KafkaOptions = field(default_factory=KafkaOptions)
+    status_file: Path | None = None
+    #: Begin a new checkpoint from the compacted topics.
+    is_rebuild: bool = False
+
+
+class Coordinator:
+    """A running coordinator. `query` is Spark's; `failure` says why it ended, if it did."""
+
+    def __init__(self, spark: "SparkSession", options: CoordinatorOptions) -> None:
+        self._spark, self._options = spark, options
+        self._client_options = {
+            **options.kafka.librdkafka(),
+            "bootstrap.servers": options.bootstrap_servers,
+        }
+        self.failure: CoordError | None = None
+        self.query: StreamingQuery | None = None
+        self._status = StatusFile(options.status_file)
+        self._status.write()
+        self._sink = TransactionalSink(
+            options.prefix, self._client_options, options.config.engine.transaction_timeout_ms
+        )
+        self._ticks: TickWriter | None = None
+
+    def start(self) -> "StreamingQuery":
+        """Check everything, fence older drivers, and run.
+
+        Raises:
+            StartRefused: the topics or the checkpoint are not what they must be.
+            CannotReach: no broker answers.
+        """
+        found, warnings = topics.require(self._client_options, self._options.prefix)
+        for warning in warnings:
+            _log.warning(str(warning))
+        self._sink.open()
+        layout = self._agree_on_layout(found)
+        folder = CheckpointFolder(self._spark, self._options.checkpoint)
+        identity = self._agree_on_checkpoint(folder, layout, found.incarnation)
+        self._ticks = TickWriter(
+            self._options.prefix, self._client_options, self._positions(layout.shards)
+        )
+        seeds = folder.seeds(layout.shards)
+        self.query = self._run(layout, found.incarnation, identity, seeds)
+        self._ticks.start()
+        self._status.status.state = "running"
+        self._status.status.checkpoint = identity.checkpoint
+        self._status.write()
+        return self.query
+
+    def close(self) -> None:
+        """Write no more ticks, and say that the job has stopped."""
+        if self._ticks is not None:
+            self._ticks.stop()
+        self._status.status.state = "stopped" if self.failure is None else "failed"
+        self._status.write()
+
+    def _agree_on_layout(self, found: topics.Layout) -> Layout:
+        layout = Layout(
+            shards=found.shards,
+            reply_partitions=found.responses,
+            topic_ids=dict(found.topic_ids),
+        )
+        recorded = self._sink.layout
+        if recorded is None:
+            self._sink.write_layout(layout)
+        elif recorded != layout:
+            raise StartRefused(
+                f"The topics are not those that this prefix began with: {recorded.shards} shards, "
+                f"{recorded.reply_partitions} response partitions then, "
+                f"{layout.shards} and {layout.reply_partitions} now"
+                + (", with other topic ids." if recorded.topic_ids != layout.topic_ids else "."),
+                f"prefix {self._options.prefix}",
+                "Shards are fixed for the topics' life. Use a new prefix, or delete all topics of "
+                "this one and create them again.",
+            )
+        return layout
+
+    def _agree_on_checkpoint(
+        self, folder: CheckpointFolder, layout: Layout, incarnation: str
+    ) -> Identity:
+        identity, marker, prefix = folder.identity(), self._sink.marker, self._options.prefix
+        if identity is not None:
+            if self._options.is_rebuild:
+                raise StartRefused(
+                    "A rebuild begins a new checkpoint, and this folder holds one.",
+                    folder.path,
+                    "Name an empty folder, or start without --rebuild.",
+                )
+            check_identity(identity, marker, layout, prefix, folder.has_batches())
+            return identity
+        if folder.has_batches():
+            raise StartRefused(
+                "This folder holds another query's checkpoint.", folder.path, "Name another."
+            )
+        if marker is None:
+            return folder.create(prefix, layout.shards, incarnation)
+        if not self._options.is_rebuild:
+            raise StartRefused(
+                f"The topics have history up to batch {marker.batch} of checkpoint "
+                f"{marker.checkpoint}, and this folder is empty.",
+                folder.path,
+                "Name that checkpoint; if it is lost, add --rebuild.",
+            )
+        seeds = rebuild.seed_blobs(self._client_options, prefix, layout.shards, marker)
+        for shard, blob in seeds.items():
+            folder.write_seed(shard, blob)
+        _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
+        return folder.create(prefix, layout.shards, incarnation, marker)
+
+    def _positions(self, shards: int) -> dict[int, int]:
+        marker = self._sink.marker
+        known = marker.shards if marker else {}
+        return {s: known[str(s)].offset if str(s) in known else -1 for s in range(shards)}
+
+    def _run(
+        self, layout: Layout, incarnation: str, identity: Identity, seeds: dict[int, bytes]
+    ) -> "StreamingQuery":
+        options, spark = self._options, self._spark
+        config = options.config
+        continued = identity.rebuilt_from
+        rows = read_requests(
+            spark,
+            options.prefix,
+            {**options.kafka.spark(), "kafka.bootstrap.servers": options.bootstrap_servers},
+            config.engine.max_offsets_per_trigger,
+            _starting_offsets(continued.next_offsets, layout, options.prefix)
+            if continued
+            else None,
+        )
+        settings = ShardSettings(
+            shard=-1,
+            shards=layout.shards,
+            reply_partitions=layout.reply_partitions,
+            incarnation=incarnation,
+            group=config.group,
+            checks_invariants=config.engine.check_invariants,
+        )
+        outputs = judge(rows, settings, spark.sparkContext.broadcast(seeds))
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
+        return (
+            outputs.writeStream.queryName(f"{options.prefix}-coordinator")
+            .option("checkpointLocation", options.checkpoint)
+            .trigger(processingTime=f"{config.engine.trigger_interval_ms} milliseconds")
+            .outputMode("append")
+            .foreachBatch(_BatchWriter(self, identity))
+            .start()
+        )
+
+    def write_batch(self, frame: "DataFrame", number: int, identity: Identity) -> None:
+        """One micro-batch: collect once, write once, tell the ticks and the status file."""
+        began = time.monotonic()
+        try:
+            # Arrow, because pickling rows one by one costs more than writing them.
+            columns = frame.toArrow().to_pydict()
+            batch = assemble(number, zip(*columns.values(), strict=True), REPORT)
+            written = self._sink.write(batch, identity)
+        except CoordError as problem:
+            self.failure = problem
+            raise
+        statuses = [report.status for report in batch.reports]
+        if self._ticks is not None:
+            self._ticks.batch_committed(statuses, written)
+        self._tell(batch.number, len(batch.outputs), sum(r.state_bytes for r in batch.reports))
+        spent = time.monotonic() - began
+        _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
+
+    def _tell(self, number: int, outputs: int, state_bytes: int) -> None:
+        status, marker = self._status.status, self._sink.marker
+        now = time.time_ns() // 1_000_000
+        status.last_batch_ms = now - status.updated_ms if status.updated_ms else 0
+        status.batch_id = number
+        status.outputs += outputs
+        status.state_bytes = state_bytes
+        if marker is not None:
+            status.next_offsets = marker.next_offsets
+            status.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
+        if self._ticks is not None:
+            status.ticks = self._ticks.written
+        self._status.write()
+
+
+class _BatchWriter:
+    """foreachBatch's function."""
+
+    def __init__(self, coordinator: Coordinator, identity: Identity) -> None:
+        self._coordinator, self._identity = coordinator, identity
+
+    def __call__(self, frame: "DataFrame", number: int) -> None:
+        self._coordinator.write_batch(frame, number, self._identity)
+
+
+def _starting_offsets(
+    next_offsets: dict[str, dict[str, int]], layout: Layout, prefix: str
+) -> dict[str, dict[str, int]]:
+    """Spark wants every partition named; -2 is its word for the earliest."""
+    return {
+        topic: {str(s): next_offsets.get(topic, {}).get(str(s), -2) for s in range(layout.shards)}
+        for topic in (f"{prefix}.requests", f"{prefix}.offsets")
+    }

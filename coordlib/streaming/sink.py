@@ -1,0 +1,188 @@
+"""Exactly once out: each batch is one Kafka transaction, outputs and progress marker together.
+
+Start: `init_transactions` first, which ends whatever an older driver left open and fences it;
+then the marker is read to its end. A batch that the marker names is skipped. After any error
+inside a transaction the driver ends: its supervisor starts it anew, and the batch runs again.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from coordlib import compacted, limits
+from coordlib.errors import CannotReach, CoordError, DriverFenced
+from coordlib.records import codec
+from coordlib.records.stored import Layout, Marker
+from coordlib.streaming.batch import Batch
+from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.marker import (
+    LAYOUT_KEY,
+    MARKER_KEY,
+    decode_layout,
+    decode_marker,
+    is_repeat,
+    next_marker,
+)
+
+_log = structlog.get_logger()
+_TIMEOUT_S = 60.0
+_FENCED = frozenset(
+    {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+)
+#: (topic, partition) -> offset of the newest record written there.
+Written = dict[tuple[str, int], int]
+
+
+class TransactionalSink:
+    """The one writer of a prefix's output topics."""
+
+    def __init__(
+        self, prefix: str, client_options: Mapping[str, str], transaction_timeout_ms: int
+    ) -> None:
+        self._prefix = prefix
+        self._client_options = dict(client_options)
+        self._producer = Producer(
+            {
+                **client_options,
+                "transactional.id": f"{prefix}-coordinator",
+                "transaction.timeout.ms": transaction_timeout_ms,
+                "message.max.bytes": limits.OUTPUT_BYTES_MAX,
+                "queue.buffering.max.messages": 2_000_000,
+                "queue.buffering.max.kbytes": 2_000_000,
+                "linger.ms": 2,
+                "compression.type": "lz4",
+                "log_level": 2,
+            }
+        )
+        self.marker: Marker | None = None
+        self.layout: Layout | None = None
+        self._fault = _Fault.from_environment()
+
+    def open(self) -> None:
+        """Fence older drivers, then learn what they have committed."""
+        try:
+            self._producer.init_transactions(_TIMEOUT_S)
+        except KafkaException as problem:
+            raise CannotReach(
+                f"The broker gives no transactional id: {problem.args[0].str()}",
+                f"{self._prefix}-coordinator",
+                "Check that the broker runs and that this job may write with this id.",
+            ) from problem
+        found = compacted.newest_by_key(self._client_options, f"{self._prefix}.progress", 0)
+        if MARKER_KEY in found:
+            self.marker = decode_marker(found[MARKER_KEY])
+        if LAYOUT_KEY in found:
+            self.layout = decode_layout(found[LAYOUT_KEY])
+
+    def write_layout(self, layout: Layout) -> None:
+        """Fix what can never change under this prefix."""
+        self._transact([("progress", 0, LAYOUT_KEY, codec.encode(layout))])
+        self.layout = layout
+
+    def write(self, batch: Batch, identity: Identity) -> Written:
+        """Commit a batch, unless it is committed already; returns where its outputs end.
+
+        Raises:
+            DriverFenced: a newer driver writes for this prefix.
+            ReplayDiffers, StartRefused: see `is_repeat`.
+        """
+        if is_repeat(self.marker, batch, identity, self._prefix):
+            _log.info("batch was committed before; skipped", batch=batch.number)
+            return {}
+        marker = next_marker(self.marker, batch, identity, self._prefix)
+        rows = [(o.topic, o.partition, o.key, o.value) for o in batch.outputs]
+        rows.append(("progress", 0, MARKER_KEY, codec.encode(marker)))
+        written = self._transact(rows, batch.number)
+        self.marker = marker
+        return written
+
+    def _transact(
+        self, rows: list[tuple[str, int, bytes, bytes | None]], batch: int = -1
+    ) -> Written:
+        delivered = _Delivered()
+        try:
+            self._producer.begin_transaction()
+            for topic, partition, key, value in rows:
+                self._produce(f"{self._prefix}.{topic}", partition, key, value, delivered)
+            self._producer.flush(_TIMEOUT_S)
+            delivered.raise_first_error()
+            self._fault.strike("before-commit", batch)
+            self._producer.commit_transaction(_TIMEOUT_S)
+            self._fault.strike("after-commit", batch)
+        except KafkaException as problem:
+            raise self._ended_by(problem) from problem
+        return delivered.newest
+
+    def _produce(
+        self, topic: str, partition: int, key: bytes, value: bytes | None, delivered: "_Delivered"
+    ) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key, partition=partition, on_delivery=delivered.note
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _ended_by(self, problem: KafkaException) -> CoordError:
+        error: KafkaError = problem.args[0]
+        if error.code() in _FENCED:
+            return DriverFenced(
+                "A newer driver has taken over this prefix; this one ends.",
+                f"{self._prefix}-coordinator",
+                "Keep one job per prefix; nothing of this batch was published.",
+            )
+        return CannotReach(
+            f"The batch could not be committed to Kafka: {error.str()}",
+            f"{self._prefix}-coordinator",
+            "Start the job again: the batch runs again and is written once.",
+        )
+
+
+class _Delivered:
+    """Delivery reports of one transaction."""
+
+    def __init__(self) -> None:
+        self.newest: Written = {}
+        self._error: KafkaError | None = None
+
+    def note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._error = self._error or error
+            return
+        self.newest[(message.topic() or "", message.partition() or 0)] = message.offset() or 0
+
+    def raise_first_error(self) -> None:
+        if self._error is not None:
+            raise KafkaException(self._error)
+
+
+class _Fault:
+    """A crash on demand, for tests: COORD_FAULT=before-commit:7 kills the driver in batch 7.
+
+    The process ends as by SIGKILL, without any chance to tidy up.
+    """
+
+    def __init__(self, place: str, batch: int) -> None:
+        self._place, self._batch = place, batch
+
+    @classmethod
+    def from_environment(cls) -> "_Fault":
+        place, _, batch = os.environ.get("COORD_FAULT", "").partition(":")
+        return cls(place, int(batch or -1))
+
+    def strike(self, place: str, batch: int) -> None:
+        if place == self._place and 0 <= self._batch <= batch:
+            print(f"COORD_FAULT: {place} in batch {batch}", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def client_options(bootstrap_servers: str, kafka: Mapping[str, str]) -> dict[str, Any]:
+    """librdkafka's options for every client of the driver."""
+    return {**kafka, "bootstrap.servers": bootstrap_servers}

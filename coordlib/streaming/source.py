@@ -1,0 +1,49 @@
+"""Both input topics as one streaming frame: one Kafka source, read uncommitted.
+
+Uncommitted, because an open transaction of a foreign writer would stall every group of the shard
+for as long as it stays open (spark-facts, trap 16).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_requests(
+    spark: "SparkSession",
+    prefix: str,
+    options: Mapping[str, str],
+    max_offsets_per_trigger: int,
+    starting_offsets: Mapping[str, Mapping[str, int]] | None,
+) -> "DataFrame":
+    """Columns shard, topic ("r" or "o"), offset, timestamp_ms, is_log_append, value.
+
+    Args:
+        options: `kafka.*` options of the source, with `kafka.bootstrap.servers`.
+        max_offsets_per_trigger: rows per batch, from the first one on.
+        starting_offsets: topic -> partition -> next offset, of a new checkpoint; None: earliest.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+
+    requests, offsets = f"{prefix}.requests", f"{prefix}.offsets"
+    start = json.dumps(starting_offsets) if starting_offsets else "earliest"
+    return (
+        spark.readStream.format("kafka")
+        .options(**options)
+        .option("subscribe", f"{requests},{offsets}")
+        .option("startingOffsets", start)
+        .option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+        .option("failOnDataLoss", "true")
+        .load()
+        .select(
+            F.col("partition").alias("shard"),
+            F.when(F.col("topic") == requests, "r").otherwise("o").alias("topic"),
+            F.col("offset"),
+            F.unix_millis(F.col("timestamp")).alias("timestamp_ms"),
+            (F.col("timestampType") == 1).alias("is_log_append"),
+            F.col("value"),
+        )
+    )

@@ -1,0 +1,41 @@
+"""What the job tells of itself to `coord status`, in a file that is replaced whole."""
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+
+class JobStatus(msgspec.Struct, kw_only=True):
+    """The newest state of a running driver. Times are epoch milliseconds."""
+
+    state: str
+    pid: int
+    batch_id: int = -1
+    last_batch_ms: int = 0
+    #: topic -> partition -> next offset to read: with the log's ends, the job's lag.
+    next_offsets: dict[str, dict[str, int]] = {}
+    #: Log time of the newest judged request.
+    judged_ms: int = 0
+    state_bytes: int = 0
+    outputs: int = 0
+    ticks: int = 0
+    checkpoint: str = ""
+    updated_ms: int = 0
+
+
+class StatusFile:
+    """Writes JobStatus; does nothing without a path."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.status = JobStatus(state="starting", pid=os.getpid())
+
+    def write(self) -> None:
+        if self._path is None:
+            return
+        self.status.updated_ms = time.time_ns() // 1_000_000
+        fresh = self._path.with_name(self._path.name + ".new")
+        fresh.write_bytes(msgspec.json.encode(self.status))
+        fresh.replace(self._path)

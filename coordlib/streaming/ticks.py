@@ -1,0 +1,200 @@
+"""Ticks: records by which the driver lets time pass, and tells what can be read.
+
+Rules 5 to 7 of time-and-fencing. The planning is a pure class over "now"; the thread around it
+writes the ticks and asks the broker which outputs readers can see.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
+    AdminClient,
+    OffsetSpec,
+)
+
+from coordlib.coordinators.shard import Status
+from coordlib.records import codec
+from coordlib.records.requests import Tick
+from coordlib.streaming.sink import Written
+
+_log = structlog.get_logger()
+_PAUSE_S: Final = 0.02
+_ASK_TIMEOUT_S: Final = 10.0
+
+
+class ShardTicks:
+    """When one shard needs a tick. Times are seconds of a monotonic clock."""
+
+    def __init__(self, published: int, now: float) -> None:
+        #: Highest request offset whose outputs readers can see.
+        self.published = published
+        #: The tick at start is owed, whatever it covers.
+        self._owes_start = True
+        #: Highest record that somebody must react to; -1: none.
+        self._owed = -1
+        #: Highest `published` that an acknowledged tick has carried.
+        self._covered = -2
+        self._has_deadline = True
+        self._cap_s = 0.0
+        self._newest_known = now
+        self._is_outstanding = False
+
+    def learn(self, status: Status, now: float) -> None:
+        """A batch was judged."""
+        self._owed = status.owed
+        self._has_deadline = status.has_deadline
+        self._cap_s = status.cap_ms / 1000
+        self._newest_known = now
+
+    @property
+    def needs_visibility(self) -> bool:
+        """Whether somebody waits to hear of outputs that readers may not see yet."""
+        return self._owed > self.published
+
+    def is_due(self, now: float) -> bool:
+        """Rules 6 and 7."""
+        if self._is_outstanding:
+            return False
+        if self._owes_start:
+            return True
+        if self._covered < self._owed <= self.published:
+            return True
+        is_silent = self._cap_s > 0 and now - self._newest_known >= self._cap_s / 2
+        return self._has_deadline and is_silent
+
+    def sent(self) -> int:
+        """A tick is on its way; returns the `published` that it carries."""
+        self._is_outstanding = True
+        return self.published
+
+    def acknowledged(self, published: int, now: float) -> None:
+        self._is_outstanding = False
+        self._owes_start = False
+        self._covered = max(self._covered, published)
+        self._newest_known = now
+
+    def failed(self) -> None:
+        """Not acknowledged: still owed."""
+        self._is_outstanding = False
+
+
+class TickWriter:
+    """A thread that writes the ticks of all shards. Its producer is never transactional."""
+
+    def __init__(
+        self, prefix: str, client_options: Mapping[str, Any], positions: Mapping[int, int]
+    ) -> None:
+        """`positions`: shard -> newest request whose outputs are committed, -1 for none."""
+        now = time.monotonic()
+        self._topic = f"{prefix}.requests"
+        self._producer = Producer(
+            {
+                **client_options,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": 10_000,
+                "log_level": 2,
+            }
+        )
+        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._lock = threading.Lock()
+        self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
+        #: Outputs of committed batches that readers may not see yet, and what they would publish.
+        self._unseen: Written = {}
+        self._unseen_positions: dict[int, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
+        self.written = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(15)
+        self._producer.flush(5)
+
+    def batch_committed(self, statuses: list[Status], written: Written) -> None:
+        """Called by the sink after a commit; `written` says where the outputs end."""
+        now = time.monotonic()
+        with self._lock:
+            self._unseen.update(written)
+            for status in statuses:
+                self._unseen_positions[status.shard] = status.position.offset
+                self._shards[status.shard].learn(status, now)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_PAUSE_S):
+            try:
+                self._look_for_visibility()
+                self._write_due()
+            except KafkaException as problem:
+                _log.warning("ticks wait for the broker", error=problem.args[0].str())
+                self._stop.wait(0.5)
+            self._producer.poll(0)
+
+    def _look_for_visibility(self) -> None:
+        """Rule 5: committed is not yet visible; ask what read-committed readers can see."""
+        with self._lock:
+            wanted, positions = dict(self._unseen), dict(self._unseen_positions)
+            is_wanted = any(shard.needs_visibility for shard in self._shards.values())
+        if not (is_wanted and positions):
+            return
+        if wanted and not self._are_visible(wanted):
+            return
+        with self._lock:
+            for place, offset in wanted.items():
+                if self._unseen.get(place) == offset:
+                    del self._unseen[place]
+            for number, position in positions.items():
+                shard = self._shards[number]
+                shard.published = max(shard.published, position)
+
+    def _are_visible(self, written: Written) -> bool:
+        ask = {TopicPartition(topic, part): OffsetSpec.latest() for topic, part in written}
+        answers = self._admin.list_offsets(
+            ask, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_ASK_TIMEOUT_S
+        )
+        return all(
+            answer.result(_ASK_TIMEOUT_S).offset > written[(place.topic, place.partition)]
+            for place, answer in answers.items()
+        )
+
+    def _write_due(self) -> None:
+        now = time.monotonic()
+        for number, shard in self._shards.items():
+            with self._lock:
+                if not shard.is_due(now):
+                    continue
+                published = shard.sent()
+            self._producer.produce(
+                self._topic,
+                codec.encode(Tick(v=1, published=published)),
+                partition=number,
+                on_delivery=self._note(shard, published),
+            )
+            self.written += 1
+
+    def _note(
+        self, shard: ShardTicks, published: int
+    ) -> Callable[[KafkaError | None, Message], None]:
+        def note(error: KafkaError | None, _message: Message) -> None:
+            with self._lock:
+                if error is None:
+                    shard.acknowledged(published, time.monotonic())
+                else:
+                    _log.warning("tick not acknowledged", error=error.str())
+                    shard.failed()
+
+        return note
