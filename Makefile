@@ -1,0 +1,67 @@
+# Tasks of the project. `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+
+# The first of these that is 3.11 or newer; or say which: make setup PYTHON=/path/to/python3.12
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	  command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && { echo $$p; break; }; done)
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: help
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: $(INSTALLED)  ## environment and jars; does nothing when both are up to date
+	@$(BIN)/python -m coordlib.local.jars
+
+# pip runs only when pyproject.toml changed since it last ended well.
+$(INSTALLED): pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then printf '%s\n' "Python 3.11 or newer was not found" \
+	  "looked for python3.11, python3.12, python3.13 and python3 on the PATH" \
+	  "Install it, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; fi
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	@sum=$$(cksum < pyproject.toml); if [ "$$(cat $@ 2>/dev/null || true)" != "$$sum" ]; then \
+	  $(BIN)/python -m pip install --quiet -e '.[spark,cli,dev]' && echo "$$sum" > $@; else touch $@; fi
+
+.PHONY: checksums
+checksums: $(INSTALLED)  ## accept what conf/jars.xml now resolves to (then read the diff)
+	@$(BIN)/python -m coordlib.local.jars --write-checksums
+
+.PHONY: check
+check: $(INSTALLED)  ## lint, format, types, direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test
+test: setup check  ## everything: set-up, checks, all tests
+	$(BIN)/python -m pytest
+
+.PHONY: test-fast
+test-fast: $(INSTALLED)  ## tests that need neither broker nor Spark
+	$(BIN)/python -m pytest -m "not stack and not fault"
+
+.PHONY: up
+up: setup  ## broker and job on this machine (coord up)
+	@$(BIN)/coord up
+
+.PHONY: down
+down:  ## stop them, data is kept (WIPE=1 deletes it)
+	@$(BIN)/coord down $(if $(WIPE),--wipe)
+
+.PHONY: demo
+demo: setup  ## a guided run in a folder of its own
+	@$(BIN)/coord demo
+
+.PHONY: bench
+bench: setup  ## measure latency and throughput on this machine
+	@$(BIN)/python -m coordlib.testing.bench
+
+.PHONY: transcripts
+transcripts: $(INSTALLED)  ## write the golden transcripts afresh (then read the diff)
+	@$(BIN)/python -m coordlib.testing.transcripts --write

@@ -1,0 +1,183 @@
+"""Compose the spark-submit command: what the user gave, plus what every run of this project needs.
+
+Spark's own flags come first, then the script, then the script's arguments, as with spark-submit.
+Nothing that the user gave is dropped; lists (`--jars`, `--archives`) and Java options are joined,
+and a `--properties-file` is laid over conf/spark-defaults.conf and, on a laptop, spark-local.conf.
+"""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordlib.errors import SetupError
+from coordlib.kafka_options import REDACTED, SECRET
+from coordlib.local.home import conf_file, pyspark_home
+
+ENVIRONMENT = "environment"  # the folder's name beside an executor
+DEFAULT_MASTER = "local[2]"
+
+_SWITCHES = frozenset(
+    {"--help", "-h", "--supervise", "--usage-error", "--verbose", "-v", "--version"}
+    | {"--load-spark-defaults"}
+)
+_OURS = frozenset(
+    {"--master", "--properties-file", "--jars", "--archives", "--driver-java-options"}
+)
+_ASSIGNED_SECRET = re.compile(
+    rf"([\w.\-]*(?:{SECRET.pattern.removeprefix('(?i)')})[\w.\-]*=).*", re.I | re.S
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A command line of spark-submit.sh, taken apart."""
+
+    flags: tuple[tuple[str, str | None], ...]  # Spark's; a switch has no value
+    application: tuple[str, ...]  # the script and its arguments
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> "Submission":
+        """Split Spark's flags from the script and its arguments.
+
+        Raises:
+            SetupError: a flag lacks its value, or there is no script.
+        """
+        flags: list[tuple[str, str | None]] = []
+        rest = list(arguments)
+        while rest and rest[0].startswith("-"):
+            flag, equals, value = rest.pop(0).partition("=")
+            if flag in _SWITCHES:
+                flags.append((flag, None))
+            elif equals or rest:
+                flags.append((flag, value if equals else rest.pop(0)))
+            else:
+                raise SetupError(f"{flag} lacks its value", "spark-submit.sh", _USAGE)
+        if not rest and not any(value is None for _, value in flags):
+            raise SetupError("No script was given", "spark-submit.sh", _USAGE)
+        return cls(tuple(flags), tuple(rest))
+
+    def last(self, name: str) -> str | None:
+        """The value of a flag; the last one wins, as in Spark."""
+        return next((value for flag, value in reversed(self.flags) if flag == name), None)
+
+    @property
+    def master(self) -> str:
+        """Where it runs: --master, else --conf spark.master, else a properties file, else here."""
+        given = self.last("--master") or self._conf("spark.master")
+        if given is None:
+            user = self.last("--properties-file")
+            files = [Path(user)] if user else []
+            found: dict[str, str] = {}
+            for path in [conf_file("spark-defaults.conf"), *files]:
+                found |= read_properties(path)
+            given = found.get("spark.master")
+        return given or read_properties(conf_file("spark-local.conf")).get(
+            "spark.master", DEFAULT_MASTER
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executors are one JVM on this machine (local-cluster is not)."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def brings_environment(self) -> bool:
+        """Whether the user ships a Python environment already."""
+        return f"#{ENVIRONMENT}" in (self.last("--archives") or "")
+
+    def properties(self) -> dict[str, str]:
+        """Every Spark property from files, with our logging in front of the Java options."""
+        merged = read_properties(conf_file("spark-defaults.conf"))
+        if self.is_local:
+            merged |= read_properties(conf_file("spark-local.conf"))
+        user = self.last("--properties-file")
+        if user is not None:
+            merged |= read_properties(Path(user))
+        merged.pop("spark.master", None)  # given as a flag
+        key = "spark.driver.extraJavaOptions"
+        options = self.last("--driver-java-options") or merged.get(key, "")
+        logging = f"-Dlog4j2.configurationFile={conf_file('log4j2.properties').as_uri()}"
+        merged[key] = f"{logging} {options}".strip()
+        return merged
+
+    def command(
+        self, properties_file: Path, jars: Sequence[Path], archive: str | None, spark_home: Path
+    ) -> list[str]:
+        """The whole command line of Spark's own spark-submit."""
+        lists = {"--jars": [str(jar) for jar in jars], "--archives": []}
+        if archive is not None:
+            lists["--archives"].append(f"{archive}#{ENVIRONMENT}")
+        for flag, given in lists.items():
+            given += [value for name, value in self.flags if name == flag and value]
+        command = [str(spark_home / "bin" / "spark-submit"), "--master", self.master]
+        command += ["--properties-file", str(properties_file)]
+        for flag, values in lists.items():
+            if values:
+                command += [flag, ",".join(values)]
+        for name, value in self.flags:
+            if name not in _OURS:
+                command += [name] if value is None else [name, value]
+        return [*command, *self.application]
+
+    def _conf(self, key: str) -> str | None:
+        pairs = (value.partition("=") for name, value in self.flags if name in _CONF and value)
+        return next((value for name, _, value in reversed(list(pairs)) if name == key), None)
+
+
+_CONF = ("--conf", "-c")
+_USAGE = "Usage: ./spark-submit.sh [spark-submit flags] SCRIPT.py [its arguments]"
+
+
+def python_environment(is_local: bool, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of spark-submit: which Python the driver and the executors run."""
+    workers = sys.executable if is_local else f"./{ENVIRONMENT}/bin/python"
+    chosen = dict(environ) | {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": workers}
+    if is_local:
+        chosen.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    chosen.pop("SPARK_HOME", None)  # another Spark's would be started instead of pyspark's
+    return chosen
+
+
+def spark_home(environ: Mapping[str, str]) -> Path:
+    """pyspark's own Spark, or the cluster's of the same version, named in COORD_SPARK_HOME."""
+    named = environ.get("COORD_SPARK_HOME")
+    return Path(named) if named else pyspark_home()
+
+
+def redacted(command: Sequence[str]) -> list[str]:
+    """A command that may be shown: the values of anything that looks like a secret are hidden."""
+    shown: list[str] = []
+    hide_next = False
+    for argument in command:
+        shown.append(REDACTED if hide_next else _ASSIGNED_SECRET.sub(rf"\1{REDACTED}", argument))
+        is_flag = argument.startswith("--") and "=" not in argument
+        hide_next = is_flag and SECRET.search(argument) is not None
+    return shown
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A properties file as Spark reads it: key, then blanks or `=`, then the value.
+
+    Raises:
+        SetupError: it cannot be read.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except OSError as error:
+        raise SetupError(
+            "A properties file cannot be read",
+            f"{path}: {error.strerror}",
+            "Check --properties-file.",
+        ) from error
+    pairs = (re.split(r"\s*[=\s]\s*", line, maxsplit=1) for line in lines if line[:1] not in "#!")
+    return {pair[0]: pair[1] if len(pair) == 2 else "" for pair in pairs}
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    """Write a properties file that only this user can read: it may hold passwords."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    lines = [f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in properties.items()]
+    path.write_text("".join(lines))

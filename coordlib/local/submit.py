@@ -1,0 +1,158 @@
+"""Launch a Spark job, and stand between it and the signals. `spark-submit.sh` is this module.
+
+What spark-submit starts is a JVM; the Python driver is the JVM's child. SIGTERM to the JVM would
+end it with 143 and orphan the driver. So the JVM runs in a process group of its own, which Ctrl-C
+at the terminal does not reach, and SIGTERM, SIGINT and SIGHUP become one SIGTERM to the driver:
+it stops between batches, and its exit code becomes ours. While there is no driver yet, the whole
+group is ended. Whatever is left of the group afterwards is killed.
+
+The driver tells its process id in the file that COORD_DRIVER_PID_FILE names, as soon as its
+handlers are in place. COORD_EXIT_CODE_FILE, if set, names the file for the exit code.
+"""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from coordlib.errors import CoordError
+from coordlib.local import environment_archive, submission
+from coordlib.local.home import coord_home
+from coordlib.local.jars import ensure_jars
+from coordlib.local.java import find_java
+from coordlib.local.progress import to_stderr
+
+PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
+EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"
+GROUP_END_TIMEOUT_S = 10.0
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Supervisor:
+    """One running spark-submit: forwards the stop, waits, leaves nothing behind."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], pid_file: Path) -> None:
+        self.command = list(command)
+        self.environment = environment | {PID_FILE_VARIABLE: str(pid_file)}
+        self.pid_file = pid_file
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stop_asked = False
+
+    def run(self) -> int:
+        """Run to the end; returns the driver's exit code (128 + n if signal n ended it)."""
+        self.pid_file.unlink(missing_ok=True)
+        self._watch_signals()
+        self._child = subprocess.Popen(
+            self.command, env=self.environment, stdin=subprocess.DEVNULL, process_group=0
+        )
+        if self._stop_asked:  # it came between the handler and the child
+            self._forward()
+        code = self._child.wait()
+        self._end_group(self._child.pid)
+        self.pid_file.unlink(missing_ok=True)
+        return code if code >= 0 else 128 - code
+
+    def _watch_signals(self) -> None:
+        for number in _STOP_SIGNALS:
+            # Under nohup, SIGHUP stays ignored. SIGINT does not, though a shell's background
+            # jobs start with it ignored: who sends it by hand means it.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._stop_asked = True
+        if self._child is not None:
+            to_stderr(f"{signal.Signals(number).name}: asking the driver to stop")
+            self._forward()
+
+    def _forward(self) -> None:
+        assert self._child is not None
+        with contextlib.suppress(ProcessLookupError):
+            driver = self.driver_pid()
+            if driver is not None:
+                os.kill(driver, signal.SIGTERM)
+            else:
+                os.killpg(self._child.pid, signal.SIGTERM)
+
+    def driver_pid(self) -> int | None:
+        """The driver's id, if it is up. An id that is not of our group is a stale one."""
+        assert self._child is not None
+        try:
+            pid = int(self.pid_file.read_text())
+            return pid if os.getpgid(pid) == self._child.pid else None
+        except (FileNotFoundError, ValueError, ProcessLookupError):
+            return None
+
+    def _end_group(self, group: int) -> None:
+        deadline = time.monotonic() + GROUP_END_TIMEOUT_S
+        while time.monotonic() < deadline and _exists(group):
+            time.sleep(0.02)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):  # macOS says so of a group of zombies
+        return False
+    return True
+
+
+def submit(arguments: Sequence[str]) -> int:
+    """Compose the command, show it on stderr without secrets, and run it.
+
+    Raises:
+        CoordError: the machine lacks something, or the command line is wrong.
+    """
+    find_java()
+    job = submission.Submission.parse(arguments)
+    jars = ensure_jars().spark
+    with tempfile.TemporaryDirectory(prefix="run-", dir=_run_folder()) as folder:
+        properties = Path(folder) / "spark.properties"
+        submission.write_properties(properties, job.properties())
+        command = job.command(
+            properties, jars, _environment_archive(job), submission.spark_home(os.environ)
+        )
+        to_stderr("+ " + shlex.join(submission.redacted(command)))
+        pid_file = Path(os.environ.get(PID_FILE_VARIABLE) or Path(folder) / "driver.pid")
+        environment = submission.python_environment(job.is_local, os.environ)
+        return Supervisor(command, environment, pid_file).run()
+
+
+def _environment_archive(job: submission.Submission) -> str | None:
+    if job.is_local or job.brings_environment:
+        return None
+    named = os.environ.get("COORD_ENV_ARCHIVE")
+    return named or str(environment_archive.build(coord_home() / "env", to_stderr))
+
+
+def _run_folder() -> Path:
+    folder = coord_home() / "run"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Entry point of spark-submit.sh; returns the exit code."""
+    try:
+        code = submit(arguments)
+    except CoordError as error:
+        to_stderr(str(error))
+        code = 1
+    exit_file = os.environ.get(EXIT_FILE_VARIABLE)
+    if exit_file:
+        Path(exit_file).write_text(f"{code}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
