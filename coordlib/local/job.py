@@ -1,0 +1,183 @@
+"""The job of a local stack: launched through spark-submit.sh, found again from any shell."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from coordlib.errors import SetupError
+from coordlib.local.home import project_root
+from coordlib.local.programs import Program, belonging_to, environment_of
+from coordlib.local.submit import EXIT_FILE_VARIABLE, PID_FILE_VARIABLE
+
+READY_TIMEOUT_S = 120.0  # Spark starts in 5-8 s, its first batch takes 2-4 s; a busy machine more
+STOP_TIMEOUT_S = 60.0  # one batch, at worst after a backlog, and Spark's own stop
+
+
+class Job:
+    """One job in a stack's folder."""
+
+    def __init__(self, stack: Path) -> None:
+        self.stack = stack
+        self.log = stack / "logs" / "job.log"
+        self.status_file = stack / "job.json"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def launcher(self) -> Program | None:
+        """The running spark-submit.sh."""
+        return self._recorded("launcher.json")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its launcher runs, starting and stopping included."""
+        return self.launcher is not None
+
+    @property
+    def driver_pid(self) -> int | None:
+        """Process id of the Python driver; None while it is not up."""
+        try:
+            pid = int((self.stack / "driver.pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        ours = {program.pid for program in belonging_to(self.stack, "job")}
+        return pid if pid in ours else None
+
+    @property
+    def state(self) -> str:
+        """running, starting, stopped, or down: it ended without being asked, or with an error."""
+        if self.is_running:
+            return "running" if self.told().get("state") == "running" else "starting"
+        ended_well = self.exit_code == 0 or not (self.stack / "launcher.json").exists()
+        return "stopped" if ended_well else "down"
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the last run; None while it runs, or if it was killed."""
+        try:
+            return int((self.stack / "exit-code").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def told(self) -> dict[str, Any]:
+        """What the job last wrote about itself; empty before its first batch."""
+        try:
+            told: dict[str, Any] = json.loads(self.status_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return told
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        spark_args: Sequence[str] = (),
+        script: Path | None = None,
+        timeout_s: float = READY_TIMEOUT_S,
+    ) -> None:
+        """Launch, and return when the job tells that it runs.
+
+        Raises:
+            SetupError: it runs already, ended, or is not ready in time; with its last lines.
+        """
+        if self.is_running:
+            raise SetupError("The job runs already", str(self.stack), "Stop it first: coord down")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        for stale in (self.status_file, self.stack / "driver.pid", self.stack / "exit-code"):
+            stale.unlink(missing_ok=True)
+        self._launch(script or project_root() / "jobs" / "coordinate.py", arguments, spark_args)
+        self._wait_until_ready(timeout_s)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
+        """SIGTERM; SIGKILL to all of it after `timeout_s`. Returns the driver's exit code."""
+        launcher = self.launcher
+        if launcher is not None:
+            launcher.signal(signal.SIGTERM)
+            if not self._wait_until_gone(launcher, timeout_s):
+                self.kill()
+        self._reap()
+        code = self.exit_code
+        (self.stack / "launcher.json").unlink(missing_ok=True)
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL everything of the job; returns when nothing is left."""
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while (left := belonging_to(self.stack, "job")) and time.monotonic() < deadline:
+            for program in left:
+                program.signal(signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._wait_for_child(0.05)
+        self._reap()
+
+    def last_lines(self, count: int) -> str:
+        """The end of the job's log."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+        except FileNotFoundError:
+            return ""
+
+    def _launch(self, script: Path, arguments: Sequence[str], spark_args: Sequence[str]) -> None:
+        environment = environment_of(self.stack, "job")
+        environment[PID_FILE_VARIABLE] = str(self.stack / "driver.pid")
+        environment[EXIT_FILE_VARIABLE] = str(self.stack / "exit-code")
+        command = [str(project_root() / "spark-submit.sh"), *spark_args, str(script), *arguments]
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=project_root(),
+                start_new_session=True,  # it outlives the terminal
+            )
+        launcher = Program.of(self._child.pid)
+        assert launcher is not None  # our own child, not yet reaped
+        (self.stack / "launcher.json").write_text(json.dumps(asdict(launcher)))
+
+    def _wait_until_ready(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self._child is not None and self._child.poll() is not None:
+                raise self._not_ready(f"The job ended with exit code {self._child.returncode}")
+            if self.told().get("state") == "running":
+                return
+            time.sleep(0.1)
+        error = self._not_ready(f"The job is not ready after {timeout_s:.0f} s")
+        self.kill()
+        raise error
+
+    def _not_ready(self, what: str) -> SetupError:
+        return SetupError(what, self.last_lines(12), f"The whole log is in {self.log}")
+
+    def _recorded(self, name: str) -> Program | None:
+        try:
+            program = Program(**json.loads((self.stack / name).read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+        return program if program.is_running else None
+
+    def _wait_until_gone(self, program: Program, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._wait_for_child(0.05)
+            if not program.is_running:
+                return True
+        return False
+
+    def _wait_for_child(self, timeout_s: float) -> None:
+        if self._child is None:
+            time.sleep(timeout_s)
+        else:
+            self._child.wait(timeout_s)
+
+    def _reap(self) -> None:
+        if self._child is not None:
+            self._child.wait()
+            self._child = None

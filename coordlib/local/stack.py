@@ -1,0 +1,248 @@
+"""The whole engine on one machine: broker, topics and job, in one folder of their own.
+
+    .coord/stacks/<name>/
+        state.json   what this stack is: bootstrap servers, prefix, shards, the job's launcher
+        broker/      the broker's ports, properties and segments
+        checkpoint/  tables/        the job's
+        logs/        broker.log, job.log
+        job.json     written by the job: state, driver pid, batch
+        lock         held during up and down; the kernel frees it when its holder dies
+
+Stacks beside each other (`local`, `demo`, tests) share nothing but the jars. Everything started
+here runs on when the starter ends; `down` finds it again, from any shell.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coordlib import topics
+from coordlib.errors import SetupError, StartRefused
+from coordlib.local.broker import Broker
+from coordlib.local.home import stack_home
+from coordlib.local.jars import ensure_jars
+from coordlib.local.java import find_java
+from coordlib.local.job import Job
+from coordlib.local.programs import belonging_to
+from coordlib.local.progress import Progress, phase, to_stderr
+
+
+@dataclass(frozen=True, slots=True)
+class StackStatus:
+    """What runs of a stack, as far as this machine can tell without asking Kafka."""
+
+    home: str
+    bootstrap_servers: str | None  # None: never started
+    prefix: str
+    shards: int
+    responses: int
+    broker_state: str  # running | stopped | down (ended without being asked)
+    broker_pid: int | None
+    job_state: str  # running | starting | stopped | down
+    job_pid: int | None  # the Python driver's
+    job: dict[str, Any]  # what the job last wrote in job.json
+
+
+class Stack:
+    """One local stack.
+
+    Args:
+        name_or_path: a bare name lies under .coord/stacks; a path is taken as it is.
+        prefix: of the topics.
+        shards: partitions of the requests topic; fixed from the first `up` on.
+        responses: partitions of the responses topic; fixed likewise.
+    """
+
+    def __init__(
+        self,
+        name_or_path: str | Path = "local",
+        prefix: str = "coord",
+        shards: int = 2,
+        responses: int = 4,
+    ) -> None:
+        self.home = stack_home(name_or_path)
+        self.prefix, self.shards, self.responses = prefix, shards, responses
+        self.broker = Broker(self.home / "broker", (), self.home, self.home / "logs/broker.log")
+        self.job = Job(self.home)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:<port>`; the same after every restart."""
+        return self.broker.bootstrap_servers
+
+    @property
+    def checkpoint(self) -> Path:
+        """The job's checkpoint folder."""
+        return self.home / "checkpoint"
+
+    @property
+    def tables(self) -> Path:
+        """The folder of the Delta tables."""
+        return self.home / "tables"
+
+    @property
+    def job_pid(self) -> int | None:
+        """Process id of the running Python driver."""
+        return self.job.driver_pid
+
+    def up(
+        self, progress: Progress = to_stderr, job_args: Sequence[str] = (), new_ports: bool = False
+    ) -> None:
+        """Start what does not run yet: jars, broker, topics, job. Returns when the job runs.
+
+        Raises:
+            SetupError: Java, a port, the disk, the network, or a broker or job that ended.
+            StartRefused: topics of an earlier run with other partition counts.
+        """
+        with self._lock():
+            self.start_broker(progress, new_ports)
+            if self.job.is_running:
+                progress("The job runs already")
+            else:
+                self.start_job(job_args, progress=progress)
+
+    def start_broker(self, progress: Progress = to_stderr, new_ports: bool = False) -> None:
+        """Jars, broker and topics, without the job."""
+        find_java()
+        self._tell_stale(progress)
+        self.broker.jars = ensure_jars(progress).broker
+        if self.broker.program is None:
+            with phase(progress, "Starting the broker"):
+                self.broker.start(new_ports=new_ports)
+        else:
+            progress(f"The broker runs already at {self.bootstrap_servers}")
+        self._write_state()
+        conf = {"bootstrap.servers": self.bootstrap_servers}
+        with phase(progress, f"Preparing the topics {self.prefix}.*"):
+            topics.create(conf, self.prefix, self.shards, self.responses, replication=1)
+            layout, _ = topics.require(conf, self.prefix)
+        if (layout.shards, layout.responses) != (self.shards, self.responses):
+            raise StartRefused(
+                f"The topics have {layout.shards} shards and {layout.responses} response "
+                f"partitions, not {self.shards} and {self.responses}",
+                f"prefix {self.prefix} in {self.home}",
+                "Leave the numbers as they were, or start afresh: coord down --wipe",
+            )
+
+    def down(self, wipe: bool = False, progress: Progress = to_stderr) -> None:
+        """Stop the job, then the broker; nothing of the stack runs afterwards.
+
+        Args:
+            wipe: delete the stack's folder too: topics, checkpoint, tables, logs.
+        """
+        if not self.home.exists():
+            progress(f"There is no stack in {self.home}")
+            return
+        with self._lock():
+            with phase(progress, "Stopping the job"):
+                self.job.stop()
+                self.job.kill()
+            with phase(progress, "Stopping the broker"):
+                self.broker.stop()
+            if wipe:
+                shutil.rmtree(self.home)
+                progress(f"Deleted {self.home}")
+            else:
+                progress(f"Data is kept in {self.home}")
+
+    def status(self) -> StackStatus:
+        """What runs. Asks only this machine; never fails."""
+        known = self._read_state()
+        broker = self.broker.program
+        return StackStatus(
+            home=str(self.home),
+            bootstrap_servers=self.bootstrap_servers if self.broker.ports else None,
+            prefix=known.get("prefix", self.prefix),
+            shards=known.get("shards", self.shards),
+            responses=known.get("responses", self.responses),
+            broker_state=("running" if broker else "down" if self.broker.left_stale else "stopped"),
+            broker_pid=broker.pid if broker else None,
+            job_state=self.job.state,
+            job_pid=self.job_pid,
+            job=self.job.told(),
+        )
+
+    def start_job(
+        self,
+        extra_args: Sequence[str] = (),
+        spark_args: Sequence[str] = (),
+        script: Path | None = None,
+        progress: Progress = to_stderr,
+    ) -> None:
+        """Start the job and wait until it tells that it runs.
+
+        Args:
+            extra_args: for jobs/coordinate.py, after those that this stack implies.
+            spark_args: for spark-submit, before the script.
+            script: another script with the same arguments.
+
+        Raises:
+            SetupError: it ended, or did not get ready in time; with its last lines.
+        """
+        arguments = [
+            *("--bootstrap-servers", self.bootstrap_servers, "--prefix", self.prefix),
+            *("--checkpoint", str(self.checkpoint), "--tables", str(self.tables)),
+            *("--status-file", str(self.job.status_file), *extra_args),
+        ]
+        with phase(progress, "Starting the job"):
+            self.job.start(arguments, spark_args, script)
+
+    def stop_job(self) -> int | None:
+        """SIGTERM to the launcher, and wait; returns the driver's exit code (None: unknown)."""
+        return self.job.stop()
+
+    def kill_job(self) -> None:
+        """SIGKILL launcher, JVM, driver and workers at once, as a power cut would."""
+        self.job.kill()
+
+    def last_job_lines(self, count: int = 20) -> str:
+        """The end of the job's log."""
+        return self.job.last_lines(count)
+
+    def _tell_stale(self, progress: Progress) -> None:
+        """Recognise what an earlier run left, end it where it must not go on, and say so."""
+        if self.broker.left_stale:
+            progress("The last broker here ended without a stop; its segments are recovered")
+        leftovers = belonging_to(self.home, "job")
+        if leftovers and (self.broker.program is None or not self.job.is_running):
+            pids = ", ".join(str(program.pid) for program in leftovers)
+            progress(f"An earlier job was left without its launcher or broker: ended pid {pids}")
+            self.job.kill()
+
+    def _write_state(self) -> None:
+        state = {"bootstrap_servers": self.bootstrap_servers, "prefix": self.prefix}
+        state |= {"shards": self.shards, "responses": self.responses}  # type: ignore[dict-item]
+        broker = self.broker.program
+        text = json.dumps(state | {"broker": asdict(broker) if broker else None}, indent=1)
+        (self.home / "state.json").write_text(text + "\n")
+
+    def _read_state(self) -> dict[str, Any]:
+        try:
+            state: dict[str, Any] = json.loads((self.home / "state.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return state
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise SetupError(
+                    "Another command is starting or stopping this stack",
+                    f"{self.home}, pid {lock.read().strip() or 'unknown'}",
+                    "Wait until it is done, then try again.",
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
