@@ -1,0 +1,124 @@
+"""What never changes under a prefix: shards, response partitions, the topic's incarnation.
+
+The job records it in `<prefix>.progress`. Before its first start the topics themselves tell it.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from coordlib.errors import CannotReach
+from coordlib.records.stored import Layout
+
+INCARNATION_LENGTH = 8
+_KEY = b"layout"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the requests of a prefix go and where its answers come from."""
+
+    prefix: str
+    shards: int
+    reply_partitions: int
+    #: First 8 characters of the topic id of `<prefix>.requests`.
+    incarnation: str
+
+    @property
+    def requests(self) -> str:
+        return f"{self.prefix}.requests"
+
+    @property
+    def responses(self) -> str:
+        return f"{self.prefix}.responses"
+
+
+def find_place(config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0) -> Place:
+    """Ask the broker. Raises CannotReach: no broker, or no such topics."""
+    try:
+        counts = _partition_counts(config, timeout_s)
+        missing = [f"{prefix}.{name}" for name in ("requests", "responses")]
+        missing = [topic for topic in missing if topic not in counts]
+        if missing:
+            raise CannotReach(
+                "The coordinator's topics do not exist.",
+                ", ".join(missing),
+                "Create them with `coord topics create`, or name another prefix.",
+            )
+        layout = _recorded(config, prefix, timeout_s) if f"{prefix}.progress" in counts else None
+        return _place_of(layout, config, prefix, counts, timeout_s)
+    except KafkaException as problem:
+        where = str(config.get("bootstrap.servers", ""))
+        raise CannotReach(f"No answer from Kafka: {problem}", where, "Is it running?") from problem
+
+
+def _place_of(
+    layout: Layout | None,
+    config: Mapping[str, Any],
+    prefix: str,
+    counts: Mapping[str, int],
+    timeout_s: float,
+) -> Place:
+    requests = f"{prefix}.requests"
+    ids = layout.topic_ids if layout is not None else {}
+    topic_id = ids.get(requests) or ids.get("requests") or _topic_id(config, requests, timeout_s)
+    return Place(
+        prefix=prefix,
+        shards=layout.shards if layout is not None else counts[requests],
+        reply_partitions=layout.reply_partitions if layout else counts[f"{prefix}.responses"],
+        incarnation=topic_id[:INCARNATION_LENGTH],
+    )
+
+
+def _partition_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, int]:
+    metadata = AdminClient(dict(config)).list_topics(timeout=timeout_s)
+    return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+
+
+def _topic_id(config: Mapping[str, Any], topic: str, timeout_s: float) -> str:
+    asked = AdminClient(dict(config)).describe_topics(
+        TopicCollection([topic]), request_timeout=timeout_s
+    )
+    return str(asked[topic].result(timeout_s).topic_id)
+
+
+def _recorded(config: Mapping[str, Any], prefix: str, timeout_s: float) -> Layout | None:
+    """The newest `layout` record; the topic is compacted and short."""
+    reader = Consumer(
+        {
+            **config,
+            "group.id": f"{prefix}-layout-reader",  # needed by the library, never used
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    found: Layout | None = None
+    deadline = time.monotonic() + timeout_s
+    try:
+        reader.assign([TopicPartition(f"{prefix}.progress", 0, OFFSET_BEGINNING)])
+        while time.monotonic() < deadline:
+            message = reader.poll(0.5)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return found
+            value = message.value()
+            if error is None and message.key() == _KEY and value is not None:
+                found = msgspec.json.decode(value, type=Layout)
+    finally:
+        reader.close()
+    raise CannotReach("The layout could not be read to its end.", f"{prefix}.progress")

@@ -1,0 +1,271 @@
+"""Kafka around members: one idempotent producer, one reader of one response partition.
+
+Many members may share a transport. Two threads serve them: one reads the responses and asks for
+their end, the other waits for acknowledgements and tells the time; so a broker that answers no
+question does not hold up heartbeats to another one. Handlers are called from these threads and
+must not block.
+"""
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+import msgspec
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from coordlib import limits
+from coordlib.client import signals as sg
+from coordlib.client.clock import boottime_ms
+from coordlib.client.layout import Place, find_place
+from coordlib.client.response_reader import ResponseReader
+from coordlib.client.wording import Identity
+from coordlib.errors import CannotReach
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.partitioner import reply_partition_of
+
+_log = logging.getLogger("coordlib.client")
+
+TICK_S = 0.02
+PRODUCER_CONFIG: dict[str, Any] = {
+    "enable.idempotence": True,  # rule 12; order is kept and nothing is written twice
+    "acks": "all",
+    "linger.ms": 2,
+    "reconnect.backoff.max.ms": 1_000,  # rule 12
+    "message.max.bytes": limits.REQUEST_BYTES_MAX + 64 * limits.KIB,
+    "message.timeout.ms": 30_000,
+}
+
+
+class Handler(Protocol):
+    """A member, as the transport sees it."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    def feed(self, event: sg.Input) -> None:
+        """Take what happened; quick, from any thread."""
+
+    def wake_ms(self) -> int | None:
+        """When it wants to hear of the time."""
+
+
+class Transport(Protocol):
+    """What members need of the world."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def reply(self) -> int: ...
+
+    def now_ms(self) -> int: ...
+
+    def attach(self, handler: Handler) -> None:
+        """Deliver to this member from now on. Its first request may be sent afterwards."""
+
+    def detach(self, handler: Handler) -> None: ...
+
+    def send(self, handler: Handler, request: rq.Request) -> None:
+        """Write a request; what came of it is fed to the handler later. Never blocks or raises."""
+
+    def beside(self, work: Callable[[], None]) -> None:
+        """Do something that may block, beside everything else."""
+
+    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        """Topics that exist, with their partition counts. Raises CannotReach. May block."""
+
+    def check(self) -> None:
+        """Raises CannotReach when the transport itself has failed."""
+
+    def close(self) -> None: ...
+
+
+class KafkaTransport:
+    """A transport over confluent-kafka.
+
+    Args:
+        config: confluent-kafka's keys for all clients, at least `bootstrap.servers`.
+        prefix: the coordinator's topic prefix.
+        client: client id; chooses the response partition when `reply` is None.
+        reply: the response partition to read, 0..R-1.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        prefix: str = "coord",
+        client: str = "coordlib",
+        reply: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self.place = find_place(config, prefix, timeout_s)
+        chosen = reply_partition_of(client, self.place.reply_partitions)
+        self.reply = chosen if reply is None else reply
+        self._producer = Producer({**config, "client.id": client, **PRODUCER_CONFIG})
+        self._reader = ResponseReader(
+            config, client, TopicPartition(self.place.responses, self.reply)
+        )
+        self._lock = threading.Lock()
+        self._handlers: dict[str, Handler] = {}
+        self._by_group: dict[bytes, tuple[Handler, ...]] = {}
+        self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._is_closed = threading.Event()
+        self._failure: Exception | None = None
+        self._reader.start(timeout_s)
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
+            for name, loop in (("coord-read", self._read), ("coord-send", self._serve))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def now_ms(self) -> int:
+        return boottime_ms()
+
+    def attach(self, handler: Handler) -> None:
+        with self._lock:
+            self._handlers = {**self._handlers, handler.identity.token: handler}
+            self._index()
+        if self._reader.read_ms is not None:
+            # Whatever can concern it is yet to be written, so that reading counts for it too.
+            handler.feed(sg.ReadToEnd(self.now_ms(), self._reader.read_ms))
+
+    def detach(self, handler: Handler) -> None:
+        with self._lock:
+            kept = {**self._handlers}
+            kept.pop(handler.identity.token, None)
+            self._handlers = kept
+            self._index()
+
+    def send(self, handler: Handler, request: rq.Request) -> None:
+        produced_ms = self.now_ms()
+        told = partial(self._delivered, handler, request.id, produced_ms)
+        try:
+            self._producer.produce(
+                self.place.requests,
+                codec.encode(request),
+                key=request.group.encode(),
+                partition=handler.identity.shard,
+                on_delivery=told,
+            )
+        except BufferError:
+            self._not_sent(handler, request.id, "the producer's queue is full", False)
+        except KafkaException as problem:
+            error = problem.args[0]
+            self._not_sent(handler, request.id, str(error), self._is_final(error))
+
+    def beside(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=self._guarded, args=(work,), daemon=True).start()
+
+    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        try:
+            found = self._producer.list_topics(timeout=10.0).topics
+        except KafkaException as problem:
+            raise CannotReach(f"No metadata from Kafka: {problem}") from problem
+        known = {name: found[name] for name in topics if name in found}
+        return {name: len(each.partitions) for name, each in known.items() if each.error is None}
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
+
+    def close(self) -> None:
+        self._producer.flush(5.0)
+        self._is_closed.set()
+        for thread in self._threads:
+            thread.join(5.0)
+        self._reader.close()
+
+    # ---- sending ------------------------------------------------------------------------------
+
+    def _not_sent(self, handler: Handler, id_: str, why: str, is_final: bool) -> None:
+        # Not fed here: the handler is in the middle of its outputs.
+        event = partial(sg.NotWritten, id=id_, why=why, is_final=is_final)
+        self._unsent.put(lambda: handler.feed(event(now_ms=self.now_ms())))
+
+    def _delivered(
+        self, handler: Handler, id_: str, produced_ms: int, error: KafkaError | None, of: Message
+    ) -> None:
+        if error is None:
+            offset = of.offset()
+            assert offset is not None
+            handler.feed(sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
+        else:
+            is_final = self._is_final(error)
+            handler.feed(sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
+
+    def _is_final(self, error: KafkaError) -> bool:
+        if error.fatal():
+            self._failure = KafkaException(error)
+        return bool(error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+
+    def _serve(self) -> None:
+        while not self._is_closed.is_set():
+            self._producer.poll(TICK_S)
+            try:
+                while True:
+                    self._unsent.get_nowait()()
+            except Empty:
+                pass
+            now_ms = self.now_ms()
+            for handler in self._handlers.values():
+                wake_ms = handler.wake_ms()
+                if wake_ms is not None and wake_ms <= now_ms:
+                    handler.feed(sg.Elapsed(now_ms))
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        while not self._is_closed.is_set():
+            self._reader.ask(self.now_ms())
+            for key, value in self._reader.read():
+                self._dispatch(key, value)
+            if self._reader.is_at_end():
+                asked_ms = self._reader.read_ms
+                assert asked_ms is not None
+                for handler in self._handlers.values():
+                    handler.feed(sg.ReadToEnd(self.now_ms(), asked_ms))
+
+    def _dispatch(self, key: bytes, value: bytes) -> None:
+        """Only what may concern a member here is decoded; Progress has no key."""
+        concerned = self._by_group.get(key, ()) if key else tuple(self._handlers.values())
+        if not concerned:
+            return
+        try:
+            message = codec.decode_response(value)
+        except msgspec.MsgspecError as problem:
+            _log.warning("A response cannot be read: %s", problem)
+            return
+        if isinstance(message, rs.Response):
+            addressed = self._handlers.get(message.id.rpartition("-")[0])
+            concerned = (addressed,) if addressed is not None else ()
+        for handler in concerned:
+            handler.feed(sg.Received(self.now_ms(), message))
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _index(self) -> None:
+        groups: dict[bytes, list[Handler]] = defaultdict(list)
+        for handler in self._handlers.values():
+            groups[handler.identity.group.encode()].append(handler)
+        self._by_group = {group: tuple(rows) for group, rows in groups.items()}
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        """A thread that dies must not die unseen; the members' fences then stop them anyway."""
+        try:
+            loop()
+        except Exception as problem:  # noqa: BLE001  # told by check(), whatever it is
+            _log.exception("A thread of the transport failed")
+            self._failure = problem
