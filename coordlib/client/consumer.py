@@ -1,0 +1,283 @@
+"""`CoordinatedConsumer`: confluent-kafka's Consumer in shape, coordinated by the job instead.
+
+Messages come from a real data consumer that is told what to read; who reads what, and from where,
+comes from the group. Start positions are fetched through the log, after the commits of the former
+owner. Nothing is committed by itself: `commit()` commits everything that `poll` has returned so
+far, the last message included, since the caller is back in our hands.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from confluent_kafka import Consumer, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from coordlib.client import offsets as of
+from coordlib.client import signals as sg
+from coordlib.client.group_member import GroupMember
+from coordlib.client.settings import Settings, read_settings
+from coordlib.client.signals import Partitions, TopicPartition
+from coordlib.client.transport import Transport
+from coordlib.errors import CoordError
+from coordlib.records import requests as rq
+
+SLICE_S = 0.1  # a waiting poll looks this often whether a callback is due
+OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], None]
+
+
+class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
+    """A consumer in a group that the job coordinates.
+
+    Args:
+        config: confluent-kafka's keys: `bootstrap.servers`, `group.id`, `client.id`,
+            `session.timeout.ms`, `max.poll.interval.ms` (the rebalance timeout),
+            `heartbeat.interval.ms`, `auto.offset.reset`, `on_commit`; and `coord.prefix`.
+            Everything else goes to all Kafka clients.
+        transport: shared with other members of this program.
+        data_consumer: what reads the messages; by default a confluent-kafka Consumer.
+
+    Raises:
+        SetupError: a key that is missing, wrong or not offered.
+        CannotReach: no broker, or no coordinator's topics.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        transport: Transport | None = None,
+        data_consumer: Any = None,
+    ) -> None:
+        self._settings = read_settings(config)
+        self._reader = data_consumer or _data_consumer(self._settings)
+        self.member = GroupMember(
+            self._settings.group,
+            self._settings.common,
+            transport=transport,
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+            on_lost=self._lost,
+            client=self._settings.client,
+            instance=self._settings.instance,
+            prefix=self._settings.prefix,
+            timing=self._settings.timing,
+            assignors=self._settings.assignors,
+        )
+        self._on_assign: OnPartitions | None = None
+        self._on_revoke: OnPartitions | None = None
+        self._on_lost: OnPartitions | None = None
+        #: Partitions whose start positions are being fetched.
+        self._starting: tuple[Partitions, Future[sg.Answer]] | None = None
+        #: Next offset to read of each partition from which `poll` has returned a message.
+        self._positions: dict[TopicPartition, tuple[int, int]] = {}
+        #: Asynchronous commits whose `on_commit` is not called yet.
+        self._commits: deque[tuple[Future[sg.Answer], list[KafkaTopicPartition]]] = deque()
+
+    # ---- the group ----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Sequence[str],
+        on_assign: OnPartitions | None = None,
+        on_revoke: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Share these topics with the group; callbacks run inside `poll` and `close`.
+
+        Without `on_lost`, lost partitions are told to `on_revoke`, as confluent-kafka does.
+        """
+        self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
+        self.member.subscribe(topics)
+
+    def assignment(self) -> list[KafkaTopicPartition]:
+        """What this consumer may work on now; empty while it is fenced."""
+        return of.kafka_of(self.member.assignment)
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """The next message, or one with `error()`; None when there is none in time.
+
+        Never returns a message of a partition that was revoked or lost before.
+
+        Args:
+            timeout: seconds; None or negative: until there is one.
+
+        Raises:
+            GroupError: the group refused this member for good.
+            CannotReach: the transport has failed.
+        """
+        until = None if timeout is None or timeout < 0 else monotonic() + timeout
+        while True:
+            self.member.poll()
+            self._tell_commits()
+            self._start()
+            left_s = SLICE_S if until is None else max(0.0, until - monotonic())
+            message = self._next(min(SLICE_S, left_s))
+            if message is not None:
+                return message
+            if until is not None and monotonic() >= until:
+                return None
+
+    def close(self) -> None:
+        """Let go (callbacks run), leave the group, and end."""
+        try:
+            self.member.close()
+            self._tell_commits()
+        finally:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ---- positions ----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: Sequence[KafkaTopicPartition] | None = None,
+        asynchronous: bool = True,
+        timeout_s: float = 60.0,
+    ) -> list[KafkaTopicPartition] | None:
+        """Commit after one message, given offsets, or everything that `poll` has returned.
+
+        Returns:
+            None when asynchronous (the outcome goes to `on_commit`), else what was committed.
+
+        Raises:
+            MemberFenced: the member may not act; somebody else may own the partitions.
+            GroupError: the coordinator refused the commit, or the partitions that it names.
+            CannotReach: no answer in time; it may or may not be committed.
+        """
+        rows = self._rows(message, offsets)
+        if not rows:
+            return None if asynchronous else []
+        if asynchronous:
+            future = self.member.commit_async(rows)
+            if future.done() and (error := future.result().error) is not None:
+                raise error
+            self._commits.append((future, of.kafka_of_rows(rows)))
+            return None
+        refused = of.refusal_of_partitions(
+            self.member.commit(rows, timeout_s), self._settings.group
+        )
+        if refused is not None:
+            raise refused
+        return of.kafka_of_rows(rows)
+
+    def committed(
+        self, partitions: Sequence[KafkaTopicPartition], timeout: float = 60.0
+    ) -> list[KafkaTopicPartition]:
+        """Committed offsets, in order with the commits in the log; OFFSET_INVALID: none.
+
+        Raises GroupError, or CannotReach when no answer came in time.
+        """
+        wanted = of.ours(partitions)
+        rows = self.member.committed(wanted, timeout)
+        return of.with_offsets(wanted, {each: row.offset for each, row in rows.items()})
+
+    def position(self, partitions: Sequence[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
+        """After the last message that `poll` returned; OFFSET_INVALID before the first."""
+        known = {each: offset for each, (offset, _) in self._positions.items()}
+        return of.with_offsets(of.ours(partitions), known)
+
+    # ---- callbacks of the member --------------------------------------------------------------
+
+    def _assigned(self, partitions: Partitions) -> None:
+        self._positions.clear()
+        if partitions:
+            self._starting = partitions, self.member.committed_async(partitions)
+        if self._on_assign is not None:
+            self._on_assign(self, of.kafka_of(partitions))
+
+    def _revoked(self, partitions: Partitions) -> None:
+        try:
+            if self._on_revoke is not None:
+                self._on_revoke(self, of.kafka_of(partitions))
+        finally:
+            self._drop()
+
+    def _lost(self, partitions: Partitions) -> None:
+        self._drop()
+        told = self._on_lost or self._on_revoke
+        if told is not None:
+            told(self, of.kafka_of(partitions))
+
+    def _drop(self) -> None:
+        """Whatever was fetched ahead goes with the assignment."""
+        self._starting = None
+        self._positions.clear()
+        self._reader.unassign()
+
+    # ---- inside poll --------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Begin to read once the start positions are here."""
+        if self._starting is None or not self._starting[1].done():
+            return
+        partitions, future = self._starting
+        self._starting = None
+        error = future.result().error
+        if error is not None:
+            if self.member.may_work():
+                self._starting = partitions, self.member.committed_async(partitions)
+            raise error
+        rows = future.result().offsets
+        found = {TopicPartition(row.topic, row.partition): row.offset for row in rows}
+        self._reader.assign(of.with_offsets(partitions, found, self._settings.start_offset))
+
+    def _next(self, timeout_s: float) -> Message | None:
+        message: Message | None = self._reader.poll(timeout_s)
+        if message is None or message.error() is not None:
+            return message
+        partition, position = of.after(message)
+        # The member may have been fenced while the reader waited.
+        if partition not in self.member.assignment:
+            return None
+        self._positions[partition] = position
+        return message
+
+    def _tell_commits(self) -> None:
+        while self._commits and self._commits[0][0].done():
+            future, partitions = self._commits.popleft()
+            if self._settings.on_commit is not None:
+                answer = future.result()
+                refused = of.refusal_of_partitions(answer.failed, self._settings.group)
+                self._settings.on_commit(answer.error or refused, partitions)
+
+    def _rows(
+        self, message: Message | None, offsets: Sequence[KafkaTopicPartition] | None
+    ) -> tuple[rq.CommittedOffset, ...]:
+        if message is not None and offsets is not None:
+            raise CoordError("commit takes a message or offsets, not both.")
+        if message is not None:
+            return of.rows_of_positions(dict((of.after(message),)))
+        return (
+            of.rows_of_positions(self._positions) if offsets is None else of.rows_of_kafka(offsets)
+        )
+
+
+def _data_consumer(settings: Settings) -> Consumer:
+    # The library wants a group id; this one is never joined and never commits.
+    return Consumer(
+        {
+            **settings.common,
+            **({"client.id": settings.client} if settings.client else {}),
+            "group.id": f"coordlib-unused-{uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": settings.auto_offset_reset,
+        }
+    )
