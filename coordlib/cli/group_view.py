@@ -1,0 +1,249 @@
+"""A group as the topics tell it: state, owners, committed offsets, lag. No coordinator is asked.
+
+The compacted topics are read committed, from their beginning to the end seen at the start, and of
+the group's own shard only. So it works while the job is down; `AsOf` says how far the job was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from coordlib.cli.status import read_marker
+from coordlib.compacted import newest_by_key
+from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.records import consumer_protocol as cp
+from coordlib.records.partitioner import shard_of
+from coordlib.records.stored import CommittedValue
+
+TIMEOUT_S = 5.0
+
+ClientOptions = Mapping[str, str]
+"""librdkafka's options, with `bootstrap.servers`."""
+
+
+class SeenMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member, as much as a reader needs of it; unknown fields are ignored."""
+
+    client: str = ""
+    instance: str | None = None
+    assignment: bytes = b""
+
+
+class SeenGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group's hard state, as much as a reader needs of it."""
+
+    group: str
+    state: str
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str | None = None
+    members: dict[str, SeenMember] = {}
+    is_quarantined: bool = False
+
+    @property
+    def shown_state(self) -> str:
+        """Kafka's name of the state, or that an operator has to look at it."""
+        return f"Quarantined({self.state})" if self.is_quarantined else self.state
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """One partition of a group; None is unknown or none."""
+
+    topic: str | None
+    partition: int | None
+    committed: int | None
+    end: int | None
+    lag: int | None
+    member: str | None
+    client: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """How far the job had judged a shard when the topics were read."""
+
+    offset: int  # of the last request judged
+    clock_ms: int  # the shard's clock then
+    waiting: int  # records of the requests topic behind it
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """Everything about one group."""
+
+    group: SeenGroup
+    shard: int
+    lines: tuple[PartitionLine, ...]
+    as_of: AsOf | None
+
+
+def read_groups(client: ClientOptions, prefix: str) -> list[SeenGroup]:
+    """Every group under a prefix, by name.
+
+    Raises:
+        CannotReach, SetupError: no broker, or no such topics.
+    """
+    with _Reader(client) as reader:
+        shards = reader.partitions(f"{prefix}.groups")
+        found = [
+            _group(key, value)
+            for shard in range(shards)
+            for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
+        ]
+    return sorted((g for g in found if g is not None), key=lambda g: g.group)
+
+
+def read_group(client: ClientOptions, prefix: str, name: str) -> GroupView:
+    """One group, with its offsets and lag.
+
+    Raises:
+        GroupError: GROUP_ID_NOT_FOUND.
+        CannotReach, SetupError: no broker, or no such topics.
+    """
+    with _Reader(client) as reader:
+        shards = reader.partitions(f"{prefix}.groups")
+        shard = shard_of(name, shards)
+        as_of = _as_of(reader, client, prefix, shard)
+        value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
+        group = None if value is None else _group(name.encode(), value)
+        if group is None:
+            raise GroupError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"group {name}, prefix {prefix}, shard {shard}",
+                "Check its name: coord groups list",
+            )
+        committed = _committed(client, prefix, shard, name)
+        return GroupView(group, shard, tuple(_lines(reader, group, committed)), as_of)
+
+
+class _Reader:
+    """A Kafka client for what is not in the compacted topics: partitions and log ends."""
+
+    def __init__(self, client: ClientOptions) -> None:
+        self._consumer = Consumer(
+            {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
+        )
+
+    def __enter__(self) -> "_Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic of ours has."""
+        try:
+            found = self._consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+        except KafkaException as problem:
+            raise CannotReach(
+                "No Kafka broker answers", problem.args[0].str(), "Check --bootstrap-servers."
+            ) from problem
+        if found.error is not None or not found.partitions:
+            raise SetupError(
+                f"There is no topic {topic}",
+                "the cluster answers, and the engine's topics are not there",
+                "Check --prefix; topics are made by: coord topics create",
+            )
+        return len(found.partitions)
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Log start and log end offset; None when the partition is gone or cannot be read."""
+        try:
+            found = self._consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=TIMEOUT_S
+            )
+        except KafkaException:
+            return None
+        return found or None
+
+
+def _group(key: bytes, value: bytes) -> SeenGroup | None:
+    """Tolerant: a record of somebody else is no group."""
+    try:
+        return msgspec.convert(
+            {"group": key.decode()} | msgspec.json.decode(value, type=dict), SeenGroup, strict=False
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _committed(
+    client: ClientOptions, prefix: str, shard: int, name: str
+) -> dict[tuple[str, int], CommittedValue]:
+    found = {}
+    for key, value in newest_by_key(client, f"{prefix}.committed", shard).items():
+        try:
+            group, topic, partition = msgspec.json.decode(key, type=tuple[str, str, int])
+            if group == name:
+                found[topic, partition] = msgspec.json.decode(value, type=CommittedValue)
+        except msgspec.MsgspecError:  # not ours
+            continue
+    return found
+
+
+def _owners(group: SeenGroup) -> dict[tuple[str, int], str]:
+    """Partition to member, as far as assignments are those of consumers."""
+    owners = {}
+    for name, member in group.members.items():
+        for place in _partitions_of(group, member):
+            owners[place] = name
+    return owners
+
+
+def _partitions_of(group: SeenGroup, member: SeenMember) -> list[tuple[str, int]]:
+    if group.protocol_type != cp.CONSUMER:
+        return []
+    try:
+        assigned = cp.decode_assignment(member.assignment).partitions
+    except cp.Unreadable:
+        return []
+    return [
+        (topic, partition) for topic, partitions in assigned.items() for partition in partitions
+    ]
+
+
+def _lines(
+    reader: _Reader, group: SeenGroup, committed: Mapping[tuple[str, int], CommittedValue]
+) -> list[PartitionLine]:
+    owners = _owners(group)
+    lines = [
+        _line(reader, group, place, committed.get(place), owners.get(place))
+        for place in sorted({*committed, *owners})
+    ]
+    idle = sorted(set(group.members) - set(owners.values()))
+    return lines + [
+        PartitionLine(None, None, None, None, None, name, group.members[name].client)
+        for name in idle
+    ]
+
+
+def _line(
+    reader: _Reader,
+    group: SeenGroup,
+    place: tuple[str, int],
+    committed: CommittedValue | None,
+    owner: str | None,
+) -> PartitionLine:
+    topic, partition = place
+    bounds = reader.bounds(topic, partition)
+    start, end = bounds if bounds is not None else (None, None)
+    offset = committed.offset if committed is not None else None
+    lag = None
+    if offset is not None and start is not None and end is not None:
+        lag = max(0, end - max(offset, start))  # what retention removed cannot be read any more
+    client = group.members[owner].client if owner is not None else None
+    return PartitionLine(topic, partition, offset, end, lag, owner, client)
+
+
+def _as_of(reader: _Reader, client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
+    marker = read_marker(client, prefix)
+    position = None if marker is None else marker.shards.get(str(shard))
+    if position is None:
+        return None
+    bounds = reader.bounds(f"{prefix}.requests", shard)
+    waiting = max(0, bounds[1] - position.offset - 1) if bounds else 0
+    return AsOf(position.offset, position.clock_ms, waiting)

@@ -1,0 +1,140 @@
+"""`coord groups list` and `describe`: how groups stand, read from Kafka alone, job up or down."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from coordlib.cli.output import (
+    millis_text,
+    now,
+    print_head,
+    print_json,
+    print_table,
+    say,
+    time_text,
+)
+from coordlib.cli.where import HERE, Where
+
+if TYPE_CHECKING:
+    from coordlib.cli.group_view import AsOf, GroupView, PartitionLine
+
+OFFSET_COLUMNS = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "CONSUMER-ID",
+    "CLIENT-ID",
+)
+
+
+def list_groups(*, where: Where = HERE) -> int:
+    """List the groups with state, members and generation.
+
+    States: Stable (everybody knows what is theirs), PreparingRebalance (members join again),
+    CompletingRebalance (waiting for the leader's assignment), Empty (no members).
+    """
+    from coordlib.cli.group_view import read_groups
+
+    where.reach()
+    as_of_time = now()
+    groups = read_groups(where.client(), where.topic_prefix())
+    headers = ("GROUP", "STATE", "MEMBERS", "GENERATION", "PROTOCOL")
+    rows = [(g.group, g.shown_state, len(g.members), g.generation, g.protocol) for g in groups]
+    if where.format == "json":
+        keys = [header.lower() for header in headers]
+        found = [dict(zip(keys, row, strict=True)) for row in rows]
+        print_json("groups list", as_of_time, groups=found)
+        return 0
+    print_table(headers, rows)
+    say(f"{len(rows)} groups as of {time_text(as_of_time)}")
+    return 0
+
+
+def describe(group: str, /, *, where: Where = HERE) -> int:
+    """Show a group: its state, who owns which partition, committed offsets and lag.
+
+    It is read from the topics themselves, so it works while the job is down, and says as of which
+    request it is true.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    """
+    from coordlib.cli.group_view import read_group
+
+    where.reach()
+    as_of_time = now()
+    view = read_group(where.client(), where.topic_prefix(), group)
+    if where.format == "json":
+        print_json("groups describe", as_of_time, **_as_json(view))
+    else:
+        _print(view, as_of_time)
+    return 0
+
+
+def _print(view: "GroupView", as_of_time: datetime) -> None:
+    group, lines = view.group, view.lines
+    print_head(
+        {
+            "GROUP": group.group,
+            "STATE": group.shown_state,
+            "GENERATION": group.generation,
+            "PROTOCOL": group.protocol,
+            "LEADER": group.leader,
+            "MEMBERS": len(group.members),
+            "TOTAL-LAG": _total_lag(lines),
+            "SHARD": view.shard,
+            "AS-OF": _as_of(view.as_of, view.shard, as_of_time),
+        }
+    )
+    print()
+    print_table(OFFSET_COLUMNS, [_row(group.group, line) for line in lines])
+    if not group.members:
+        say(f"Group {group.group} has no members.")
+    elif group.state != "Stable":
+        say(f"Group {group.group} is rebalancing: owners are those of the last assignment.")
+
+
+def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:
+    return (
+        *(group, line.topic, line.partition, line.committed, line.end, line.lag),
+        *(line.member, line.client),
+    )
+
+
+def _total_lag(lines: "Iterable[PartitionLine]") -> int:
+    return sum(line.lag or 0 for line in lines)
+
+
+def _as_of(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
+    """`r0-523 at …Z, 2 requests wait`: a view is a fold of the log up to a request."""
+    if as_of is None:
+        return f"{time_text(asked)}, before the first batch of the job"
+    waiting = f", {as_of.waiting} records wait" if as_of.waiting else ""
+    return f"r{shard}-{as_of.offset} at {millis_text(as_of.clock_ms)}{waiting}"
+
+
+def _as_json(view: "GroupView") -> dict[str, object]:
+    group, as_of = view.group, view.as_of
+    keys = [column.lower() for column in OFFSET_COLUMNS]
+    return {
+        "group": group.group,
+        "state": group.shown_state,
+        "generation": group.generation,
+        "protocol": group.protocol,
+        "leader": group.leader,
+        "shard": view.shard,
+        "as_of_offset": as_of.offset if as_of else None,
+        "as_of_log_time": millis_text(as_of.clock_ms) if as_of else None,
+        "waiting": as_of.waiting if as_of else None,
+        "total-lag": _total_lag(view.lines),
+        "members": [
+            {"consumer-id": name, "client-id": member.client, "instance": member.instance}
+            for name, member in group.members.items()
+        ],
+        "offsets": [dict(zip(keys, _row(group.group, line), strict=True)) for line in view.lines],
+    }

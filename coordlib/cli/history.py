@@ -1,0 +1,125 @@
+"""`coord groups history`: which generations a group had, and why each began."""
+
+import json
+from datetime import datetime
+from typing import Any, Final
+
+from coordlib.cli.output import (
+    duration_text,
+    jsonable,
+    now,
+    print_json,
+    print_table,
+    say,
+    time_text,
+)
+from coordlib.cli.where import TABLES_HERE, WhereTables
+from coordlib.errors import ErrorCode, GroupError
+
+#: A group's turning points. MEMBERS and DURATION are those of generations only.
+_TURNS: Final = """
+    SELECT e.time, e.generation, e.type, e.reason, g.members, g.duration_ms
+    FROM events AS e
+    LEFT JOIN generations AS g
+    ON g.group_id = e.group_id AND g.started = e.time AND g.generation = e.generation
+       AND e.type = 'GenerationStarted'
+    WHERE e.group_id = ?
+    AND e.type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted', 'GroupQuarantined',
+                   'GroupReleased')
+    ORDER BY e.time DESC, e.log_offset DESC, e.event_id DESC LIMIT ?"""
+_OWNERS: Final = """
+    SELECT generation, member_id, topic, list_sort(list(DISTINCT partition)) AS partitions
+    FROM ownership WHERE group_id = ? AND issued >= ? GROUP BY ALL ORDER BY ALL"""
+_KNOWN: Final = "SELECT MAX(time) FROM events WHERE group_id = ?"
+
+#: What a turn that is no generation is called in the column CAUSE.
+_CAUSES: Final = {
+    "GroupEmptied": "group emptied",
+    "GroupDeleted": "group deleted",
+    "GroupQuarantined": "quarantined",
+    "GroupReleased": "released from quarantine",
+}
+
+
+def history(
+    group: str, /, *, owners: bool = False, limit: int = 100, where: WhereTables = TABLES_HERE
+) -> int:
+    """Tell why a group rebalanced: its generations with their causes, oldest first.
+
+    Read from the history's tables, which follow within the archive's interval (30 s).
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    owners
+        Also who owned what in each generation.
+    limit
+        The newest so many.
+    """
+    from coordlib.history.sql import query_tables
+
+    tables = where.tables_dir()
+    turns = list(reversed(query_tables(tables, _TURNS, [group, limit]).rows))
+    (newest,) = query_tables(tables, _KNOWN, [group]).rows[0]
+    if newest is None:
+        raise GroupError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"group {group} in {tables}",
+            "Check its name (coord groups list); a new group appears after the archive's interval.",
+        )
+    owned = _owners(tables, group, turns[0][0]) if owners and turns else {}
+    rows = [_row(turn, owned) for turn in turns]
+    if where.format == "json":
+        keys = ("time", "generation", "cause", "members", "duration_ms", "owners")
+        told = [dict(zip(keys, row, strict=True)) for row in rows]
+        if not owners:
+            told = [{key: row[key] for key in keys[:-1]} for row in told]
+        print_json("groups history", now(), group=group, newest_event=newest, generations=told)
+    else:
+        _print(rows, owners)
+        say(f"As of the newest event of this group: {time_text(newest)}")
+    return 0
+
+
+def _row(turn: tuple[Any, ...], owned: dict[int, dict[str, Any]]) -> tuple[Any, ...]:
+    time, generation, kind, reason, members, duration_ms = turn
+    cause = (
+        reason if kind == "GenerationStarted" else ": ".join(filter(None, (_CAUSES[kind], reason)))
+    )
+    owners = owned.get(generation) if kind == "GenerationStarted" else None
+    return time, generation, cause, json.loads(members or "[]"), duration_ms, jsonable(owners)
+
+
+def _print(rows: list[tuple[Any, ...]], with_owners: bool) -> None:
+    headers = ["TIME", "GENERATION", "CAUSE", "MEMBERS", "DURATION"]
+    shown = [
+        [time, generation, cause, len(members), duration_text(duration_ms)]
+        for time, generation, cause, members, duration_ms, _ in rows
+    ]
+    if with_owners:
+        headers.append("OWNERS")
+        for line, row in zip(shown, rows, strict=True):
+            line.append(_owners_text(row[5]))
+    print_table(headers, shown)
+
+
+def _owners_text(owners: dict[str, dict[str, list[int]]] | None) -> str | None:
+    """`m1=orders:0,1;a.b:0 m2=orders:2`."""
+    if not owners:
+        return None
+    return " ".join(f"{member}={_topics_text(topics)}" for member, topics in owners.items())
+
+
+def _topics_text(topics: dict[str, list[int]]) -> str:
+    return ";".join(f"{topic}:{','.join(map(str, found))}" for topic, found in topics.items())
+
+
+def _owners(tables: str, group: str, since: datetime) -> dict[int, dict[str, Any]]:
+    """Generation -> member -> topic -> partitions."""
+    from coordlib.history.sql import query_tables
+
+    found: dict[int, dict[str, Any]] = {}
+    for generation, member, topic, partitions in query_tables(tables, _OWNERS, [group, since]).rows:
+        found.setdefault(generation, {}).setdefault(member, {})[topic] = partitions
+    return found

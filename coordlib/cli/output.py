@@ -1,0 +1,135 @@
+"""What the command prints: results on stdout, talk on stderr, as text or as one JSON object.
+
+Text is tab-stop columns without boxes or colour, the same in a terminal and in a pipe; headers
+have no spaces, `-` stands for a missing value. Whatever comes out of the log was written by
+somebody else: control characters and invisible ones are shown as escapes, never sent to a
+terminal. A JSON object tells its command, its version and as of when it is true.
+"""
+
+import json
+import math
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Final, Literal
+
+Format = Literal["text", "json"]
+
+VERSION: Final = 1
+MISSING: Final = "-"
+GAP: Final = "  "
+#: Unicode categories that a terminal acts upon or does not show: controls, formats (bidirectional
+#: overrides, zero-width), surrogates, private use, line and paragraph separators.
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def now() -> datetime:
+    """The time of an answer."""
+    return datetime.now(UTC)
+
+
+def visible(value: object) -> str:
+    """A value as text that is safe on a terminal."""
+    if value is None or value == "":
+        return MISSING
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return time_text(value)
+    text = str(value)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(char) for char in text)
+
+
+def _shown(char: str) -> str:
+    if unicodedata.category(char) not in _INVISIBLE:
+        return char
+    code = ord(char)
+    if code < 0x100:
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def time_text(time: datetime) -> str:
+    """ISO 8601 in UTC, to the millisecond: 2026-03-01T23:59:50.000Z."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def millis_text(epoch_ms: int | None) -> str | None:
+    """Epoch milliseconds as `time_text`; None for none, and for what no calendar holds."""
+    if epoch_ms is None:
+        return None
+    try:
+        return time_text(datetime.fromtimestamp(epoch_ms / 1000, UTC))
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def duration_text(duration_ms: int | None) -> str | None:
+    """3000 -> `3.0s`, 190000 -> `3m10s`."""
+    if duration_ms is None:
+        return None
+    if duration_ms < 60_000:
+        return f"{duration_ms / 1000:.1f}s"
+    minutes, seconds = divmod(round(duration_ms / 1000), 60)
+    return f"{minutes}m{seconds:02d}s"
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Aligned columns; the last one is not padded."""
+    lines = [list(headers), *([visible(value) for value in row] for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(headers))]
+    for line in lines:
+        padded = (text.ljust(width) for text, width in zip(line, widths, strict=True))
+        print(GAP.join(padded).rstrip())
+
+
+def print_head(pairs: Mapping[str, object]) -> None:
+    """A block of names and values, one to a line."""
+    width = max(len(name) for name in pairs)
+    for name, value in pairs.items():
+        print(f"{name.ljust(width)}{GAP}{visible(value)}")
+
+
+def print_json(command: str, as_of_time: datetime | None = None, **fields: Any) -> None:
+    """One object on one line, ASCII only, so that no terminal acts upon what is in it."""
+    envelope = {
+        "_command": command,
+        "_version": VERSION,
+        "as_of_time": time_text(as_of_time or now()),
+    }
+    print(json.dumps(envelope | fields, default=_jsonable, allow_nan=False))
+
+
+def jsonable(value: object) -> object:
+    """A value of an SQL answer as JSON has it; numbers that JSON lacks become text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    return value
+
+
+def _jsonable(value: object) -> str:
+    if isinstance(value, datetime):
+        return time_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    return str(value)
+
+
+def say(line: str) -> None:
+    """Talk: a line on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def complain(what: str, where: str, mend: str) -> None:
+    """An error: what happened, where, what to do next; one line each."""
+    for part in (what, where, mend):
+        for line in str(part).splitlines() or [""]:
+            if line.strip():
+                say(visible(line))

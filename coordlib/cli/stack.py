@@ -1,0 +1,109 @@
+"""`coord up`, `down` and `status`: the local stack; `status` also of a cluster."""
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from coordlib.cli.output import print_head, print_json, say
+from coordlib.cli.where import DEFAULT_STACK, TABLES_HERE, WhereTables, local_stack, progress
+from coordlib.errors import SetupError
+
+StackName = Annotated[str, Parameter(name="--stack", env_var="COORD_STACK_NAME")]
+
+
+def up(
+    *,
+    stack: StackName = DEFAULT_STACK,
+    prefix: str = "coord",
+    shards: int = 2,
+    responses: int = 4,
+    new_ports: bool = False,
+    job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
+) -> int:
+    """Start broker, topics and job on this machine; what runs already is left as it is.
+
+    Parameters
+    ----------
+    stack
+        Name of the stack: its folder below .coord/stacks.
+    prefix
+        First part of the topic names.
+    shards
+        Partitions of the requests topic; fixed from the first start on.
+    responses
+        Partitions of the responses topic; likewise.
+    new_ports
+        Take other ports than at the last start.
+    job_arg
+        An argument for jobs/coordinate.py; may be repeated.
+    """
+    running = _stack(stack, prefix, shards, responses)
+    running.up(progress(), job_arg or (), new_ports)
+    say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
+    say("Look around: coord status · coord groups list · coord demo")
+    return 0
+
+
+def down(*, stack: StackName = DEFAULT_STACK, wipe: bool = False) -> int:
+    """Stop job and broker; their data stays unless told.
+
+    Parameters
+    ----------
+    stack
+        Name of the stack.
+    wipe
+        Delete topics, checkpoint, tables and logs too.
+    """
+    local_stack(stack).down(wipe, progress())
+    return 0
+
+
+def status(*, where: WhereTables = TABLES_HERE) -> int:
+    """Say whether broker and job run and how far they are. Exit code 4 when nothing answers, 3
+    when the broker answers and the job does not run."""
+    from coordlib.cli.status import collect
+
+    found = collect(where)
+    if where.format == "json":
+        print_json("status", found.as_of_time, **found.fields)
+    else:
+        _print(found.fields)
+    for error in found.errors:
+        say(str(error))
+    if found.is_reachable:
+        return 0 if found.fields["job"]["state"] in ("running", "unknown") else 3
+    return 4
+
+
+def _print(fields: dict[str, Any]) -> None:
+    job, lag = fields["job"], fields["lag"]
+    tables = {name: _table_text(table) for name, table in fields["tables"].items()}
+    print_head(
+        {
+            "BOOTSTRAP-SERVERS": fields["bootstrap_servers"],
+            "TOPIC-PREFIX": fields["topic_prefix"],
+            "SHARDS": fields["shards"],
+            "JOB": job["state"],
+            "JOB-PID": job["pid"],
+            "BATCH": job["batch_id"],
+            "LAST-BATCH-MS": job["last_batch_ms"],
+            "LAG-RECORDS": lag["records"],
+            "LAG-MS": lag["ms"],
+            "CHECKPOINT": fields["checkpoint"],
+            **{f"TABLE-{name.upper().replace('_', '-')}": text for name, text in tables.items()},
+        }
+    )
+
+
+def _table_text(table: dict[str, Any] | None) -> str | None:
+    if table is None:
+        return None
+    return f"{table['path']} version {table['version']}, {table['files']} files"
+
+
+def _stack(name: str, prefix: str, shards: int, responses: int) -> Any:
+    from coordlib.local.stack import Stack
+
+    if min(shards, responses) < 1:
+        raise SetupError("A topic needs a partition", "--shards, --responses", "Give 1 or more.")
+    return Stack(name, prefix, shards, responses)

@@ -1,0 +1,156 @@
+"""What `coord status` tells: this machine's view of the job, and Kafka's and Delta's of its work.
+
+A cluster's job runs elsewhere: whether it runs is "unknown" here, but its progress marker and its
+lag are not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from coordlib.cli.output import now
+from coordlib.cli.where import WhereTables, local_stack
+from coordlib.errors import CannotReach, CoordError
+
+INPUT_TOPICS = ("requests", "offsets")
+TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class Status:
+    """The fields of `coord status --format json`, and what could not be found out."""
+
+    as_of_time: datetime
+    fields: dict[str, Any]
+    is_reachable: bool = False
+    errors: list[CoordError] = field(default_factory=list)
+
+
+def collect(where: WhereTables) -> Status:
+    """Ask everybody; never fails because something is down."""
+    local = local_stack(where.stack).status() if where.is_local else None
+    told: Mapping[str, Any] = local.job if local else {}
+    found = Status(
+        now(),
+        {
+            "bootstrap_servers": local.bootstrap_servers if local else where.bootstrap_servers,
+            "topic_prefix": where.topic_prefix(),
+            "shards": local.shards if local else None,
+            "job": {
+                "state": local.job_state if local else "unknown",
+                "pid": local.job_pid if local else None,
+                "batch_id": told.get("batch_id"),
+                "last_batch_ms": told.get("last_batch_ms"),
+            },
+            "lag": {"records": None, "ms": None},
+            "checkpoint": told.get("checkpoint") or None,
+            "tables": {"events": None, "group_snapshots": None},
+        },
+    )
+    _ask(found, lambda: _from_kafka(found, where))
+    _ask(found, lambda: _from_tables(found, where))
+    if not found.is_reachable:
+        found.fields["job"]["state"] = "down"
+    return found
+
+
+def _ask(found: Status, question: Any) -> None:
+    try:
+        question()
+    except CoordError as problem:
+        found.errors.append(problem)
+
+
+def _from_kafka(found: Status, where: WhereTables) -> None:
+    if where.is_local and found.fields["bootstrap_servers"] is None:
+        raise CannotReach(
+            "The local stack was never started", f"stack {where.stack}", "Run: coord up"
+        )
+    topics = where.reach()
+    found.is_reachable = True
+    prefix = found.fields["topic_prefix"]
+    if f"{prefix}.requests" not in topics:
+        raise CoordError(
+            "The engine's topics are not there", f"prefix {prefix}", "Run: coord topics create"
+        )
+    found.fields["shards"] = len(topics[f"{prefix}.requests"].partitions)
+    marker = read_marker(where.client(), prefix)
+    if marker is not None:
+        found.fields["checkpoint"] = marker.checkpoint
+        found.fields["job"]["batch_id"] = marker.batch
+    found.fields["lag"] = _lag(where.client(), topics, prefix, marker)
+
+
+def _from_tables(found: Status, where: WhereTables) -> None:
+    from coordlib.history.sql import describe_tables
+
+    if where.tables is not None or where.is_local:
+        found.fields["tables"] = describe_tables(where.tables_dir())
+
+
+def read_marker(client: Mapping[str, str], prefix: str) -> Any:
+    """The newest committed batch, or None before the first.
+
+    Raises:
+        CannotReach: the broker stopped answering.
+        CoordError: another version wrote it.
+    """
+    from coordlib.compacted import newest_by_key
+    from coordlib.records.stored import Marker
+
+    value = newest_by_key(client, f"{prefix}.progress", 0).get(b"marker")
+    try:
+        return None if value is None else msgspec.json.decode(value, type=Marker)
+    except msgspec.MsgspecError as problem:
+        raise CoordError(
+            "The job's progress marker cannot be read",
+            f"{prefix}.progress: {problem}",
+            "Another version wrote it: use the coord command of that version.",
+        ) from problem
+
+
+def _lag(
+    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any
+) -> dict[str, int]:
+    """Records that the job has not judged, and the age of the oldest of them."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    consumer = Consumer(
+        {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
+    )
+    judged = marker.next_offsets if marker is not None else {}
+    records, oldest_ms = 0, None
+    try:
+        for topic in (f"{prefix}.{name}" for name in INPUT_TOPICS):
+            for partition in topics[topic].partitions if topic in topics else ():
+                place = TopicPartition(topic, partition)
+                low, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
+                place.offset = max(low, judged.get(topic, {}).get(str(partition), 0))
+                if end > place.offset:
+                    records += end - place.offset
+                    oldest_ms = _older(oldest_ms, _time_of(consumer, place))
+    except KafkaException as problem:
+        raise CannotReach(
+            "Kafka stopped answering", problem.args[0].str(), "Look into the broker's log."
+        ) from problem
+    finally:
+        consumer.close()
+    age_ms = 0 if oldest_ms is None else max(0, round(now().timestamp() * 1000) - oldest_ms)
+    return {"records": records, "ms": age_ms}
+
+
+def _time_of(consumer: Any, place: Any) -> int | None:
+    """The timestamp of the record there, epoch milliseconds; None if it does not come."""
+    consumer.assign([place])
+    message = consumer.poll(TIMEOUT_S)
+    consumer.unassign()
+    if message is None or message.error() is not None:
+        return None
+    return int(message.timestamp()[1])
+
+
+def _older(left: int | None, right: int | None) -> int | None:
+    return min((time for time in (left, right) if time is not None), default=None)
