@@ -1,0 +1,220 @@
+"""A coordination log in memory, with the real core as its job and time that stands still.
+
+Members run against it unchanged, over a `FakeTransport`. Nothing happens by itself: `pump` lets
+everything happen that needs no time, `advance` lets time go on. Faults are switches: the job may be
+down, a transport may be cut off. The driver's duties (ticks, time-and-fencing rules 5 to 7) are
+played in their simplest form: outputs are visible as soon as a batch is done.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from coordlib.client import signals as sg
+from coordlib.client.layout import Place
+from coordlib.client.transport import Handler
+from coordlib.config import ClassicConfig
+from coordlib.coordinators.shard import InputRecord, ShardSettings, Status, fold
+from coordlib.coordinators.transition import REQUESTS
+from coordlib.effects.routing import RESPONSES, Output
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+EPOCH_MS = 1_700_000_000_000  # log time at the beginning
+INCARNATION = "FakeLog0"
+ROUNDS_MAX = 1_000
+
+
+class FakeLog:
+    """Requests, responses, and the job between them.
+
+    Args:
+        topics: the topics that members share: name -> partition count.
+        shards: partitions of the requests topic.
+        group: the coordinator's bounds; by default without the initial rebalance delay.
+    """
+
+    def __init__(
+        self, topics: Mapping[str, int], shards: int = 1, group: ClassicConfig | None = None
+    ) -> None:
+        self.topics = dict(topics)
+        self.now_ms = 0
+        #: Whether the job judges what is written.
+        self.job_is_up = True
+        self.place = Place("coord", shards, 1, INCARNATION)
+        config = group or ClassicConfig(initial_rebalance_delay_ms=0)
+        self._shards = [_Shard(number, shards, config) for number in range(shards)]
+        self.responses: list[Output] = []
+        self.outputs: list[Output] = []
+        self._transports: list[FakeTransport] = []
+
+    def transport(self) -> "FakeTransport":
+        """A transport of its own, to be cut off alone."""
+        made = FakeTransport(self)
+        self._transports.append(made)
+        return made
+
+    def append(self, shard: int, request: rq.Request) -> int:
+        """Write a request; its offset."""
+        return self._shards[shard].append(codec.encode(request), self.now_ms)
+
+    def pump(self) -> None:
+        """Let everything happen that needs no time."""
+        for _ in range(ROUNDS_MAX):
+            moved = [transport.write() for transport in self._transports]
+            moved += [self._judge()] if self.job_is_up else []
+            moved += [transport.read() for transport in self._transports]
+            if not any(moved):
+                return
+        raise AssertionError(f"Members and coordinator do not come to rest in {ROUNDS_MAX} rounds")
+
+    def advance(
+        self, by_ms: int, each: Callable[[], None] | None = None, step_ms: int = 500
+    ) -> None:
+        """Let time go on in steps; `each` is called after each (users poll there)."""
+        until_ms = self.now_ms + by_ms
+        while self.now_ms < until_ms:
+            self.now_ms = min(until_ms, self.now_ms + step_ms)
+            for transport in self._transports:
+                transport.tell_time()
+            if self.job_is_up:
+                for shard in self._shards:
+                    shard.tick_if_silent(self.now_ms)
+            self.pump()
+            if each is not None:
+                each()
+                self.pump()
+
+    def _judge(self) -> bool:
+        made = [output for shard in self._shards for output in shard.judge(self.now_ms)]
+        self.outputs += made
+        answers = [output for output in made if output.topic == RESPONSES]
+        self.responses += answers
+        return bool(answers)
+
+
+class _Shard:
+    def __init__(self, number: int, shards: int, group: ClassicConfig) -> None:
+        self._settings = ShardSettings(
+            shard=number,
+            shards=shards,
+            reply_partitions=1,
+            incarnation=INCARNATION,
+            group=group,
+            checks_invariants=True,
+        )
+        self._blob: bytes | None = None
+        self._unjudged: list[InputRecord] = []
+        self._end = 0
+        self._newest_ms = 0
+        self._status: Status | None = None
+
+    def append(self, value: bytes, now_ms: int) -> int:
+        self._unjudged.append(InputRecord(REQUESTS, self._end, EPOCH_MS + now_ms, value))
+        self._end, self._newest_ms = self._end + 1, now_ms
+        return self._end - 1
+
+    def judge(self, now_ms: int) -> list[Output]:
+        if not self._unjudged:
+            return []
+        done = fold(self._blob, self._unjudged, self._settings)
+        self._blob, self._status, self._unjudged = done.blob, done.status, []
+        if done.status.owed > done.status.position.published:  # rule 6
+            self._tick(now_ms)
+        return done.outputs
+
+    def tick_if_silent(self, now_ms: int) -> None:
+        """Rule 7."""
+        status = self._status
+        if status is None or not status.has_deadline:
+            return
+        if now_ms - self._newest_ms >= status.cap_ms // 2:
+            self._tick(now_ms)
+
+    def _tick(self, now_ms: int) -> None:
+        judged = self._status.position.offset if self._status is not None else -1
+        self.append(codec.encode(rq.Tick(v=1, published=judged)), now_ms)
+
+
+class FakeTransport:
+    """A transport to a `FakeLog`; `is_cut` holds back all that is written and read."""
+
+    def __init__(self, log: FakeLog) -> None:
+        self._log = log
+        self.is_cut = False
+        self.place, self.reply = log.place, 0
+        self._handlers: dict[str, Handler] = {}
+        self._unwritten: deque[tuple[Handler, rq.Request, int]] = deque()
+        self._work: deque[Callable[[], None]] = deque()
+        self._position = len(log.responses)
+        self._read_ms = log.now_ms
+
+    def now_ms(self) -> int:
+        return self._log.now_ms
+
+    def attach(self, handler: Handler) -> None:
+        self._handlers[handler.identity.token] = handler
+        handler.feed(sg.ReadToEnd(self.now_ms(), self._read_ms))
+
+    def detach(self, handler: Handler) -> None:
+        self._handlers.pop(handler.identity.token, None)
+
+    def send(self, handler: Handler, request: rq.Request) -> None:
+        self._unwritten.append((handler, request, self.now_ms()))
+
+    def beside(self, work: Callable[[], None]) -> None:
+        self._work.append(work)
+
+    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        return {topic: self._log.topics[topic] for topic in topics if topic in self._log.topics}
+
+    def check(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def tell_time(self) -> None:
+        for handler in list(self._handlers.values()):
+            wake_ms = handler.wake_ms()
+            if wake_ms is not None and wake_ms <= self.now_ms():
+                handler.feed(sg.Elapsed(self.now_ms()))
+
+    def write(self) -> bool:
+        """Write and acknowledge what was sent; whether there was anything."""
+        if self.is_cut:
+            return False
+        moved = bool(self._work or self._unwritten)
+        while self._work:
+            self._work.popleft()()
+        while self._unwritten:
+            handler, request, produced_ms = self._unwritten.popleft()
+            offset = self._log.append(handler.identity.shard, request)
+            handler.feed(sg.Acknowledged(self.now_ms(), request.id, offset, produced_ms))
+        return moved
+
+    def read(self) -> bool:
+        """Hand out everything up to the end; whether there was anything."""
+        if self.is_cut:
+            return False
+        asked_ms = self.now_ms()
+        fresh = self._log.responses[self._position :]
+        self._position += len(fresh)
+        for output in fresh:
+            if output.value is not None:
+                self._dispatch(codec.decode_response(output.value))
+        self._read_ms = asked_ms
+        for handler in list(self._handlers.values()):
+            handler.feed(sg.ReadToEnd(self.now_ms(), asked_ms))
+        return bool(fresh)
+
+    def _dispatch(self, message: rs.AnyResponse) -> None:
+        for handler in list(self._handlers.values()):
+            identity = handler.identity
+            is_for_it = (
+                message.id.rpartition("-")[0] == identity.token
+                if isinstance(message, rs.Response)
+                else isinstance(message, rs.Progress) or message.group == identity.group
+            )
+            if is_for_it:
+                handler.feed(sg.Received(self.now_ms(), message))
