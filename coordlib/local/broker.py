@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import SetupError
+from coordlib.local import logs
 from coordlib.local.home import conf_file
 from coordlib.local.java import find_java
 from coordlib.local.ports import LOOPBACK, free_ports, is_answering, require_free
@@ -52,6 +53,7 @@ class Broker:
         self.stack = stack or home
         self.log = log or home / "broker.log"
         self._child: subprocess.Popen[bytes] | None = None
+        self._log_start = 0  # earlier runs' lines would mislead
 
     @property
     def bootstrap_servers(self) -> str:
@@ -129,11 +131,8 @@ class Broker:
         self._reap()
 
     def last_lines(self, count: int = 12) -> str:
-        """The end of the broker's log."""
-        try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
-        except FileNotFoundError:
-            return ""
+        """The end of the broker's log, of the run that was started here if any."""
+        return logs.last_lines(self.log, count, self._log_start)
 
     def _choose_ports(self) -> tuple[int, int]:
         broker, controller = free_ports(2)
@@ -166,6 +165,7 @@ class Broker:
 
     def _launch(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = logs.size_of(self.log)
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 [*self._java("kafka.Kafka"), str(self.home / "server.properties")],

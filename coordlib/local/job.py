@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coordlib.errors import SetupError
+from coordlib.local import logs
 from coordlib.local.home import project_root
 from coordlib.local.programs import Program, belonging_to, environment_of
 from coordlib.local.submit import EXIT_FILE_VARIABLE, PID_FILE_VARIABLE
@@ -27,6 +28,7 @@ class Job:
         self.log = stack / "logs" / "job.log"
         self.status_file = stack / "job.json"
         self._child: subprocess.Popen[bytes] | None = None
+        self._log_start = 0  # earlier runs' lines would mislead
 
     @property
     def launcher(self) -> Program | None:
@@ -115,17 +117,15 @@ class Job:
         self._reap()
 
     def last_lines(self, count: int) -> str:
-        """The end of the job's log."""
-        try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
-        except FileNotFoundError:
-            return ""
+        """The end of the job's log, of the run that was started here if any."""
+        return logs.last_lines(self.log, count, self._log_start)
 
     def _launch(self, script: Path, arguments: Sequence[str], spark_args: Sequence[str]) -> None:
         environment = environment_of(self.stack, "job")
         environment[PID_FILE_VARIABLE] = str(self.stack / "driver.pid")
         environment[EXIT_FILE_VARIABLE] = str(self.stack / "exit-code")
         command = [str(project_root() / "spark-submit.sh"), *spark_args, str(script), *arguments]
+        self._log_start = logs.size_of(self.log)
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 command,

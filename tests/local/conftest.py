@@ -1,0 +1,27 @@
+"""Fixtures of the local stack's tests: nothing that they start may outlive them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordlib.local.broker import Broker
+from coordlib.local.jars import ensure_jars
+from coordlib.local.progress import silent
+from coordlib.local.stack import Stack
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that was not started yet."""
+    broker = Broker(tmp_path / "broker", ensure_jars(silent).broker)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    """A stack that was not started yet."""
+    stack = Stack(tmp_path / "stack", prefix="trial")
+    yield stack
+    stack.down(progress=silent)

@@ -1,0 +1,71 @@
+"""A whole stack, with a stand-in for the job: up, crash, leftovers, down."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from coordlib.errors import SetupError, StartRefused
+from coordlib.local.programs import belonging_to
+from coordlib.local.progress import silent
+from coordlib.local.stack import Stack
+
+pytestmark = pytest.mark.stack
+
+STAND_IN = Path(__file__).with_name("stand_in_job.py")
+
+
+def test_job_is_stopped_cleanly_killed_wholly_and_found_again(stack: Stack) -> None:
+    stack.start_broker(silent)
+    stack.start_job(script=STAND_IN, progress=silent)
+    assert stack.status().job_state == "running"
+    assert stack.job_pid == stack.job.told()["pid"]
+
+    other_shell = Stack(stack.home, prefix="trial")
+    assert other_shell.stop_job() == 0
+    assert belonging_to(stack.home, "job") == []
+    assert stack.status().job_state == "stopped"
+
+    stack.start_job(script=STAND_IN, progress=silent)
+    stack.kill_job()
+    assert belonging_to(stack.home, "job") == []
+    assert stack.status().job_state == "down"
+
+    # The launcher alone is killed: JVM, driver and Python workers go on without it.
+    stack.start_job(script=STAND_IN, progress=silent)
+    launcher = stack.job.launcher
+    assert launcher is not None
+    launcher.signal(signal.SIGKILL)
+    stack.job._reap()
+    assert belonging_to(stack.home, "job")
+    told: list[str] = []
+    stack.start_broker(told.append)
+    assert any("left without its launcher" in line for line in told)
+    assert belonging_to(stack.home, "job") == []
+
+
+def test_job_that_ends_is_told_with_its_last_lines(stack: Stack) -> None:
+    stack.start_broker(silent)
+    with pytest.raises(SetupError, match="ended with exit code 3") as error:
+        stack.start_job(["--exit", "3"], script=STAND_IN, progress=silent)
+    assert "ending as asked" in error.value.where
+    assert stack.status().job_state == "down"
+
+
+def test_down_keeps_the_records_and_wipe_deletes_them(stack: Stack) -> None:
+    stack.start_broker(silent)
+    first = stack.bootstrap_servers
+    stack.down(progress=silent)
+    assert belonging_to(stack.home) == []
+    stack.start_broker(silent)
+    assert stack.bootstrap_servers == first
+    with pytest.raises(StartRefused, match="2 shards and 4 response partitions, not 3 and 4"):
+        Stack(stack.home, prefix="trial", shards=3).start_broker(silent)
+    stack.down(wipe=True, progress=silent)
+    assert not stack.home.exists()
+
+
+def test_two_commands_at_once_are_told_apart(stack: Stack) -> None:
+    """`coord down` while `coord up` is still starting the job."""
+    with stack._lock(), pytest.raises(SetupError, match="Another command is starting or stopping"):
+        stack.down(progress=silent)

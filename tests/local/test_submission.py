@@ -1,0 +1,89 @@
+"""The spark-submit command: nothing of the user's is lost, no secret is shown."""
+
+from pathlib import Path
+
+import pytest
+
+from coordlib.errors import SetupError
+from coordlib.local.submission import Submission, python_environment, read_properties, redacted
+
+JARS = (Path("/jars/a.jar"), Path("/jars/b.jar"))
+
+
+def composed(*arguments: str, archive: str | None = None) -> list[str]:
+    job = Submission.parse(arguments)
+    return job.command(Path("/run/p.conf"), JARS, archive, Path("/spark"))
+
+
+def test_bare_script_runs_on_the_laptop() -> None:
+    assert composed("job.py", "--prefix", "coord") == [
+        *("/spark/bin/spark-submit", "--master", "local[2]"),
+        *("--properties-file", "/run/p.conf", "--jars", "/jars/a.jar,/jars/b.jar"),
+        *("job.py", "--prefix", "coord"),
+    ]
+
+
+def test_flags_pass_through_and_lists_are_joined() -> None:
+    given = ["--master", "yarn", "--conf", "a=b", "--jars=/x.jar", "--archives", "m.zip#m"]
+    assert composed(
+        *given, "--verbose", "--queue", "q", "job.py", "--jars", "mine", archive="e.tgz"
+    ) == [
+        *("/spark/bin/spark-submit", "--master", "yarn", "--properties-file", "/run/p.conf"),
+        *("--jars", "/jars/a.jar,/jars/b.jar,/x.jar", "--archives", "e.tgz#environment,m.zip#m"),
+        *("--conf", "a=b", "--verbose", "--queue", "q", "job.py", "--jars", "mine"),
+    ]
+
+
+def test_laptop_settings_stay_on_the_laptop() -> None:
+    """A plain-rename checkpoint on an object store would lose batches."""
+    key = "spark.sql.streaming.checkpointFileManagerClass"
+    assert key in Submission.parse(["job.py"]).properties()
+    assert key in Submission.parse(["--master", "local[4]", "job.py"]).properties()
+    assert key not in Submission.parse(["--master", "local-cluster[1,1,1024]", "j.py"]).properties()
+    assert key not in Submission.parse(["--conf", "spark.master=yarn", "job.py"]).properties()
+
+
+def test_users_properties_file_wins_and_may_name_the_master(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.conf"
+    mine.write_text("# mine\nspark.master   yarn\nspark.scheduler.mode=FIFO\n\nspark.x a = b\n")
+    job = Submission.parse(["--properties-file", str(mine), "job.py"])
+    assert job.master == "yarn"
+    assert job.properties()["spark.scheduler.mode"] == "FIFO"
+    assert job.properties()["spark.x"] == "a = b"
+    assert "spark.master" not in job.properties()
+
+
+def test_java_options_keep_the_quiet_console() -> None:
+    options = Submission.parse(["--driver-java-options", "-Dx=y", "job.py"]).properties()
+    assert options["spark.driver.extraJavaOptions"].startswith("-Dlog4j2.configurationFile=file:")
+    assert options["spark.driver.extraJavaOptions"].endswith(" -Dx=y")
+
+
+def test_executors_of_a_cluster_run_the_shipped_python() -> None:
+    assert python_environment(False, {})["PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert "SPARK_HOME" not in python_environment(True, {"SPARK_HOME": "/another"})
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = redacted(
+        [
+            *("--conf", "spark.hadoop.fs.s3a.secret.key=hush1", "--kafka", "sasl.password=hush2"),
+            *("--driver-java-options", "-Da=b -Djavax.net.ssl.trustStorePassword=hush3 -Dc=d"),
+            *("--api-token", "hush4", "--set", "session_timeout_ms=1000"),
+        ]
+    )
+    assert "hush" not in " ".join(shown)
+    assert shown[-1] == "session_timeout_ms=1000"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--master"], ["--master", "yarn"]])
+def test_incomplete_command_line_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SetupError) as error:
+        Submission.parse(arguments)
+    assert "Usage" in error.value.mend
+
+
+def test_repeated_key_of_a_properties_file_takes_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_text("a 1\na 2\n")
+    assert read_properties(path) == {"a": "2"}

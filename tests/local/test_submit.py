@@ -1,0 +1,97 @@
+"""Signals: they reach the driver behind the JVM, its exit code comes back, nothing is left.
+
+A short Python program stands for the JVM: it starts a child, the driver, and ends with its code.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+JVM = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
+DRIVER = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit({code}))
+pathlib.Path(os.environ["COORD_DRIVER_PID_FILE"]).write_text(str(os.getpid()))
+time.sleep(60)
+"""
+NOT_UP_YET = """
+import os, pathlib, time
+pathlib.Path(os.environ["STARTED"]).write_text(str(os.getpid()))
+time.sleep(60)
+"""
+SUPERVISOR = """
+import os, pathlib, sys
+from coordlib.local.submit import Supervisor
+pid_file, *command = sys.argv[1:]
+sys.exit(Supervisor(command, dict(os.environ), pathlib.Path(pid_file)).run())
+"""
+
+
+def launch(tmp_path: Path, driver: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", SUPERVISOR, str(tmp_path / "driver.pid")]
+    command += [sys.executable, "-c", JVM, driver]
+    return subprocess.Popen(command, env=os.environ | {"STARTED": str(tmp_path / "started")})
+
+
+def wait_for(path: Path) -> int:
+    """The process id in a file, once it is there."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_text():
+            return int(path.read_text())
+        time.sleep(0.02)
+    raise AssertionError(f"{path} was not written")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_stop_reaches_the_driver_and_its_exit_code_comes_back(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """A supervisor restarts the job on a machine's shutdown if the exit code is not 0."""
+    running = launch(tmp_path, DRIVER.format(code=0))
+    driver = wait_for(tmp_path / "driver.pid")
+    running.send_signal(number)
+    assert running.wait(20) == 0
+    assert not is_alive(driver)
+
+
+def test_failing_driver_is_reported(tmp_path: Path) -> None:
+    running = launch(tmp_path, "import sys; sys.exit(7)")
+    assert running.wait(20) == 7
+
+
+def test_stop_before_the_driver_is_up_ends_the_whole_group(tmp_path: Path) -> None:
+    """Ctrl-C two seconds after the start: the JVM is up, the driver is still importing."""
+    running = launch(tmp_path, NOT_UP_YET)
+    starting = wait_for(tmp_path / "started")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(20) == 128 + signal.SIGTERM
+    assert not is_alive(starting)
+
+
+def test_stale_pid_file_signals_nobody_else(tmp_path: Path) -> None:
+    """The pid in the file of a killed run belongs to another program by now."""
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        running = launch(tmp_path, NOT_UP_YET)
+        wait_for(tmp_path / "started")
+        (tmp_path / "driver.pid").write_text(str(bystander.pid))
+        running.send_signal(signal.SIGTERM)
+        running.wait(20)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
