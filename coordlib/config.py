@@ -35,6 +35,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     #: Rows per micro-batch: bounds the memory of a worker when a backlog is read (spark-facts).
     max_offsets_per_trigger: Positive = 200_000
+    #: How long the source's fetch may wait at the broker when it has read its range (below).
+    fetch_wait_ms: NotNegative = 5
     #: Shortest time between two batches; 0 starts the next one at once.
     trigger_interval_ms: NotNegative = 0
     archive_interval_ms: Positive = 30_000

@@ -168,7 +168,7 @@ class Coordinator:
             spark,
             options.prefix,
             {**options.kafka.spark(), "kafka.bootstrap.servers": options.bootstrap_servers},
-            config.engine.max_offsets_per_trigger,
+            config.engine,
             _starting_offsets(continued.next_offsets, layout, options.prefix)
             if continued
             else None,

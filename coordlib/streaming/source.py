@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from coordlib.config import EngineConfig
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -16,14 +18,14 @@ def read_requests(
     spark: "SparkSession",
     prefix: str,
     options: Mapping[str, str],
-    max_offsets_per_trigger: int,
+    engine: EngineConfig,
     starting_offsets: Mapping[str, Mapping[str, int]] | None,
 ) -> "DataFrame":
     """Columns shard, topic ("r" or "o"), offset, timestamp_ms, is_log_append, value.
 
     Args:
         options: `kafka.*` options of the source, with `kafka.bootstrap.servers`.
-        max_offsets_per_trigger: rows per batch, from the first one on.
+        engine: how many rows a batch may have, and how long a fetch may wait at its end.
         starting_offsets: topic -> partition -> next offset, of a new checkpoint; None: earliest.
     """
     from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
@@ -32,10 +34,11 @@ def read_requests(
     start = json.dumps(starting_offsets) if starting_offsets else "earliest"
     return (
         spark.readStream.format("kafka")
+        .option("kafka.fetch.max.wait.ms", engine.fetch_wait_ms)
         .options(**options)
         .option("subscribe", f"{requests},{offsets}")
         .option("startingOffsets", start)
-        .option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+        .option("maxOffsetsPerTrigger", engine.max_offsets_per_trigger)
         .option("failOnDataLoss", "true")
         .load()
         .select(
