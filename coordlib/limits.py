@@ -16,6 +16,7 @@ PROTOCOL_NAME_LENGTH_MAX = 249
 REQUEST_BYTES_MAX = 1 * MIB  # Kafka's default message.max.bytes
 OUTPUT_BYTES_MAX = 8 * MIB  # max.message.bytes of the output topics
 GROUP_BYTES_MAX = 4 * MIB  # a group's hard state: half of an output record, so both fit
+NESTING_MAX = 32  # levels of brackets; a request has four
 REJECTED_BYTES_KEPT = 64  # first bytes of an undecodable request, kept in its history event
 
 PROTOCOLS_MAX = 32  # protocols offered by one member; Kafka's clients offer two

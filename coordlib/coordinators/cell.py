@@ -95,7 +95,9 @@ class Cell:
         for member in touched:
             if member in heard:
                 heard[member] = clock_ms
-        if self.changed:
+        # Not for `touched` alone: the bound stays valid, and renewing it only when the group
+        # happened to change earlier in this batch would show the cut in the bytes.  # INV-02
+        if group is not before:
             self.renew_numbers()
 
     def renew_numbers(self) -> None:

@@ -277,7 +277,7 @@ class Shard:
 
     def _reject(self, at: At, refused: codec.Refusal, value: bytes | None) -> None:
         """One answer if anybody can be told, one event always, and nothing changes.  # INV-41"""
-        if refused.id is not None and refused.client:
+        if refused.id is not None:
             reply = refused.reply
             if reply is None or reply >= at.reply_partitions:
                 reply = reply_partition_of(refused.client, at.reply_partitions)
@@ -427,7 +427,7 @@ class Shard:
                 generation=group.generation if group else -1,
                 cause=at.coordinate,
                 reason=type(problem).__name__,
-                detail={"exception": str(problem)[: limits.REASON_LENGTH_MAX]},
+                detail={"exception": codec.printable(str(problem))},
             ),
             at,
         )

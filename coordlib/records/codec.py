@@ -23,6 +23,8 @@ _plain = msgspec.json.Encoder()
 _response_decoder = msgspec.json.Decoder(rs.AnyResponse)
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKETS: Final = re.compile(rb"[\[\]{}]")
 WIRE_VERSION: Final = 1
 TYPES: Final = frozenset(member.__struct_config__.tag for member in rq.AnyRequest.__args__)
 
@@ -162,11 +164,18 @@ _CHECKS: Final[dict[type, Any]] = {
 
 def _refuse(value: bytes, problem: Exception) -> Refusal:
     """Read what can be read of a bad request, to tell its sender which field is wrong and why."""
+    if _nests_deeper_than(limits.NESTING_MAX, value):
+        return Refusal(
+            error=ErrorCode.INVALID_REQUEST,
+            message=f"The value is nested deeper than {limits.NESTING_MAX} levels.",
+        )
     try:
         loose = _decode_loose(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return Refusal(error=ErrorCode.INVALID_REQUEST, message=f"No JSON object: {problem}.")
-    error, message = ErrorCode.INVALID_REQUEST, str(problem)
+        return Refusal(
+            error=ErrorCode.INVALID_REQUEST, message=printable(f"No JSON object: {problem}.")
+        )
+    error, message = ErrorCode.INVALID_REQUEST, printable(str(problem))
     if loose.get("v", WIRE_VERSION) != WIRE_VERSION:
         error, message = ErrorCode.UNSUPPORTED_VERSION, "Only wire version 1 is known."
     elif isinstance(loose.get("type"), str) and loose["type"] not in TYPES:
@@ -180,6 +189,25 @@ def _refuse(value: bytes, problem: Exception) -> Refusal:
         group=_legible(loose.get("group"), limits.NAME_LENGTH_MAX),
         reply=reply if type(reply) is int and reply >= 0 else None,
     )
+
+
+def printable(text: str) -> str:
+    """A message that may quote its sender, made safe to encode and of bounded length."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[: limits.REASON_LENGTH_MAX])
+
+
+def _nests_deeper_than(levels: int, value: bytes) -> bool:
+    """Whether brackets outside strings nest deeper than this.
+
+    The decoder gives up by the interpreter's recursion limit, which depends on who calls it: the
+    same bytes would be refused in other words by another process.  # INV-01
+    """
+    depth = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", value)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > levels:
+            return True
+    return False
 
 
 def _legible(field: Any, bytes_max: int) -> str:

@@ -166,10 +166,10 @@ class _Reader:
         return None if size == -1 else self._take(size)
 
     def topic_partitions(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
+        found: dict[str, list[int]] = {}
         for _ in range(self.count(6)):
             topic = self.string()
             count = self.count(4)
-            partitions = struct.unpack(f">{count}i", self._take(4 * count))
-            found[topic] = found.get(topic, ()) + partitions
-        return found
+            # Extended in place: a hostile value names one topic 70,000 times.
+            found.setdefault(topic, []).extend(struct.unpack(f">{count}i", self._take(4 * count)))
+        return {topic: tuple(partitions) for topic, partitions in found.items()}

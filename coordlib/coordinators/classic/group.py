@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from coordlib import limits
 from coordlib.coordinators.deadlines import Timer
 
 
@@ -91,8 +92,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     assignment: bytes = b""
     #: Correlation id of its first JoinGroup: (client, this) names one member, not two.
     first_id: str
-    #: Shard clock of its first JoinGroup.
-    joined_clock_ms: int
     #: Log time of its first JoinGroup.
     joined_ms: int
     parked: Parked | None = None
@@ -100,7 +99,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool = True
     #: Whether it has asked for its assignment in this generation.
     has_synced: bool = False
-    #: Offset whose outputs it must see before its session runs; None: the session runs.
+    #: Offset whose outputs must be visible before its session (a newcomer's patience) runs;
+    #: None: it runs.
     awaits_cover: int | None = None
 
     @property
@@ -118,8 +118,21 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     def size_bytes(self) -> int:
         """An upper bound of its share of the group's encoded hard state."""
         names = len(self.member) + len(self.client) + len(self.instance or "") + len(self.first_id)
-        offered = sum(8 * len(p.name) + _base64(p.metadata) + 32 for p in self.protocols)
-        return 1024 + 16 * names + offered + _base64(self.assignment)
+        return 1024 + 16 * names + offered_bytes(self.protocols) + _base64(self.assignment)
+
+
+#: The share of a member that offers nothing and owns nothing, with the longest names.
+NAMES_BYTES_MAX: Final = 1024 + 16 * (
+    limits.MEMBER_ID_LENGTH_MAX
+    + limits.CLIENT_LENGTH_MAX
+    + limits.NAME_LENGTH_MAX
+    + limits.CORRELATION_ID_LENGTH_MAX
+)
+
+
+def offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
+    """An upper bound of the encoded size of offered protocols."""
+    return sum(8 * len(p.name) + _base64(p.metadata) + 32 for p in protocols)
 
 
 def _base64(value: bytes) -> int:
@@ -247,6 +260,10 @@ def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
     yield "the size is the members' sum", group.size_bytes == sum(m.size_bytes() for m in members)
     yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
     yield "every member offers something", all(m.protocols for m in members)
+    yield (
+        "nobody is parked and awaits a cover but newcomers",
+        not any(m.parked and m.awaits_cover is not None and not m.is_new for m in members),
+    )
     yield "new members are parked", all(m.is_joining for m in members if m.is_new)
     instances = [m.instance for m in members if m.instance is not None]
     yield "an instance id has one member", len(set(instances)) == len(instances)

@@ -12,11 +12,13 @@ from coordlib.coordinators.classic import rebalance
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import (
     JOIN,
+    NAMES_BYTES_MAX,
     Group,
     Member,
     OfferedProtocol,
     Parked,
     State,
+    offered_bytes,
 )
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
@@ -35,13 +37,14 @@ def join_group(draft: Draft, request: rq.JoinGroup) -> None:
     if draft.group is None:
         draft.group = Group(group=draft.name, state_since_ms=draft.at.time_ms)
         draft.record(stored.EVENT_GROUP_CREATED, reason="first member joins")
-    repeated = draft.live.first_join(request.client, request.id)
-    if request.member == "" and repeated is not None:
-        _join_again(draft, request, repeated)
-    elif request.member == "":
-        _join_new(draft, request)
-    else:
+    if request.member:
         _join_known(draft, request)
+        return
+    repeated = draft.live.first_join(request.client, request.id)
+    if repeated is not None:
+        _join_again(draft, request, repeated)
+    else:
+        _join_new(draft, request)
 
 
 def _refused_before_group(
@@ -88,9 +91,10 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocols=_offered(request),
         first_id=request.id,
-        joined_clock_ms=at.clock_ms,
         joined_ms=at.time_ms,
         parked=_parked(draft, request),
+        # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
+        awaits_cover=at.offset,
     )
     if group.state is State.EMPTY:
         draft.change(protocol_type=request.protocol_type)
@@ -134,7 +138,9 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
         rebalance.prepare(draft, reason, _client_reason(request))
     else:
         rebalance.answer_join(draft, member, _parked(draft, request))
-        draft.touched.append(member.member)
+        # Rule 3: it waits for this answer and may not heartbeat until it can read it.
+        awaited = None if member.parked else draft.at.offset
+        draft.put(replace(member, reply=reply_of(request, draft.at), awaits_cover=awaited))
 
 
 def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
@@ -142,7 +148,7 @@ def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
 
     It may be a late duplicate, so it is never taken as consent to a new generation.
     """
-    if member.is_joining:
+    if member.is_joining and member.parked and member.parked.id == request.id:
         draft.put(
             replace(member, parked=_parked(draft, request), reply=reply_of(request, draft.at))
         )
@@ -177,8 +183,9 @@ def _refused_by_group(
 def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
     """Whether one more member, and its metadata, fits into the group's limits."""
     group = draft.live
-    size = sum(2 * len(p.metadata) + 256 for p in request.protocols) + 8 * limits.KIB
-    if group.size_bytes - (member.size_bytes() if member else 0) + size > limits.GROUP_BYTES_MAX:
+    grows_by = offered_bytes(_offered(request))
+    grows_by += -offered_bytes(member.protocols) if member else NAMES_BYTES_MAX
+    if grows_by > 0 and group.size_bytes + grows_by > limits.GROUP_BYTES_MAX:
         return False
     if member is not None and group.state is not State.PREPARING_REBALANCE:
         return True
@@ -191,8 +198,7 @@ def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> boo
 
 def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
     """The member waits for the next generation; what it waited for before is refused."""
-    if member.parked is not None and member.parked.id != request.id:
-        member = rebalance.answer_parked(draft, member, ErrorCode.REBALANCE_IN_PROGRESS)
+    member = rebalance.supersede(draft, member, JOIN, request)
     draft.put(
         replace(
             member,
@@ -201,7 +207,7 @@ def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=_offered(request),
             parked=_parked(draft, request),
-            awaits_cover=None,
+            awaits_cover=draft.at.offset if member.is_new else None,
         )
     )
 

@@ -18,6 +18,7 @@ from coordlib.coordinators.classic.group import Member, Parked, State
 from coordlib.coordinators.transition import refusal
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
@@ -209,6 +210,21 @@ def _seen_by_leader(draft: Draft) -> tuple[rs.JoinedMember, ...]:
         )
         for member in draft.live.members.values()
     )
+
+
+def supersede(draft: Draft, member: Member, kind: str, request: rq.Request) -> Member:
+    """Refuse what a member waits for when it asks for something else; the same again is no more.
+
+    # INV-17: nobody else would ever answer the older request.
+    """
+    parked = member.parked
+    if parked is None or (parked.kind, parked.id, parked.client) == (
+        kind,
+        request.id,
+        request.client,
+    ):
+        return member
+    return answer_parked(draft, member, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def answer_parked(draft: Draft, member: Member, code: ErrorCode) -> Member:

@@ -47,6 +47,7 @@ def _return_assignment(draft: Draft, request: rq.SyncGroup, member: Member) -> N
 
 
 def _wait_for_leader(draft: Draft, request: rq.SyncGroup, member: Member) -> None:
+    member = rebalance.supersede(draft, member, SYNC, request)
     draft.put(replace(member, parked=_parked(draft, request), has_synced=True, awaits_cover=None))
     _stop_timer_when_all_synced(draft)
 

@@ -60,11 +60,11 @@ def next_due(group: Group, heard: Mapping[str, int]) -> Due:
 
 
 def _member_due(member: Member, heard: Mapping[str, int]) -> tuple[int, str]:
-    if member.parked is not None:
-        if member.is_new:
-            return member.joined_clock_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, NEWCOMER
-        return NEVER, SESSION
     if member.awaits_cover is not None:
+        return NEVER, SESSION
+    if member.is_new:
+        return heard[member.member] + NEW_MEMBER_JOIN_TIMEOUT_MS, NEWCOMER
+    if member.parked is not None:
         return NEVER, SESSION
     return heard[member.member] + member.session_timeout_ms, SESSION
 

@@ -1,0 +1,111 @@
+"""Outputs as short lines, for people: the notation of tests and transcripts.
+
+    answer a#j1 JoinGroup generation=1 protocol=range leader=a-t-0-0 member=a-t-0-0 members=[…]
+    answer a#h Heartbeat ILLEGAL_GENERATION
+    notify RebalanceInProgress generation=1
+    assign a-t-0-0 generation=1 protocol=range assignment=p0 fence=2        or: assign a-t-0-0 gone
+    commit t/0 offset=5 generation=1 member=a-t-0-0                         or: commit t/0 gone
+    event RebalanceStarted generation=0 cause=r0-0 reason="member joined" detail…
+    saved Stable generation=1                                               a batch ended
+    progress offset=7                                                       a batch ended
+
+Partition 0 and group "g" are not written, others are: `answer@2`, `event[h]`. Fields at their
+usual value (no error, empty text, null, 0, -1) and times are left out; bytes that are text stand as
+text. Sentences for people (`message`) are left out, unless a request was rejected.
+"""
+
+import base64
+import binascii
+import json
+from typing import Any, Final
+
+from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, Output
+
+_USUAL: Final[tuple[Any, ...]] = (None, "", 0, -1, [], {}, False)
+_ENVELOPE: Final = frozenset({"v", "type", "id", "client", "group", "cause", "error", "message"})
+_BYTES: Final = frozenset({"metadata", "assignment", "bytes"})
+
+
+def render(output: Output) -> str:
+    """One output record as one line."""
+    value: Any = json.loads(output.value) if output.value is not None else None
+    if output.topic == EVENTS:
+        return _event(value)
+    if output.topic == GROUPS:
+        return _words("saved" + _group(value["group"]), value["state"], _only(value, "generation"))
+    if output.topic == ASSIGNMENTS:
+        group, member = json.loads(output.key)
+        return _words("assign" + _group(group), member, _entry(value, {"since_ms"}))
+    if output.topic == COMMITTED:
+        group, topic, partition = json.loads(output.key)
+        entry = _entry(value, {"commit_ms"})
+        return _words("commit" + _group(group), f"{topic}/{partition}", entry)
+    return _response(output.partition, value)
+
+
+def _response(partition: int, value: dict[str, Any]) -> str:
+    where = f"@{partition}" if partition else ""
+    if value["type"] == "Progress":
+        return _words(f"progress{where}", _fields({"offset": value["offset"]}))
+    group = _group(value["group"])
+    rest = _fields({k: v for k, v in value.items() if k not in _ENVELOPE})
+    if "id" not in value:
+        return _words(f"notify{where}{group}", value["type"], rest)
+    head = _words(f"answer{where}{group}", f"{value['client']}#{value['id']}", value["type"])
+    error = "" if value["error"] == "NONE" else value["error"]
+    if value["type"] == "Rejected":
+        return _words(head, error, _quoted(value["message"]))
+    return _words(head, error, rest)
+
+
+def _event(value: dict[str, Any]) -> str:
+    fields = _only(value, "generation", "member", "cause", "reason")
+    detail = {k: v for k, v in value["detail"].items() if k != "exception"}
+    return _words(f"event{_group(value['group'])}", value["type"], fields, _fields(detail))
+
+
+def _entry(value: dict[str, Any] | None, hidden: set[str]) -> str:
+    if value is None:
+        return "gone"
+    return _fields({k: v for k, v in value.items() if k not in hidden})
+
+
+def _group(name: str) -> str:
+    return "" if name == "g" else f"[{name}]"
+
+
+def _words(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
+
+def _only(value: dict[str, Any], *names: str) -> str:
+    return _fields({name: value[name] for name in names})
+
+
+def _fields(value: dict[str, Any]) -> str:
+    shown = {k: v for k, v in value.items() if k == "offset" or v not in _USUAL or v is True}
+    return " ".join(f"{name}={_shown(name, field)}" for name, field in shown.items())
+
+
+def _shown(name: str, field: Any) -> str:
+    if isinstance(field, list):
+        return "[" + ", ".join(_shown(name, item) for item in field) + "]"
+    if isinstance(field, dict):
+        if field.keys() == {"member", "instance", "metadata"}:
+            return f"{field['member']}:{_text(field['metadata'])}"
+        return "(" + _fields(field) + ")"
+    if name in _BYTES:
+        return _text(field)
+    return _quoted(field) if isinstance(field, str) else str(field)
+
+
+def _text(field: str) -> str:
+    try:
+        text = base64.b64decode(field, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return _quoted(field)
+    return _quoted(text) if text.isprintable() else f"base64:{field}"
+
+
+def _quoted(text: str) -> str:
+    return text if text and " " not in text and '"' not in text else json.dumps(text)

@@ -1,0 +1,252 @@
+"""Conversations with a shard as text files: what was said, then everything that followed.
+
+    python -m coordlib.testing.transcript FILE…             show differences, exit 1 if any
+    python -m coordlib.testing.transcript --rewrite FILE…   write what follows now
+
+A file is prose and blocks. A block is one or more commands, a line `----`, and the effects in
+the notation of `coordlib.testing.notation`, up to an empty line. Lines with `#` are prose.
+Rewrite only if you understand what caused the difference.
+
+    # Two join; the leader shares out.
+    a join
+    +200 b join protocols=range:m,sticky:n
+    ----
+    event GroupCreated …
+
+A command may begin with `+MS`, the time since the record before; default 0. Then a client and
+what it sends, or a word that nobody sends:
+
+    C join            first JoinGroup: no member id                        fields of JoinGroup
+    C rejoin          JoinGroup under the id and generation that C knows
+    C sync X=BYTES…   SyncGroup; for the leader with assignments by client (quote with spaces)
+    C heartbeat
+    C leave
+    C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
+    C fetch
+    C release         ReleaseQuarantine
+    raw TEXT          a record of these bytes
+    tick              covers all that was written;  tick published=N  covers up to N
+    wait MS           ticks of 1 s that cover nothing new
+    batch             the batch ends, the next one begins from its blob
+    rebuild           the same from the compacted topics alone
+    show              the group as it stands
+    settings K=V…     bounds of groups, before the first record
+
+Further `key=value` words set fields of the request: id, group, member, generation, session,
+rebalance, protocols=NAME:METADATA,…, type, reason, reply. A client knows its member id and its
+generation from its newest answer; ids of requests count up by themselves (a1, a2, …).
+"""
+
+import argparse
+import difflib
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from coordlib.coordinators.restore import restore
+from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES
+from coordlib.records import requests as rq
+from coordlib.testing import driving
+from coordlib.testing.driving import Conversation
+
+RULER = "----"
+
+
+class Session:
+    """A transcript while it runs: the shard, and what each client knows."""
+
+    def __init__(self) -> None:
+        self.talk = Conversation()
+        self._known: dict[str, tuple[str, int]] = {}
+        self._count: dict[str, int] = {}
+        self._read = 0
+
+    def run(self, line: str) -> list[str]:
+        """Carry out one command; the effects as lines."""
+        after_ms = 0
+        if line.startswith("+"):
+            step, _, line = line.partition(" ")
+            after_ms = int(step[1:])
+        if line.startswith("raw "):
+            return self.talk.send(line[4:].encode(), after_ms)
+        words = shlex.split(line)
+        if words[0] in _WORDS:
+            self.talk.now_ms += after_ms
+            return _WORDS[words[0]](self, words[1:])
+        lines = self._say(words[0], words[1], words[2:], after_ms)
+        self._listen()
+        return lines
+
+    def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
+        fields = dict(word.split("=", 1) for word in words)
+        self._count[client] = self._count.get(client, 0) + 1
+        fields.setdefault("id", f"{client}{self._count[client]}")
+        request = self._request(client, verb, fields)
+        return self.talk.send(request, after_ms, COMMITS if verb == "position" else REQUESTS)
+
+    def _request(self, client: str, verb: str, words: dict[str, str]) -> rq.AnyRequest:
+        fields = _typed(words)
+        member, generation = self._known.get(client, ("", -1))
+        if verb == "join":
+            return driving.join(client, **fields)
+        if verb == "fetch":
+            return driving.fetch(client, **fields)
+        if verb == "release":
+            return driving.release(client, **fields)
+        if verb in ("commit", "position"):
+            fields["offsets"] = _offsets(fields)
+        if verb == "position":
+            return driving.commit(client, **fields)
+        member = fields.pop("member", member)
+        if verb == "leave":
+            return driving.leave(client, member, **fields)
+        generation = fields.pop("generation", generation)
+        if verb == "rejoin":
+            return driving.join(client, member=member, generation=generation, **fields)
+        if verb == "sync":
+            named = [c for c in fields if c in self._known]
+            shares = {self._known[c][0]: fields.pop(c).encode() for c in named}
+            return driving.sync(client, generation, member, assignments=shares, **fields)
+        if verb == "heartbeat":
+            return driving.heartbeat(client, generation, member, **fields)
+        return driving.commit(client, generation, member, **fields)
+
+    def _listen(self) -> None:
+        """What clients learn: from JoinGroup answers, and from the log where theirs stands."""
+        for output in self.talk.outputs[self._read :]:
+            value = json.loads(output.value or b"{}")
+            if output.topic == RESPONSES and value["type"] == "JoinGroup" and value["member"]:
+                known = self._known.get(value["client"], ("", -1))[1]
+                self._known[value["client"]] = (value["member"], value.get("generation", known))
+        self._read = len(self.talk.outputs)
+
+    def tick(self, words: list[str]) -> list[str]:
+        fields = dict(word.split("=") for word in words)
+        lines = self.talk.tick(int(fields["published"]) if fields else None)
+        self._listen()
+        return lines
+
+    def wait(self, words: list[str]) -> list[str]:
+        lines = self.talk.wait(int(words[0]))
+        self._listen()
+        return lines
+
+    def batch(self, _words: list[str]) -> list[str]:
+        return self.talk.end_batch()
+
+    def rebuild(self, _words: list[str]) -> list[str]:
+        lines = self.talk.end_batch()
+        newest = {(o.topic, o.key): o.value for o in self.talk.outputs}
+        groups = [v for (topic, _), v in newest.items() if topic == GROUPS and v]
+        committed = [(k, v) for (topic, k), v in newest.items() if topic == COMMITTED and v]
+        position = self.talk.shard.status().position
+        self.talk.load(restore(groups, committed, position))
+        return lines
+
+    def show(self, words: list[str]) -> list[str]:
+        group = self.talk.group(*words)
+        yields = f"group {group.group} {group.state.value} generation={group.generation}"
+        members = [
+            f"member {m.member}"
+            + (f" waits for {m.parked.kind}" if m.parked else "")
+            + (f" assignment={m.assignment.decode()}" if m.assignment else "")
+            + (" leads" if m.member == group.leader else "")
+            for m in group.members.values()
+        ]
+        return [yields, *members]
+
+    def settings(self, words: list[str]) -> list[str]:
+        bounds: dict[str, Any] = {k: int(v) for k, v in (word.split("=") for word in words)}
+        self.talk = Conversation(driving.settings(**bounds))
+        return []
+
+
+_WORDS = {
+    "tick": Session.tick,
+    "wait": Session.wait,
+    "batch": Session.batch,
+    "rebuild": Session.rebuild,
+    "show": Session.show,
+    "settings": Session.settings,
+}
+_NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
+_NUMBERS = frozenset({"session", "rebalance", "generation", "reply"})
+
+
+def _typed(words: dict[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in words.items():
+        if name == "protocols":
+            pairs = (pair.partition(":") for pair in value.split(","))
+            fields[name] = {protocol: metadata.encode() for protocol, _, metadata in pairs}
+        elif name == "type":
+            fields["protocol_type"] = value
+        else:
+            fields[_NAMES.get(name, name)] = int(value) if name in _NUMBERS else value
+    return fields
+
+
+def _offsets(fields: dict[str, Any]) -> tuple[rq.CommittedOffset, ...]:
+    places = [name for name in fields if "/" in name]
+    split = [(*place.rsplit("/", 1), fields.pop(place)) for place in places]
+    return tuple(rq.CommittedOffset(t, int(p), int(offset)) for t, p, offset in split)
+
+
+def replay(text: str) -> str:
+    """The transcript with the effects that follow now."""
+    session = Session()
+    return "\n".join(_replay(session, text.splitlines())) + "\n"
+
+
+def _replay(session: Session, lines: list[str]) -> Iterator[str]:
+    commands: list[str] = []
+    skips = False
+    for line in [*lines, ""]:
+        if skips and line:
+            continue
+        if line == RULER:
+            yield RULER
+            for command in commands:
+                yield from session.run(command)
+            commands, skips = [], True
+        elif line or lines:
+            if line and not line.startswith("#"):
+                commands.append(line)
+            skips = False
+            yield line
+
+
+def differences(path: Path) -> list[str]:
+    """How a file differs from what follows now; empty when it does not."""
+    text = path.read_text()
+    now = _trimmed(replay(text))
+    return list(difflib.unified_diff(text.splitlines(), now.splitlines(), path.name, "now", ""))
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("\n") + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run files; 1 when one differs."""
+    parser = argparse.ArgumentParser(prog="python -m coordlib.testing.transcript")
+    parser.add_argument("--rewrite", action="store_true", help="write what follows now")
+    parser.add_argument("files", nargs="+", type=Path)
+    chosen = parser.parse_args(arguments)
+    differs = False
+    for path in chosen.files:
+        if chosen.rewrite:
+            path.write_text(_trimmed(replay(path.read_text())))
+            continue
+        for line in differences(path):
+            differs = True
+            print(line)
+    return int(differs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Random logs: what several clients would write, and what they should not have written.
+
+Clients are simulated while the log is drawn: they know the answers that they could have read, and
+sometimes act on them. So most requests fit the state of their group, and all kinds of others are
+mixed in.
+"""
+
+import json
+from random import Random
+from typing import Any
+
+from coordlib.coordinators.shard import InputRecord, ShardSettings
+from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.effects.routing import RESPONSES
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.testing import driving
+from coordlib.testing.driving import Conversation
+
+CLIENTS = ("a", "b", "c", "d", "e")
+GROUPS = ("g", "h")
+STEPS_MS = (0, 0, 1, 300, 900, 1_500, 4_000, 20_000, 3_600_000, -5_000)
+GARBAGE = (
+    b"",
+    b"{",
+    b"\xff\xfe",
+    b"[1,2]",
+    b'{"v":1,"type":"Heartbeat","id":"x","client":"a","group":"g"}',
+    b'{"v":1,"type":"DescribeGroup","id":"x","client":"a","group":"g"}',
+    b'{"v":3,"type":"JoinGroup","id":"x","client":"a","group":"g"}',
+    b'{"v":1,"type":"Heartbeat","id":"x","client":"a","group":"","generation":1,"member":"m"}',
+)
+
+
+class Client:
+    """What a client knows of one group."""
+
+    def __init__(self, name: str, group: str) -> None:
+        self.name, self.group = name, group
+        self.member, self.generation, self.leads = "", -1, False
+        self.members: list[str] = []
+        self.count = 0
+        #: What it would say next if all went well; "wait" while an answer is due.
+        self.wants = "join"
+
+    def hear(self, answer: dict[str, Any]) -> None:
+        if answer["type"] == "JoinGroup" and answer["error"] == "NONE":
+            self.member, self.generation = answer["member"], answer["generation"]
+            self.members = [row["member"] for row in answer["members"]]
+            self.wants = "sync"
+        elif answer.get("error") == "UNKNOWN_MEMBER_ID":
+            self.member, self.generation, self.members = "", -1, []
+            self.wants = "join"
+        elif answer.get("error") == "GROUP_MAX_SIZE_REACHED":
+            self.wants = "wait"
+        elif answer["type"] == "RebalanceInProgress" or answer.get("error", "NONE") != "NONE":
+            self.wants = "join"
+        elif answer["type"] == "SyncGroup":
+            self.wants = "heartbeat"
+
+    def say(self, rnd: Random) -> rq.Request:
+        """Something that this client might well write now."""
+        self.count += rnd.random() < 0.9  # sometimes the same correlation id once more
+        envelope: dict[str, Any] = {"group": self.group, "id": f"{self.name}{self.count}"}
+        verb = self.wants
+        if verb == "heartbeat":
+            verb = rnd.choice(("heartbeat", "heartbeat", "heartbeat", "commit", "fetch"))
+        if verb == "wait" or rnd.random() < 0.15:
+            verb = rnd.choice(("join", "sync", "heartbeat", "leave", "commit", "fetch", "release"))
+        if verb == self.wants and verb in ("join", "sync"):
+            self.wants = "wait"
+        if rnd.random() < 0.03:
+            envelope["reply"] = rnd.choice((0, 1, 2, 7))
+        member, generation = self.member, self.generation
+        if rnd.random() < 0.05:
+            member, generation = rnd.choice((member, "", "x")), generation + rnd.choice((-1, 1))
+        return self._request(rnd, verb, member, max(generation, 0), envelope)
+
+    def _request(
+        self, rnd: Random, verb: str, member: str, generation: int, envelope: dict[str, Any]
+    ) -> rq.Request:
+        if verb == "join":
+            names = rnd.choice(({"range": b"1"}, {"range": b"1", "sticky": b"2"}))
+            known = rnd.choice((-1, self.generation)) if member else -1
+            timeouts = rnd.choice(((6_000, 6_000), (10_000, 20_000), (45_000, 300_000)))
+            return driving.join(
+                self.name,
+                member=member,
+                generation=known,
+                protocols=names,
+                session_timeout_ms=timeouts[0],
+                rebalance_timeout_ms=timeouts[1],
+                **envelope,
+            )
+        if verb == "sync":
+            shares = {m: f"{m}!".encode() for m in self.members}
+            return driving.sync(self.name, generation, member, assignments=shares, **envelope)
+        if verb == "heartbeat":
+            return driving.heartbeat(self.name, generation, member, **envelope)
+        if verb == "leave":
+            return driving.leave(self.name, member or "x", **envelope)
+        if verb == "commit":
+            place = rq.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), rnd.randrange(100))
+            return driving.commit(self.name, generation, member, offsets=(place,), **envelope)
+        if verb == "fetch":
+            return driving.fetch(self.name, **envelope)
+        return driving.release(self.name, **envelope)
+
+
+def draw_log(
+    seed: int, length: int, settings: ShardSettings, positions: bool = False
+) -> tuple[list[InputRecord], Conversation]:
+    """A log of `length` records, and the shard that judged it record by record."""
+    rnd = Random(seed)
+    talk = Conversation(settings)
+    clients = [Client(c, g) for c in CLIENTS for g in GROUPS]
+    heard = 0
+    while len(talk.log) < length:
+        _write_something(rnd, talk, clients, positions)
+        for output in talk.outputs[heard:]:
+            if output.topic == RESPONSES:
+                _hear(rnd, clients, json.loads(output.value or b"{}"))
+        heard = len(talk.outputs)
+    return talk.log, talk
+
+
+def _write_something(
+    rnd: Random, talk: Conversation, clients: list[Client], positions: bool
+) -> None:
+    kind = rnd.random()
+    step_ms = rnd.choice(STEPS_MS) if rnd.random() < 0.3 else rnd.randrange(800)
+    if kind < 0.12:
+        published = rnd.choice((talk.next_offset - 1, rnd.randrange(-1, talk.next_offset + 5)))
+        talk.tick(published, step_ms)
+    elif kind < 0.13:  # all clients are silent for a while
+        talk.tick()
+        talk.wait(rnd.choice((8_000, 24_000)), 4_000)
+    elif kind < 0.15:
+        talk.send(rnd.choice(GARBAGE), step_ms)
+    elif positions and kind < 0.20:
+        request = driving.commit(rnd.choice(CLIENTS), group=rnd.choice(GROUPS))
+        talk.send(request, topic=COMMITS)
+    elif kind < 0.23 and talk.log:  # a producer's retry, perhaps a late one
+        again = rnd.choice(talk.log)
+        if again.topic == REQUESTS:
+            talk.send(again.value, step_ms)
+    else:
+        ready = [client for client in clients if client.wants != "wait"]
+        patient = rnd.random() < 0.9 and ready
+        talk.send(rnd.choice(ready if patient else clients).say(rnd), step_ms)
+
+
+def _hear(rnd: Random, clients: list[Client], answer: dict[str, Any]) -> None:
+    for client in clients:
+        theirs = answer.get("client", client.name) == client.name
+        if theirs and answer.get("group") == client.group and rnd.random() < 0.95:
+            client.hear(answer)
+
+
+def decoded(record: InputRecord) -> rq.AnyRequest | codec.Refusal:
+    return codec.decode_request(record.value)
