@@ -29,7 +29,7 @@ from coordlib.streaming.ticks import TickWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = structlog.get_logger()
 POOL = "coordinator"
@@ -43,7 +43,7 @@ class CoordinatorOptions:
     prefix: str = "coord"
     #: Folder or URI of the query's checkpoint.
     checkpoint: str
-    config: CoordinatorConfig = CoordinatorConfig()
+    config: CoordinatorConfig = field(default_factory=CoordinatorConfig)
     kafka: KafkaOptions = field(default_factory=KafkaOptions)
     status_file: Path | None = None
     #: Begin a new checkpoint from the compacted topics.

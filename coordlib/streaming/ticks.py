@@ -162,7 +162,8 @@ class TickWriter:
                 shard.published = max(shard.published, position)
 
     def _are_visible(self, written: Written) -> bool:
-        ask = {TopicPartition(topic, part): OffsetSpec.latest() for topic, part in written}
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
+        ask = {TopicPartition(topic, part): newest for topic, part in written}
         answers = self._admin.list_offsets(
             ask, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_ASK_TIMEOUT_S
         )
