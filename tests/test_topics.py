@@ -3,7 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from coordlib import topics
 from coordlib.limits import OUTPUT_BYTES_MAX, REQUEST_BYTES_MAX
@@ -95,10 +101,9 @@ def test_check_of_a_real_broker(broker: Broker) -> None:
     assert len(checked.warnings) == 1
 
     admin = AdminClient(conf)
-    wrong = ConfigResource(
-        ResourceType.TOPIC, "real.groups", set_config={"cleanup.policy": "delete"}
-    )
-    for future in admin.alter_configs([wrong]).values():
+    policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    wrong = ConfigResource(ResourceType.TOPIC, "real.groups", incremental_configs=[policy])
+    for future in admin.incremental_alter_configs([wrong]).values():
         future.result(10)
     (finding,) = topics.check(conf, "real").fatal
     assert finding.topic == "real.groups"

@@ -28,6 +28,7 @@ _LEFT_OUT = frozenset(
         *("librt", "ast-serialize", "pathspec", "zstandard"),
     }
 )
+_KEPT = 3  # archives of about 100 MB each
 _COMPRESSION = 3  # 1 is a third larger, 9 takes five times as long
 
 
@@ -54,7 +55,15 @@ def build(folder: Path, progress: Progress) -> Path:
             partial = archive.with_suffix(".partial")
             _write(partial, packages)
             partial.rename(archive)  # a half-written archive never has the final name
+        _remove_old(folder)
     return archive
+
+
+def _remove_old(folder: Path) -> None:
+    """Running jobs may still fetch theirs; those of long ago are gone."""
+    by_age = sorted(folder.glob("env-*.tar.gz"), key=lambda path: path.stat().st_mtime_ns)
+    for path in by_age[:-_KEPT]:
+        path.unlink()
 
 
 def _packages() -> list[Distribution]:
