@@ -42,6 +42,8 @@ def query_tables(tables_dir: str | Path, sql: str, parameters: Sequence[object] 
 
     try:
         found = connection.execute(sql, list(parameters))
+        if found is None:  # DuckDB's answer to no statement at all
+            raise duckdb.ParserException("There is no statement in this query.")
         columns = tuple(column[0] for column in found.description or ())
         return Answer(columns, tuple(found.fetchall()))
     except duckdb.Error as problem:

@@ -1,0 +1,204 @@
+"""`coord groups list` and `describe` against a real broker, without any job."""
+
+import json
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordlib import topics
+from coordlib.cli.main import FAILED, OK, UNHEALTHY, main
+from coordlib.records import codec, stored
+from coordlib.records import consumer_protocol as cp
+from coordlib.records.partitioner import shard_of
+
+if TYPE_CHECKING:
+    from coordlib.local.broker import Broker
+
+pytestmark = pytest.mark.stack
+
+SHARDS = 2
+
+
+class Engine:
+    """Writes what the job would write."""
+
+    def __init__(self, broker: "Broker") -> None:
+        from confluent_kafka import Producer
+
+        self.prefix = f"t{uuid.uuid4().hex[:8]}"
+        self.servers = broker.bootstrap_servers
+        topics.create({"bootstrap.servers": self.servers}, self.prefix, SHARDS, 1, 1)
+        self.producer: Producer = Producer(
+            {"bootstrap.servers": self.servers, "transactional.id": self.prefix}
+        )
+        self.producer.init_transactions()
+
+    def put(self, topic: str, key: bytes, value: bytes | None, group: str = "payments") -> None:
+        partition = 0 if topic == "progress" else shard_of(group, SHARDS)
+        self.producer.produce(f"{self.prefix}.{topic}", value, key, partition)
+
+    def group(self, name: str, **fields: object) -> None:
+        value = {"kind": "classic", "v": 1, "group": name, "state": "Stable", "generation": 3}
+        self.put("groups", name.encode(), codec.encode(value | fields), name)
+
+    def committed(self, topic: str, partition: int, offset: int | None) -> None:
+        value = stored.CommittedValue(
+            offset=offset or 0, leader_epoch=-1, metadata="", commit_ms=0, generation=3, member="m1"
+        )
+        key = codec.encode(["payments", topic, partition])
+        self.put("committed", key, None if offset is None else codec.encode(value))
+
+    def where(self) -> list[str]:
+        return ["--bootstrap-servers", self.servers, "--prefix", self.prefix]
+
+
+@pytest.fixture(scope="module")
+def engine(broker: "Broker") -> Engine:
+    """Two members share `orders`; one partition was never committed, one topic is deleted; what an
+    open and an aborted transaction wrote must not be seen."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    engine = Engine(broker)
+    data = f"{engine.prefix}-orders"
+    admin = AdminClient({"bootstrap.servers": engine.servers})
+    admin.create_topics([NewTopic(data, 3, 1)], operation_timeout=10)[data].result(10)
+    producer = engine.producer
+    producer.begin_transaction()
+    members = {
+        "m1": {"client": "app-1", "later": True, "assignment": _assignment({data: (0, 1)})},
+        "m2": {"client": "app\x1b[2J", "assignment": _assignment({data: (2,)})},
+        "m3": {"client": "idle", "assignment": b""},
+    }
+    for _ in range(10):
+        producer.produce(data, b"x", partition=0)
+    engine.group("payments", state="PreparingRebalance", generation=2)
+    fields = {"protocol_type": "consumer", "protocol": "range", "leader": "m1", "members": members}
+    engine.group("payments", **fields)
+    engine.group("empty", state="Empty", generation=9)
+    engine.group("ill", is_quarantined=True)
+    engine.put("groups", b"deleted", None)
+    engine.put("groups", b"\xff", b"not ours")
+    engine.committed(data, 0, 4)
+    engine.committed(data, 2, 0)
+    engine.committed("gone", 0, 5)
+    engine.committed("reset", 0, None)
+    engine.put("committed", b"not ours", b"{}")
+    shard = str(shard_of("payments", SHARDS))
+    position = stored.ShardPosition(
+        clock_ms=1_772_409_590_000, previous_ms=0, offset=-1, commits_offset=-1, published=-1
+    )
+    marker = stored.Marker(
+        checkpoint="c0ffee", batch=41, ranges={}, digest="", shards={shard: position},
+        next_offsets={},
+    )  # fmt: skip
+    engine.put("progress", b"marker", codec.encode(marker))
+    engine.put("requests", b"payments", b"{}")
+    producer.commit_transaction()
+    producer.begin_transaction()
+    engine.group("payments", state="Empty", generation=99)
+    producer.flush()
+    producer.abort_transaction()
+    return engine
+
+
+def _assignment(partitions: dict[str, tuple[int, ...]]) -> bytes:
+    return cp.encode_assignment(cp.Assignment(partitions=partitions))
+
+
+def test_list_tells_every_live_group(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["groups", "list", *engine.where()]) == OK
+
+    assert capsys.readouterr().out.splitlines() == [
+        "GROUP     STATE                MEMBERS  GENERATION  PROTOCOL",
+        "empty     Empty                0        9           -",
+        "ill       Quarantined(Stable)  0        3           -",
+        "payments  Stable               3        3           range",
+    ]
+
+
+def test_describe_has_kafkas_columns(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["groups", "describe", "payments", *engine.where()]) == OK
+
+    head, _, table = capsys.readouterr().out.partition("\n\n")
+    data = f"{engine.prefix}-orders"
+    facts = dict(line.split(maxsplit=1) for line in head.splitlines())
+    assert facts["STATE"] == "Stable"
+    assert facts["GENERATION"] == "3"
+    assert facts["LEADER"] == "m1"
+    assert facts["MEMBERS"] == "3"
+    assert facts["AS-OF"].endswith("at 2026-03-01T23:59:50.000Z, 2 records wait")
+    rows = [line.split() for line in table.splitlines()]
+    end = rows[2][4]  # a transaction's marker takes an offset of its own
+    assert int(end) >= 10
+    assert rows == [
+        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",
+         "CONSUMER-ID", "CLIENT-ID"],
+        ["payments", "gone", "0", "5", "-", "-", "-", "-"],
+        ["payments", data, "0", "4", end, str(int(end) - 4), "m1", "app-1"],
+        ["payments", data, "1", "-", "0", "-", "m1", "app-1"],
+        ["payments", data, "2", "0", "0", "0", "m2", "app\\x1b[2J"],
+        ["payments", "-", "-", "-", "-", "-", "m3", "idle"],
+    ]  # fmt: skip
+
+
+def test_describe_as_json(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["groups", "describe", "payments", *engine.where(), "--format", "json"]) == OK
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["state"] == "Stable"
+    assert told["as_of_offset"] == -1
+    assert told["offsets"][3]["consumer-id"] == "m2"
+    assert {member["client-id"] for member in told["members"]} >= {"app-1", "idle"}
+
+
+@pytest.mark.parametrize("name", ["nobody", "deleted", "", "\x1b[2J", "ü" * 249])
+def test_an_unknown_group_is_an_error(
+    engine: Engine, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["groups", "describe", name, *engine.where()]) == FAILED
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines()[0] == "GROUP_ID_NOT_FOUND"
+    assert len(told.err.splitlines()) == 3
+    assert "\x1b" not in told.err
+
+
+def test_a_prefix_without_topics_is_named(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--bootstrap-servers", engine.servers, "--prefix", "nothing-here"]
+    assert main(["groups", "list", *where]) == FAILED
+
+    assert "nothing-here.groups" in capsys.readouterr().err
+
+
+def test_topics_are_created_once_and_checked(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--bootstrap-servers", engine.servers, "--prefix", f"{engine.prefix}b"]
+    assert main(["topics", "check", *where]) == UNHEALTHY
+    assert "does not exist" in capsys.readouterr().out
+
+    assert main(["topics", "create", "--replication", "1", *where, "--format", "json"]) == OK
+    assert len(json.loads(capsys.readouterr().out)["created"]) == 8
+
+    assert main(["topics", "create", "--replication", "1", *where]) == OK
+    assert capsys.readouterr().out == ""
+    assert main(["topics", "check", *where, "--format", "json"]) == OK
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ok"], told["shards"], told["responses"]) == (True, 2, 4)
+
+
+def test_status_of_a_cluster_tells_batch_and_lag(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", *engine.where(), "--format", "json"]) == OK
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["job"] == {"state": "unknown", "pid": None, "batch_id": 41, "last_batch_ms": None}
+    assert told["checkpoint"] == "c0ffee"
+    assert told["shards"] == SHARDS
+    assert told["lag"]["records"] >= 1
+    assert 0 <= told["lag"]["ms"] < 120_000

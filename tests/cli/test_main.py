@@ -1,0 +1,148 @@
+"""The command line tried wrongly, and what programs rely on: exit codes, clean stdout, speed."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from coordlib.cli.main import FAILED, OK, UNREACHABLE, USAGE, main
+
+NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
+
+
+@pytest.fixture(autouse=True)
+def _no_stack(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COORD_HOME", str(tmp_path_factory.mktemp("home")))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"],
+        ["groups", "nothing"],
+        ["groups", "describe"],
+        ["groups", "describe", "a", "b"],
+        ["sql"],
+        ["sql", "select 1", "--format", "yaml"],
+        ["groups", "list", "--nothing"],
+        ["groups", "history", "g", "--limit", "many"],
+        ["up", "--shards", "two"],
+    ],
+)
+def test_wrong_usage_is_told_in_three_lines(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == USAGE
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert len(told.err.splitlines()) == 3
+    assert "Traceback" not in told.err
+    assert told.err.splitlines()[2].startswith("Try: coord")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["groups", "list"], ["groups", "describe", "g"], ["topics", "check"], ["topics", "create"]],
+)
+def test_no_broker_is_told_within_seconds(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+
+    assert main([*command, *NOBODY]) == UNREACHABLE
+
+    assert time.monotonic() - began < 8
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines()[0] == "No Kafka broker answers"
+    assert len(told.err.splitlines()) == 3
+
+
+def test_status_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--format", "json"]) == UNREACHABLE
+
+    told = json.loads(capsys.readouterr().out)
+    del told["as_of_time"]
+    assert told == {
+        "_command": "status",
+        "_version": 1,
+        "bootstrap_servers": None,
+        "topic_prefix": "coord",
+        "shards": 2,
+        "job": {"state": "down", "pid": None, "batch_id": None, "last_batch_ms": None},
+        "lag": {"records": None, "ms": None},
+        "checkpoint": None,
+        "tables": {"events": None, "group_snapshots": None},
+    }
+
+
+def test_status_of_an_unreachable_cluster_is_down(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", *NOBODY]) == UNREACHABLE
+
+    told = capsys.readouterr()
+    assert "JOB                    down" in told.out
+    assert "No Kafka broker answers" in told.err
+
+
+@pytest.mark.parametrize(
+    "command", [["groups", "list"], ["groups", "describe", "g"], ["sql", "select 1"]]
+)
+def test_without_a_stack_the_way_out_is_named(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == UNREACHABLE
+
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_errors_are_json_too_when_json_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever parses stdout must never meet an empty one."""
+    assert main(["groups", "list", "--format", "json", *NOBODY]) == UNREACHABLE
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["_command"] == "groups list"
+    assert told["error"]["what"] == "No Kafka broker answers"
+
+
+def test_a_wrong_kafka_option_is_no_unreachable_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["groups", "list", *NOBODY, "--kafka", "nothing=1"]) == FAILED
+
+    assert 'No such configuration property: "nothing"' in capsys.readouterr().err
+
+
+def test_history_of_a_cluster_needs_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", "select 1", *NOBODY]) == FAILED
+
+    assert "--tables" in capsys.readouterr().err
+
+
+def test_down_without_a_stack_is_no_error() -> None:
+    assert main(["down"]) == OK
+
+
+def test_the_installed_command_starts_at_once_and_without_boxes() -> None:
+    """In a pipe: no escape sequence and no box line may get into somebody's file."""
+    command = [sys.executable, "-m", "coordlib.cli.main", "--help"]
+    times = []
+    for _ in range(3):
+        began = time.monotonic()
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        times.append(time.monotonic() - began)
+
+    assert answer.returncode == OK
+    assert "groups" in answer.stdout
+    assert not set("\x1b╭─│") & set(answer.stdout)
+    assert min(times) < 0.3 * 2  # aim 0.3 s; twice that on a machine that is busy with tests
+
+
+def test_starting_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, coordlib.cli.main as m; m.build();"
+        "heavy = {'pyspark', 'pandas', 'pyarrow', 'duckdb', 'deltalake', 'confluent_kafka'};"
+        "sys.exit(1 if heavy & set(sys.modules) else 0)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
