@@ -58,6 +58,10 @@ class Asks:
         self._open[request.id] = _Ask(ticket, request)
         return Send(request)
 
+    def are_open(self) -> bool:
+        """Whether anything waits for an answer."""
+        return bool(self._open)
+
     def due_ms(self) -> int | None:
         """When the next question is to be repeated."""
         return min((ask.again_ms for ask in self._open.values() if ask.again_ms), default=None)

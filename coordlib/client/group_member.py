@@ -222,6 +222,7 @@ class GroupMember(AbstractContextManager["GroupMember"]):
             self._run_calls()
             with self._changed:
                 self._changed.wait_for(lambda: self._is_left, timeout_s)
+                self._abandon()
         finally:
             self._transport.detach(self)
             if self._own:
@@ -260,8 +261,7 @@ class GroupMember(AbstractContextManager["GroupMember"]):
             case sg.Divide():
                 self._transport.beside(lambda: self._divide(output))
             case sg.Answer():
-                future = self._answers.pop(output.ticket)
-                if not future.done():
+                if (future := self._answers.pop(output.ticket, None)) is not None:
                     future.set_result(output)
             case sg.Raise(error):
                 self._raised = error
@@ -306,6 +306,12 @@ class GroupMember(AbstractContextManager["GroupMember"]):
             self._answers[ticket] = future
             self.feed(event(self._transport.now_ms(), ticket))
         return future
+
+    def _abandon(self) -> None:
+        unknown = CannotReach("Closed before the answer came.", f"group {self.identity.group}")
+        for ticket, future in self._answers.items():
+            future.set_result(sg.Answer(ticket, error=unknown))
+        self._answers.clear()
 
     def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
         try:

@@ -88,9 +88,8 @@ def _partition_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, 
 
 
 def _topic_id(config: Mapping[str, Any], topic: str, timeout_s: float) -> str:
-    asked = AdminClient(dict(config)).describe_topics(
-        TopicCollection([topic]), request_timeout=timeout_s
-    )
+    admin = AdminClient(dict(config))  # a name for it: the answer dies with the client
+    asked = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
     return str(asked[topic].result(timeout_s).topic_id)
 
 
@@ -103,6 +102,7 @@ def _recorded(config: Mapping[str, Any], prefix: str, timeout_s: float) -> Layou
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 20,  # the end-of-partition event comes with an empty fetch
         }
     )
     found: Layout | None = None

@@ -47,6 +47,7 @@ class Membership:
         #: Left because `poll` was not called; joins again when it is.
         self._is_away = False
         self._is_closing, self._leave_reason, self._leave_id = False, "", ""
+        self._is_leave_written = False
         self._failure: CoordError | None = None
         self._polled_ms = 0
         #: The generation's first id: refusals of older requests concern an older membership.
@@ -184,6 +185,11 @@ class Membership:
         self._forget()
         self._is_away = True
 
+    def _end_if_all_answered(self) -> None:
+        """Commits stand before the LeaveGroup in the log; their answers are still worth having."""
+        if self._is_leave_written and not self._asks.are_open():
+            self._end()
+
     def _end(self) -> None:
         self._become(State.LEFT)
         closed = CoordError("The member was closed before the answer came.", self._where())
@@ -208,7 +214,8 @@ class Membership:
             orphan = self.identity.member_at(event.offset)
             self._out.append(sg.Send(self._wording.leave(orphan, "given up before it was told")))
         elif event.id == self._leave_id and self.state is State.LEAVING:
-            self._end()
+            self._is_leave_written = True
+            self._end_if_all_answered()
         elif self._step is not None and event.id == self._step.id:
             self._step.offset = event.offset
             self.fence.reacted(event.now_ms)
@@ -290,6 +297,8 @@ class Membership:
             self._step_answered(asked, response, now_ms)
             return
         self._out += self._asks.answered(response, now_ms)
+        if self.state is State.LEAVING and self._is_leave_written:
+            self._end_if_all_answered()
         # Refused heartbeats and commits say what became of the membership that sent them.
         if self.state in IN_GENERATION and not self._wording.is_before(response.id, self._first_id):
             self._refused_in_generation(response, now_ms)

@@ -474,3 +474,18 @@ def test_a_fetch_is_repeated_and_a_commit_is_not() -> None:
     (end,) = play.answer(410, rs.OffsetCommitResponse, error="COORDINATOR_NOT_AVAILABLE")
     assert isinstance(end, sg.Answer)
     assert isinstance(end.error, CoordError)
+
+
+def test_close_waits_for_the_answers_to_commits_that_stand_before_the_leave() -> None:
+    """A last asynchronous commit is in the log; its caller wants to hear that it held."""
+    play = Play()
+    play.stable()
+    play.say(sg.CommitOffsets(100, 3, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    commit = play.sent[-1]
+    play.say(sg.Close(110))
+    play.say(sg.CalledBack(120, Callback.REVOKED))
+    assert play.written(130) == []
+
+    answered = play.response(commit, rs.OffsetCommitResponse, failed=())
+
+    assert play.say(sg.Received(140, answered)) == [sg.Answer(3), sg.Left()]
