@@ -120,6 +120,56 @@ def settings(**group: Any) -> ShardSettings:
     return msgspec.structs.replace(SETTINGS, group=msgspec.structs.replace(SETTINGS.group, **group))
 
 
+# -- groups that have come so far ------------------------------------------------------------
+
+#: The members of the groups below: the leader, and a follower.
+LEADER, FOLLOWER = "a-t-0-0", "b-t-0-3"
+NEWCOMER = "c-t-0-8"
+SHARES = {LEADER: b"p0", FOLLOWER: b"p1"}
+
+
+def empty(how: ShardSettings = SETTINGS) -> Conversation:
+    """Generation 2 has no members: a was alone, and left."""
+    talk = Conversation(how)
+    talk.send_all(join("a"), sync("a", 1, LEADER))
+    talk.tick()
+    talk.send(leave("a", LEADER))
+    talk.tick()
+    return talk
+
+
+def completing(how: ShardSettings = SETTINGS) -> Conversation:
+    """Generation 2 of a, who leads, and b; nobody has synced yet; all answers are covered."""
+    talk = Conversation(how)
+    talk.send_all(join("a"), sync("a", 1, LEADER))
+    talk.tick()
+    talk.send_all(join("b"), join("a", "j2", member=LEADER, generation=1))
+    talk.tick()
+    return talk
+
+
+def stable(how: ShardSettings = SETTINGS) -> Conversation:
+    """Generation 2: a has p0, b has p1."""
+    talk = completing(how)
+    talk.send_all(sync("a", 2, LEADER, assignments=SHARES), sync("b", 2, FOLLOWER))
+    return talk
+
+
+def settled(how: ShardSettings = SETTINGS) -> Conversation:
+    """As `stable`, and all sessions run."""
+    talk = stable(how)
+    talk.tick()
+    return talk
+
+
+def preparing(how: ShardSettings = SETTINGS) -> Conversation:
+    """c has joined the stable group and is parked; a and b are asked to join again."""
+    talk = stable(how)
+    talk.send(join("c"))
+    talk.tick()
+    return talk
+
+
 # -- requests, with what rarely matters left out ---------------------------------------------
 
 

@@ -1,0 +1,163 @@
+"""Who may store and read positions in every state of a group: Kafka's table, state by state."""
+
+from collections.abc import Callable
+
+import pytest
+
+from coordlib.records import requests as rq
+from coordlib.testing.driving import (
+    FOLLOWER,
+    Conversation,
+    commit,
+    completing,
+    empty,
+    fetch,
+    preparing,
+    stable,
+)
+
+STATES: dict[str, Callable[[], Conversation]] = {
+    "absent": Conversation,
+    "Empty": empty,
+    "Preparing": preparing,
+    "Completing": completing,
+    "Stable": stable,
+}
+in_every_state = pytest.mark.parametrize("state", STATES)
+
+
+def check(state: str, request: rq.Request, expected: dict[str, list[str]]) -> None:
+    """Send the request to a group in this state, and compare everything that follows."""
+    talk = STATES[state]()
+    here = f"r0-{talk.next_offset}"
+    by_state = {name: lines for names, lines in expected.items() for name in names.split()}
+
+    lines = [line.replace(here, "HERE") for line in talk.send(request)]
+
+    assert lines == by_state[state]
+
+
+@in_every_state
+def test_commit_of_member(state: str) -> None:
+    """A member commits; while the next generation waits for its leader it may not."""
+    check(
+        state,
+        commit("b", 2, FOLLOWER),
+        {
+            "absent": [
+                "answer b#c OffsetCommit ILLEGAL_GENERATION",
+                "event CommitRefused member=b-t-0-3 cause=HERE reason=ILLEGAL_GENERATION "
+                "client=b request_generation=2",
+            ],
+            "Empty": [
+                "answer b#c OffsetCommit UNKNOWN_MEMBER_ID",
+                "event CommitRefused generation=2 member=b-t-0-3 cause=HERE "
+                "reason=UNKNOWN_MEMBER_ID client=b request_generation=2",
+            ],
+            "Preparing Stable": [
+                "commit t/0 offset=5 generation=2 member=b-t-0-3",
+                "answer b#c OffsetCommit",
+                "event OffsetsCommitted generation=2 member=b-t-0-3 cause=HERE client=b "
+                "offsets=[(topic=t offset=5)]",
+            ],
+            "Completing": [
+                "answer b#c OffsetCommit REBALANCE_IN_PROGRESS",
+                "event CommitRefused generation=2 member=b-t-0-3 cause=HERE "
+                "reason=REBALANCE_IN_PROGRESS client=b request_generation=2",
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_commit_of_old_generation(state: str) -> None:
+    """A paused member wakes up, and commits first of all."""
+    check(
+        state,
+        commit("b", 1, FOLLOWER),
+        {
+            "absent": [
+                "answer b#c OffsetCommit ILLEGAL_GENERATION",
+                "event CommitRefused member=b-t-0-3 cause=HERE reason=ILLEGAL_GENERATION "
+                "client=b request_generation=1",
+            ],
+            "Empty": [
+                "answer b#c OffsetCommit UNKNOWN_MEMBER_ID",
+                "event CommitRefused generation=2 member=b-t-0-3 cause=HERE "
+                "reason=UNKNOWN_MEMBER_ID client=b request_generation=1",
+            ],
+            "Preparing Completing Stable": [
+                "answer b#c OffsetCommit ILLEGAL_GENERATION",
+                "event CommitRefused generation=2 member=b-t-0-3 cause=HERE "
+                "reason=ILLEGAL_GENERATION client=b request_generation=1",
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_commit_of_nobody(state: str) -> None:
+    """A tool resets positions: only while the group is empty."""
+    check(
+        state,
+        commit("tool"),
+        {
+            "absent": [
+                'event GroupCreated cause=HERE reason="first commit"',
+                "commit t/0 offset=5",
+                "answer tool#c OffsetCommit",
+                "event OffsetsCommitted cause=HERE client=tool offsets=[(topic=t offset=5)]",
+            ],
+            "Empty": [
+                "commit t/0 offset=5",
+                "answer tool#c OffsetCommit",
+                "event OffsetsCommitted generation=2 cause=HERE client=tool offsets=[(topic=t "
+                "offset=5)]",
+            ],
+            "Preparing Completing Stable": [
+                "answer tool#c OffsetCommit UNKNOWN_MEMBER_ID",
+                "event CommitRefused generation=2 cause=HERE reason=UNKNOWN_MEMBER_ID client=tool",
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_commit_with_member_but_no_generation(state: str) -> None:
+    """Kafka's trap 9: a member id without a generation."""
+    check(
+        state,
+        commit("b", -1, FOLLOWER),
+        {
+            "absent": [
+                'event GroupCreated cause=HERE reason="first commit"',
+                "commit t/0 offset=5 member=b-t-0-3",
+                "answer b#c OffsetCommit",
+                "event OffsetsCommitted member=b-t-0-3 cause=HERE client=b offsets=[(topic=t "
+                "offset=5)]",
+            ],
+            "Empty": [
+                "commit t/0 offset=5 member=b-t-0-3",
+                "answer b#c OffsetCommit",
+                "event OffsetsCommitted generation=2 member=b-t-0-3 cause=HERE client=b "
+                "offsets=[(topic=t offset=5)]",
+            ],
+            "Preparing Completing Stable": [
+                "answer b#c OffsetCommit ILLEGAL_GENERATION",
+                "event CommitRefused generation=2 member=b-t-0-3 cause=HERE "
+                "reason=ILLEGAL_GENERATION client=b",
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_fetch_of_anybody(state: str) -> None:
+    """Reading positions is always allowed."""
+    check(
+        state,
+        fetch("tool"),
+        {
+            "absent Empty Preparing Completing Stable": ["answer tool#f OffsetFetch parts=1"],
+        },
+    )

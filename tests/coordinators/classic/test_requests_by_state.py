@@ -1,0 +1,216 @@
+"""What members ask in every state of a group: Kafka's table, state by state."""
+
+from collections.abc import Callable
+
+import pytest
+
+from coordlib.records import requests as rq
+from coordlib.testing.driving import (
+    FOLLOWER,
+    LEADER,
+    SHARES,
+    Conversation,
+    completing,
+    empty,
+    heartbeat,
+    leave,
+    preparing,
+    stable,
+    sync,
+)
+
+STATES: dict[str, Callable[[], Conversation]] = {
+    "absent": Conversation,
+    "Empty": empty,
+    "Preparing": preparing,
+    "Completing": completing,
+    "Stable": stable,
+}
+in_every_state = pytest.mark.parametrize("state", STATES)
+
+
+def check(state: str, request: rq.Request, expected: dict[str, list[str]]) -> None:
+    """Send the request to a group in this state, and compare everything that follows."""
+    talk = STATES[state]()
+    here = f"r0-{talk.next_offset}"
+    by_state = {name: lines for names, lines in expected.items() for name in names.split()}
+
+    lines = [line.replace(here, "HERE") for line in talk.send(request)]
+
+    assert lines == by_state[state]
+
+
+@in_every_state
+def test_leader_syncs(state: str) -> None:
+    """The leader brings the assignment."""
+    check(
+        state,
+        sync("a", 2, LEADER, assignments=SHARES),
+        {
+            "absent Empty": ["answer a#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "Preparing": ["answer a#s1 SyncGroup REBALANCE_IN_PROGRESS"],
+            "Completing": [
+                "assign a-t-0-0 generation=2 protocol=range assignment=p0 fence=6",
+                "event AssignmentIssued generation=2 member=a-t-0-0 cause=HERE fence=6 bytes=p0",
+                "assign b-t-0-3 generation=2 protocol=range assignment=p1 fence=6",
+                "event AssignmentIssued generation=2 member=b-t-0-3 cause=HERE fence=6 bytes=p1",
+                "answer a#s1 SyncGroup protocol_type=demo protocol=range assignment=p0 fence=6",
+            ],
+            "Stable": [
+                "answer a#s1 SyncGroup protocol_type=demo protocol=range assignment=p0 fence=6"
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_follower_syncs(state: str) -> None:
+    """A follower fetches its share, before or after the leader spoke."""
+    check(
+        state,
+        sync("b", 2, FOLLOWER),
+        {
+            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "Preparing": ["answer b#s1 SyncGroup REBALANCE_IN_PROGRESS"],
+            "Completing": [],
+            "Stable": [
+                "answer b#s1 SyncGroup protocol_type=demo protocol=range assignment=p1 fence=6"
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_sync_of_old_generation(state: str) -> None:
+    """A SyncGroup of the generation before was late."""
+    check(
+        state,
+        sync("b", 1, FOLLOWER),
+        {
+            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "Preparing Completing Stable": ["answer b#s1 SyncGroup ILLEGAL_GENERATION"],
+        },
+    )
+
+
+@in_every_state
+def test_sync_for_another_protocol(state: str) -> None:
+    """A member believes that another assignor was chosen."""
+    check(
+        state,
+        sync("b", 2, FOLLOWER, protocol="sticky"),
+        {
+            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "Preparing Completing Stable": ["answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL"],
+        },
+    )
+
+
+@in_every_state
+def test_heartbeat_of_member(state: str) -> None:
+    """Silence means yes, but not while the group prepares."""
+    check(
+        state,
+        heartbeat("b", 2, FOLLOWER),
+        {
+            "absent Empty": ["answer b#h Heartbeat UNKNOWN_MEMBER_ID"],
+            "Preparing": ["answer b#h Heartbeat REBALANCE_IN_PROGRESS"],
+            "Completing Stable": [],
+        },
+    )
+
+
+@in_every_state
+def test_heartbeat_of_old_generation(state: str) -> None:
+    """A paused member wakes up."""
+    check(
+        state,
+        heartbeat("b", 1, FOLLOWER),
+        {
+            "absent Empty": ["answer b#h Heartbeat UNKNOWN_MEMBER_ID"],
+            "Preparing Completing Stable": ["answer b#h Heartbeat ILLEGAL_GENERATION"],
+        },
+    )
+
+
+@in_every_state
+def test_heartbeat_of_unknown(state: str) -> None:
+    """An expelled member does not know it yet."""
+    check(
+        state,
+        heartbeat("x", 2, "x-t-0-99"),
+        {
+            "absent Empty Preparing Completing Stable": ["answer x#h Heartbeat UNKNOWN_MEMBER_ID"],
+        },
+    )
+
+
+@in_every_state
+def test_heartbeat_with_instance(state: str) -> None:
+    """Static membership is not built: an instance id is unknown, not ignored."""
+    check(
+        state,
+        heartbeat("b", 2, FOLLOWER, instance="i"),
+        {
+            "absent Empty Preparing Completing Stable": ["answer b#h Heartbeat UNKNOWN_MEMBER_ID"],
+        },
+    )
+
+
+@in_every_state
+def test_follower_leaves(state: str) -> None:
+    """A consumer is closed."""
+    check(
+        state,
+        leave("b", FOLLOWER),
+        {
+            "absent Empty": [
+                "answer b#l LeaveGroup members=[(member=b-t-0-3 error=UNKNOWN_MEMBER_ID)]"
+            ],
+            "Preparing": [
+                "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE reason=left client=b",
+                "notify MemberRemoved member=b-t-0-3 reason=left",
+                "assign b-t-0-3 gone",
+                "answer b#l LeaveGroup members=[(member=b-t-0-3 error=NONE)]",
+            ],
+            "Completing Stable": [
+                "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE reason=left client=b",
+                "notify MemberRemoved member=b-t-0-3 reason=left",
+                "assign b-t-0-3 gone",
+                "answer b#l LeaveGroup members=[(member=b-t-0-3 error=NONE)]",
+                'event RebalanceStarted generation=2 cause=HERE reason="member left" client=b',
+                "notify RebalanceInProgress generation=2",
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_leave_of_unknown(state: str) -> None:
+    """A consumer that was expelled is closed."""
+    check(
+        state,
+        leave("x", "x-t-0-99"),
+        {
+            "absent Empty Preparing Completing Stable": [
+                "answer x#l LeaveGroup members=[(member=x-t-0-99 error=UNKNOWN_MEMBER_ID)]"
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_leave_by_another(state: str) -> None:
+    """An admin removes a member that may still work (rule 14)."""
+    check(
+        state,
+        leave("admin", FOLLOWER),
+        {
+            "absent Empty": [
+                "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=UNKNOWN_MEMBER_ID)]"
+            ],
+            "Preparing Completing Stable": [
+                "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=UNSUPPORTED_VERSION)]"
+            ],
+        },
+    )
