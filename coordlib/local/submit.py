@@ -13,6 +13,7 @@ handlers are in place. COORD_EXIT_CODE_FILE, if set, names the file for the exit
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,7 +117,7 @@ def submit(arguments: Sequence[str]) -> int:
     find_java()
     job = submission.Submission.parse(arguments)
     jars = ensure_jars().spark
-    with tempfile.TemporaryDirectory(prefix="run-", dir=_run_folder()) as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=_run_folder()) as folder:
         properties = Path(folder) / "spark.properties"
         submission.write_properties(properties, job.properties())
         command = job.command(
@@ -138,7 +139,20 @@ def _environment_archive(job: submission.Submission) -> str | None:
 def _run_folder() -> Path:
     folder = coord_home() / "run"
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob("[0-9]*-*"):  # of a launcher that was killed: may hold passwords
+        if not _is_alive(int(left.name.split("-")[0])):
+            shutil.rmtree(left, ignore_errors=True)
     return folder
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's, so it lives
+        return True
+    return True
 
 
 def main(arguments: Sequence[str]) -> int:
