@@ -1,0 +1,259 @@
+"""The consumer over the real core in memory; what it reads comes from a list."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, TopicPartition
+
+from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.client.errors import MemberFenced
+from coordlib.client.settings import read_settings
+from coordlib.errors import CannotReach, SetupError
+from coordlib.testing.fake_log import FakeLog
+
+CONFIG: dict[str, Any] = {
+    "group.id": "orders",
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": 8_000,
+    "max.poll.interval.ms": 12_000,
+    "heartbeat.interval.ms": 2_000,
+}
+
+
+class FakeMessage:
+    def __init__(self, partition: int, offset: int, error: KafkaError | None = None) -> None:
+        self._at, self._error = (partition, offset), error
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return self._at[0]
+
+    def offset(self) -> int:
+        return self._at[1]
+
+    def leader_epoch(self) -> int | None:
+        return None
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+
+class FakeReader:
+    """Every partition has messages without end; fetches ahead, as librdkafka does."""
+
+    def __init__(self) -> None:
+        self.started: list[list[tuple[int, int]]] = []
+        self.ahead: list[FakeMessage] = []
+        self.is_closed = False
+        self.before_poll: Callable[[], None] = lambda: None
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.started.append([(each.partition, each.offset) for each in partitions])
+        self.ahead = [
+            FakeMessage(each.partition, max(each.offset, 0) + ahead)
+            for ahead in range(3)
+            for each in partitions
+        ]
+
+    def unassign(self) -> None:
+        self.ahead = []
+
+    def poll(self, timeout: float) -> FakeMessage | None:
+        self.before_poll()
+        return self.ahead.pop(0) if self.ahead else None
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Program:
+    def __init__(self, log: FakeLog, client: str, **config: Any) -> None:
+        self.log, self.transport, self.reader = log, log.transport(), FakeReader()
+        self.told: list[tuple[str, list[int]]] = []
+        self.consumer = CoordinatedConsumer(
+            {**CONFIG, "client.id": client, **config},
+            transport=self.transport,
+            data_consumer=self.reader,
+        )
+        self.consumer.subscribe(
+            ["t"], on_assign=self._note("assign"), on_revoke=self._note("revoke")
+        )
+
+    def _note(self, what: str) -> Callable[[Any, list[TopicPartition]], None]:
+        def noted(consumer: CoordinatedConsumer, partitions: list[TopicPartition]) -> None:
+            self.told.append((what, [each.partition for each in partitions]))
+            if what == "revoke" and self.consumer.member.may_work():
+                consumer.commit()
+
+        return noted
+
+    def poll(self) -> tuple[int, int] | None:
+        message = self.consumer.poll(0)
+        self.log.pump()
+        return None if message is None else (message.partition() or 0, message.offset() or 0)
+
+    def settle(self) -> None:
+        """Poll until it reads, or holds nothing."""
+        reads = len(self.reader.started)
+        for _ in range(10):
+            self.log.pump()
+            if len(self.reader.started) == reads:
+                self.consumer.member.poll()
+                self.log.pump()
+                self.consumer._start()
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    return FakeLog({"t": 2})
+
+
+def test_reads_what_it_is_given_from_the_beginning_without_a_commit(log: FakeLog) -> None:
+    program = Program(log, "a")
+    program.settle()
+
+    assert program.reader.started == [[(0, OFFSET_BEGINNING), (1, OFFSET_BEGINNING)]]
+    assert [program.poll() for _ in range(3)] == [(0, 0), (1, 0), (0, 1)]
+    assert program.told == [("assign", [0, 1])]
+
+
+def test_the_next_owner_starts_where_the_former_one_committed(log: FakeLog) -> None:
+    """Everything that poll returned counts as done at the commit inside on_revoke."""
+    a = Program(log, "a")
+    a.settle()
+    assert [a.poll() for _ in range(3)] == [(0, 0), (1, 0), (0, 1)]
+
+    b = Program(log, "b")
+    log.pump()
+    assert a.poll() is None
+    assert a.told[-1] == ("revoke", [0, 1])
+    a.settle()
+    b.settle()
+
+    assert a.reader.started[-1] == [(0, 2)]
+    assert b.reader.started == [[(1, 1)]]
+    assert a.poll() == (0, 2)
+
+
+def test_nothing_fetched_before_a_revoke_is_handed_out_after_it(log: FakeLog) -> None:
+    a = Program(log, "a")
+    a.settle()
+    a.poll()
+    assert a.reader.ahead
+
+    Program(log, "b")
+    log.pump()
+
+    assert a.poll() is None
+    assert a.told[-1] == ("revoke", [0, 1])
+    assert a.reader.ahead == []
+
+
+def test_a_message_that_arrives_after_the_fence_fell_is_dropped(log: FakeLog) -> None:
+    """The machine slept inside the data consumer's poll; others own the partition by now."""
+    a = Program(log, "a")
+    a.settle()
+    a.transport.is_cut = True
+
+    def sleep() -> None:
+        log.now_ms += 60_000
+
+    a.reader.before_poll = sleep
+
+    assert a.consumer.poll(0) is None
+    assert a.consumer.assignment() == []
+    a.reader.before_poll = lambda: None
+    assert a.consumer.poll(0) is None
+    assert a.told[-1] == ("revoke", [0, 1])  # No on_lost was given: confluent-kafka's fallback.
+    with pytest.raises(MemberFenced):
+        a.consumer.commit(offsets=[TopicPartition("t", 0, 1)])
+
+
+def test_commit_committed_and_position(log: FakeLog) -> None:
+    done: list[tuple[Any, list[int]]] = []
+    note = lambda error, some: done.append((error, [each.offset for each in some]))  # noqa: E731
+    a = Program(log, "a", on_commit=note)
+    a.settle()
+    partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert [each.offset for each in a.consumer.position(partitions)] == [OFFSET_INVALID] * 2
+    a.poll()
+
+    assert a.consumer.commit() is None
+    log.pump()
+    a.poll()
+
+    assert done == [(None, [1])]
+    assert [each.offset for each in a.consumer.position(partitions)] == [1, 1]
+    asked = a.consumer.member.committed_async()
+    log.pump()
+    assert [(row.partition, row.offset) for row in asked.result(0).offsets] == [(0, 1)]
+
+
+def test_a_synchronous_commit_without_a_coordinator_says_so(log: FakeLog) -> None:
+    a = Program(log, "a")
+    a.settle()
+    a.poll()
+    log.job_is_up = False
+
+    with pytest.raises(CannotReach, match="did not answer in time"):
+        a.consumer.commit(asynchronous=False, timeout_s=0)
+
+
+def test_errors_of_the_data_consumer_surface_as_messages(log: FakeLog) -> None:
+    a = Program(log, "a")
+    a.settle()
+    a.reader.ahead = [FakeMessage(0, 0, KafkaError(KafkaError._ALL_BROKERS_DOWN))]
+
+    message = a.consumer.poll(0)
+
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    assert error.code() == KafkaError._ALL_BROKERS_DOWN
+
+
+def test_leaving_the_with_block_revokes_and_leaves(log: FakeLog) -> None:
+    a = Program(log, "a")
+    a.settle()
+    b = Program(log, "b")
+    for _ in range(3):
+        a.settle()
+        b.settle()
+
+    a.transport.is_cut = True  # close must not wait for what cannot come
+    a.consumer.member.close(timeout_s=0)
+    a.consumer.close()
+    a.transport.is_cut = False
+    log.pump()
+    b.settle()
+    b.settle()
+
+    assert a.told[-1][0] == "revoke"
+    assert a.reader.is_closed
+    assert len(b.consumer.assignment()) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("enable.auto.commit", True),
+        ("group.protocol", "consumer"),
+        ("auto.offset.reset", "sometimes"),
+        ("partition.assignment.strategy", "mine"),
+        ("heartbeat.interval.ms", 4_000),
+        ("group.id", ""),
+    ],
+)
+def test_a_key_whose_promise_cannot_be_kept_is_refused(key: str, value: Any) -> None:
+    with pytest.raises(SetupError):
+        read_settings({**CONFIG, key: value})
+
+
+def test_what_is_not_ours_goes_to_every_client() -> None:
+    settings = read_settings({**CONFIG, "bootstrap.servers": "b:1", "security.protocol": "SSL"})
+
+    assert settings.common == {"bootstrap.servers": "b:1", "security.protocol": "SSL"}
+    assert settings.timing.rebalance_timeout_ms == 12_000
