@@ -1,0 +1,63 @@
+"""One broker and one job for the ordinary tests; fault tests bring their own."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from coordlib.local.stack import Stack
+from tests.stack.wire import Wire
+
+JOB_ARGS = (
+    *("--set", "group.initial_rebalance_delay_ms=0"),
+    *("--set", "engine.check_invariants=true"),
+)
+
+
+@pytest.fixture(scope="session")
+def shared_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("stack"))
+    stack.up(job_args=(*JOB_ARGS, "--without-archive"))
+    yield stack
+    stack.down()
+
+
+@pytest.fixture
+def wire(shared_stack: Stack) -> Iterator[Wire]:
+    with Wire(shared_stack.bootstrap_servers) as wire:
+        yield wire
+
+
+@pytest.fixture
+def group() -> str:
+    """A group that no other test uses."""
+    return f"g-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def own_stack(tmp_path: Path) -> Iterator[Stack]:
+    """A broker without a job, for tests that break things."""
+    stack = Stack(tmp_path / "stack")
+    stack.start_broker()
+    yield stack
+    stack.down()
+
+
+@pytest.fixture
+def start_job(own_stack: Stack) -> Callable[..., None]:
+    """Start the job of `own_stack`, without an archive to make it quick."""
+
+    def start(*arguments: str, archive: bool = False, **job: object) -> None:
+        extra = () if archive else ("--without-archive",)
+        own_stack.start_job((*JOB_ARGS, *extra, *arguments), **job)  # type: ignore[arg-type]
+
+    return start
+
+
+def wait_until(what: str, is_true: Callable[[], bool], patience_s: float = 60.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not is_true():
+        assert time.monotonic() < deadline, f"{what}: not within {patience_s} s"
+        time.sleep(0.1)

@@ -1,0 +1,217 @@
+"""Ordinary life of a group over a real broker and a real Spark job."""
+
+import base64
+import json
+import time
+
+import pytest
+
+from coordlib.records.partitioner import shard_of
+from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, settle
+
+pytestmark = pytest.mark.stack
+
+
+def test_three_members_settle_and_each_hears_its_share(wire: Wire, group: str) -> None:
+    """Three processes start at once: one leader, one generation for all, one assignment each."""
+    members = [RawMember(wire, group, f"client-{n}") for n in range(3)]
+    settle(members)
+
+    assert {member.generation for member in members} == {2}
+    assert {member.leader for member in members} == {members[0].member}
+    assert [len(member.members) for member in members] == [3, 0, 0]
+    shares = {
+        tuple(json.loads(message.key())): base64.b64decode(value["assignment"]).decode()
+        for message, value in wire.seen["assignments"]
+        if json.loads(message.key())[0] == group
+    }
+    assert shares == {(group, member.member): member.member for member in members}
+
+
+def test_a_member_id_is_where_its_first_request_stands(wire: Wire, group: str) -> None:
+    """A client whose answer is lost knows its id from the produce acknowledgement."""
+    member = RawMember(wire, group, "client")
+    coordinate = member.ask_join()
+    member.joined(coordinate)
+
+    assert member.member.startswith("client-")
+    assert member.member.endswith(coordinate.removeprefix("r"))
+
+
+def test_a_commit_is_fetched_again(wire: Wire, group: str) -> None:
+    member = RawMember(wire, group, "client")
+    settle([member])
+    assert wire.answer(member.commit(42, "orders", 3))["failed"] == []
+
+    fetched = wire.answer(wire.send("OffsetFetch", group))
+
+    assert [(r["topic"], r["partition"], r["offset"]) for r in fetched["offsets"]] == [
+        ("orders", 3, 42)
+    ]
+
+
+def test_positions_of_those_who_are_no_members_are_kept(wire: Wire, group: str) -> None:
+    """A Spark query publishes how far it got; it never joins."""
+    row = {"topic": "t", "partition": 1, "offset": 9}
+    assert wire.answer(wire.commit_position(group, offsets=[row]))["failed"] == []
+
+    assert wire.answer(wire.send("OffsetFetch", group))["offsets"][0]["offset"] == 9
+
+
+def test_a_silent_member_is_expelled_in_time_on_a_quiet_shard(wire: Wire, group: str) -> None:
+    """Nobody else writes: only the driver's ticks let time pass."""
+    quiet = RawMember(wire, group, "quiet")
+    settle([quiet])
+    began = time.monotonic()
+
+    removed = wire.event(group, "MemberRemoved", reason="session expired")
+
+    assert removed["member"] == quiet.member
+    assert time.monotonic() - began > SESSION_MS / 1000 * 0.8, "not before its session ran out"
+    wire.event(group, "GroupEmptied")
+
+
+def test_when_all_members_are_killed_the_group_empties(wire: Wire, group: str) -> None:
+    members = [RawMember(wire, group, f"client-{n}") for n in range(3)]
+    settle(members)
+    for member in members:
+        member.start_heartbeats()
+    wire.judged(members[0].heartbeat())
+    assert not wire.events(group, "MemberRemoved")
+
+    for member in members:
+        member.die()
+
+    wire.event(group, "GroupEmptied")
+    assert {e["member"] for e in wire.events(group, "MemberRemoved")} == {
+        member.member for member in members
+    }
+    again = RawMember(wire, group, "later")
+    settle([again])
+    assert again.generation > members[0].generation
+
+
+def test_members_are_told_of_a_rebalance_at_once(wire: Wire, group: str) -> None:
+    """Not at their next heartbeat: the notice is pushed."""
+    first = RawMember(wire, group, "first")
+    settle([first])
+    joined = RawMember(wire, group, "second").ask_join()
+
+    notice = wire.wait(
+        "notice",
+        lambda: next(
+            (
+                v
+                for v in wire.values("responses")
+                if v["type"] == "RebalanceInProgress" and v["group"] == group
+            ),
+            None,
+        ),
+    )
+
+    assert (notice["cause"], notice["generation"]) == (joined, first.generation)
+
+
+def test_who_does_not_rejoin_in_time_is_left_behind(wire: Wire, group: str) -> None:
+    """It heartbeats, so its session lives, but it never lets go (a stuck handler)."""
+    stuck = RawMember(wire, group, "stuck")
+    settle([stuck])
+    stuck.start_heartbeats()
+    newcomer = RawMember(wire, group, "newcomer")
+    began = time.monotonic()
+    answer = newcomer.joined(newcomer.ask_join())
+    took = time.monotonic() - began
+    stuck.die()
+
+    assert answer["error"] == "NONE"
+    assert answer["leader"] == newcomer.member
+    assert took > REBALANCE_MS / 1000 * 0.8, "not before the rebalance timeout"
+    removed = wire.event(group, "MemberRemoved")
+    assert (removed["member"], removed["reason"]) == (stuck.member, "did not rejoin in time")
+
+
+POISON = [
+    b"",
+    b"\x00\xff\xfe",
+    b"{",
+    b"null",
+    b"[" * 100_000,
+    b'{"v":2,"type":"JoinGroup","id":"1","client":"c","group":"g"}',
+    b'{"v":1,"type":"Levitate","id":"1","client":"c","group":"g"}',
+    b'{"v":1,"type":"Heartbeat","id":"1","client":"c","group":"g","generation":1e400,"member":""}',
+    b'{"v":1,"type":"Heartbeat","id":"1","client":"c\\u001b[2J","group":"g","generation":1,"member":"m"}',
+    b'{"v":1,"type":"Heartbeat","id":"1","client":"c","group":"g","generation":1,"member":"m","x":1}',
+    b'{"v":1,"type":"Tick","published":-7}',
+    b'{"v":1,"type":"JoinGroup"}' + b" " * 1_060_000,
+]
+
+
+def test_poison_costs_one_event_each_and_nobody_else_notices(wire: Wire, group: str) -> None:
+    """A broken producer writes rubbish; other groups of the same shard are served on time."""
+    shard = shard_of(group, wire.shards)
+    poisoned = [wire.send_raw(value, group, shard=shard) for value in [*POISON, None]]
+    member = RawMember(wire, group, "healthy")
+    settle([member])
+
+    for coordinate in poisoned:
+        rejected = [
+            e
+            for e in wire.values("events")
+            if e["cause"] == coordinate and e["type"] == "RequestRejected"
+        ]
+        assert len(rejected) == 1, coordinate
+        assert len(base64.b64decode(rejected[0]["detail"]["bytes"])) <= 64
+    told = [v for v in wire.values("responses") if v["type"] == "Rejected"]
+    assert {v["cause"] for v in told} <= set(poisoned)
+
+
+def test_a_request_in_the_wrong_partition_is_refused(wire: Wire, group: str) -> None:
+    wrong = (shard_of(group, wire.shards) + 1) % wire.shards
+    value = {"v": 1, "type": "OffsetFetch", "id": "1", "client": "c", "group": group}
+    coordinate = wire.send_raw(json.dumps(value).encode(), group, shard=wrong)
+
+    assert wire.answer(coordinate)["error"] == "WRONG_SHARD"
+
+
+def test_three_joins_of_400_kb_make_one_large_answer(wire: Wire, group: str) -> None:
+    """Larger than Kafka's default record: the sink must be able to write what the core accepts."""
+    members = [RawMember(wire, group, f"large-{n}", rebalance_timeout_ms=60_000) for n in range(3)]
+    members[0].joined(members[0].ask_join(b"x" * 400_000))
+    asked = [member.ask_join(b"x" * 400_000) for member in members[1:]]
+    wire.judged(asked[-1])
+    answers = [
+        m.joined(c)
+        for m, c in zip(members, [members[0].ask_join(b"x" * 400_000), *asked], strict=True)
+    ]
+
+    assert [answer["error"] for answer in answers] == ["NONE"] * 3
+    assert sum(len(row["metadata"]) for row in members[0].members) > 1_500_000
+    for member in members:
+        wire.send("LeaveGroup", group, member.client, members=[{"member": member.member}])
+    wire.event(group, "GroupEmptied")
+
+
+def test_a_fetch_of_20_000_offsets_comes_in_parts(wire: Wire, group: str) -> None:
+    for start in range(0, 20_000, 5_000):
+        rows = [{"topic": "wide", "partition": n, "offset": n} for n in range(start, start + 5_000)]
+        assert wire.answer(wire.send("OffsetCommit", group, offsets=rows))["failed"] == []
+    coordinate = wire.send("OffsetFetch", group)
+    parts = wire.answer(coordinate)["parts"]
+    wire.wait("all parts", lambda: len(wire.answers(coordinate)) == parts)
+
+    answers = wire.answers(coordinate)
+    assert parts > 1
+    assert sorted(a["part"] for a in answers) == list(range(parts))
+    assert [r["partition"] for a in answers for r in a["offsets"]] == list(range(20_000))
+
+
+def test_every_event_stands_once_and_every_request_is_answered_once(wire: Wire) -> None:
+    """Over everything that the tests before this one did to the shared stack."""
+    wire.wait("events", lambda: wire.values("events"))
+    ids = [event["event_id"] for event in wire.values("events")]
+    assert len(ids) == len(set(ids))
+    causes = [
+        (v["cause"], v.get("part", 0)) for v in wire.values("responses") if v.get("id") is not None
+    ]
+    assert len(causes) == len(set(causes))
+    assert not [e for e in wire.values("events") if e["type"] == "GroupQuarantined"]
