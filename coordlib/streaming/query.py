@@ -14,6 +14,7 @@ import structlog
 from coordlib import topics
 from coordlib.config import CoordinatorConfig
 from coordlib.coordinators.shard import ShardSettings
+from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, StartRefused
 from coordlib.kafka_options import KafkaOptions
 from coordlib.records.stored import Layout
@@ -83,7 +84,10 @@ class Coordinator:
         folder = CheckpointFolder(self._spark, self._options.checkpoint)
         identity = self._agree_on_checkpoint(folder, layout, found.incarnation)
         self._ticks = TickWriter(
-            self._options.prefix, self._client_options, self._positions(layout.shards)
+            self._options.prefix,
+            self._client_options,
+            self._positions(layout.shards),
+            self._output_partitions(layout),
         )
         seeds = folder.seeds(layout.shards)
         self.query = self._run(layout, found.incarnation, identity, seeds)
@@ -157,6 +161,15 @@ class Coordinator:
         marker = self._sink.marker
         known = marker.shards if marker else {}
         return {s: known[str(s)].offset if str(s) in known else -1 for s in range(shards)}
+
+    def _output_partitions(self, layout: Layout) -> list[tuple[str, int]]:
+        counts = dict.fromkeys(OUTPUT_TOPICS, layout.shards)
+        counts[RESPONSES] = layout.reply_partitions
+        return [
+            (f"{self._options.prefix}.{topic}", partition)
+            for topic, count in counts.items()
+            for partition in range(count)
+        ]
 
     def _run(
         self, layout: Layout, incarnation: str, identity: Identity, seeds: dict[int, bytes]

@@ -6,7 +6,7 @@ writes the ticks and asks the broker which outputs readers can see.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -36,10 +36,12 @@ _ASK_TIMEOUT_S: Final = 10.0
 class ShardTicks:
     """When one shard needs a tick. Times are seconds of a monotonic clock."""
 
-    def __init__(self, published: int, now: float) -> None:
+    def __init__(self, committed: int, now: float) -> None:
+        """`committed`: newest request whose outputs are committed at the start, -1 for none."""
         #: Highest request offset whose outputs readers can see.
-        self.published = published
-        #: The tick at start is owed, whatever it covers.
+        self.published = -1
+        self._committed_at_start = committed
+        #: The tick at start is owed; it tells what earlier drivers have published.
         self._owes_start = True
         #: Highest record that somebody must react to; -1: none.
         self._owed = -1
@@ -60,14 +62,15 @@ class ShardTicks:
     @property
     def needs_visibility(self) -> bool:
         """Whether somebody waits to hear of outputs that readers may not see yet."""
-        return self._owed > self.published
+        awaited = self._committed_at_start if self._owes_start else -1
+        return max(self._owed, awaited) > self.published
 
     def is_due(self, now: float) -> bool:
         """Rules 6 and 7."""
         if self._is_outstanding:
             return False
         if self._owes_start:
-            return True
+            return self.published >= self._committed_at_start
         if self._covered < self._owed <= self.published:
             return True
         is_silent = self._cap_s > 0 and now - self._newest_known >= self._cap_s / 2
@@ -93,26 +96,35 @@ class TickWriter:
     """A thread that writes the ticks of all shards. Its producer is never transactional."""
 
     def __init__(
-        self, prefix: str, client_options: Mapping[str, Any], positions: Mapping[int, int]
+        self,
+        prefix: str,
+        client_options: Mapping[str, Any],
+        positions: Mapping[int, int],
+        outputs: Iterable[tuple[str, int]],
     ) -> None:
-        """`positions`: shard -> newest request whose outputs are committed, -1 for none."""
+        """`positions`: shard -> newest request whose outputs are committed, -1 for none.
+
+        `outputs`: the (topic, partition) pairs that earlier drivers may have written to.
+        """
+        options = dict(client_options)
         now = time.monotonic()
         self._topic = f"{prefix}.requests"
         self._producer = Producer(
             {
-                **client_options,
+                **options,
                 "enable.idempotence": True,
                 "linger.ms": 0,
                 "delivery.timeout.ms": 10_000,
                 "log_level": 2,
             }
         )
-        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._admin = AdminClient({**options, "log_level": 2})
         self._lock = threading.Lock()
         self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
         #: Outputs of committed batches that readers may not see yet, and what they would publish.
-        self._unseen: Written = {}
-        self._unseen_positions: dict[int, int] = {}
+        #: At the start: whatever earlier drivers have written.
+        self._unseen: Written = self._ends(outputs)
+        self._unseen_positions = dict(positions)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
         self.written = 0
@@ -162,15 +174,25 @@ class TickWriter:
                 shard.published = max(shard.published, position)
 
     def _are_visible(self, written: Written) -> bool:
+        seen = self._ends(written, IsolationLevel.READ_COMMITTED)
+        return all(seen[place] >= offset for place, offset in written.items())
+
+    def _ends(
+        self,
+        places: Iterable[tuple[str, int]],
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> Written:
+        """The newest offset of each partition that a reader of this isolation can see."""
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
-        ask = {TopicPartition(topic, part): newest for topic, part in written}
         answers = self._admin.list_offsets(
-            ask, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_ASK_TIMEOUT_S
+            {TopicPartition(topic, partition): newest for topic, partition in places},
+            isolation_level=isolation,
+            request_timeout=_ASK_TIMEOUT_S,
         )
-        return all(
-            answer.result(_ASK_TIMEOUT_S).offset > written[(place.topic, place.partition)]
+        return {
+            (place.topic, place.partition): answer.result(_ASK_TIMEOUT_S).offset - 1
             for place, answer in answers.items()
-        )
+        }
 
     def _write_due(self) -> None:
         now = time.monotonic()

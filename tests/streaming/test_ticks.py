@@ -17,6 +17,7 @@ def status(offset: int, owed: int = -1, *, has_deadline: bool = True) -> Status:
 def started(published: int = -1, now: float = 0.0) -> ShardTicks:
     """A shard whose tick at start has been acknowledged."""
     shard = ShardTicks(published, now)
+    shard.published = published
     shard.acknowledged(shard.sent(), now)
     return shard
 
@@ -24,7 +25,10 @@ def started(published: int = -1, now: float = 0.0) -> ShardTicks:
 def test_the_tick_at_start_is_owed_and_retried_until_acknowledged():
     """A driver that starts into a broker's restart must not forget it."""
     shard = ShardTicks(7, now=0.0)
+    assert shard.needs_visibility
+    assert not shard.is_due(0.0), "readers may not see what the last driver wrote"
 
+    shard.published = 7
     assert shard.is_due(0.0)
     assert shard.sent() == 7
     assert not shard.is_due(0.0), "one at a time"
