@@ -58,7 +58,7 @@ class Client:
         elif answer["type"] == "SyncGroup":
             self.wants = "heartbeat"
 
-    def say(self, rnd: Random) -> rq.Request:
+    def say(self, rnd: Random) -> rq.AnyRequest:
         """Something that this client might well write now."""
         self.count += rnd.random() < 0.9  # sometimes the same correlation id once more
         envelope: dict[str, Any] = {"group": self.group, "id": f"{self.name}{self.count}"}
@@ -78,7 +78,7 @@ class Client:
 
     def _request(
         self, rnd: Random, verb: str, member: str, generation: int, envelope: dict[str, Any]
-    ) -> rq.Request:
+    ) -> rq.AnyRequest:
         if verb == "join":
             names = rnd.choice(({"range": b"1"}, {"range": b"1", "sticky": b"2"}))
             known = rnd.choice((-1, self.generation)) if member else -1

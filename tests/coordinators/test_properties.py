@@ -253,6 +253,36 @@ def test_every_request_gets_one_terminal_answer(seed: int) -> None:
 
 @PROFILE
 @given(SEEDS)
+def test_a_refused_request_changes_nothing(seed: int) -> None:
+    """INV-18, INV-24: only members of the current generation act, and who is refused leaves no
+    trace but an answer and a line of history."""
+    how = settings_of(seed)
+    records, _ = logs.draw_log(seed, LENGTH, how)
+    shard = Shard(None, how)
+    for record in records:
+        before = {name: (cell.group, dict(cell.offsets)) for name, cell in shard.cells.items()}
+        count = len(shard.outputs)
+        shard.judge(record)
+        request, new = logs.decoded(record), shard.outputs[count:]
+        if not isinstance(request, rq.SyncGroup | rq.OffsetCommit | rq.Heartbeat):
+            continue
+        group, offsets = before.get(request.group, (None, {}))
+        belongs = (
+            group is not None
+            and request.member in group.members
+            and request.generation == group.generation
+        )
+        by_deadlines = any(b"deadline:" in (output.value or b"") for output in new)
+        is_admin = isinstance(request, rq.OffsetCommit) and request.generation < 0
+        if not (belongs or by_deadlines or is_admin):
+            after = shard.cells.get(request.group)
+            assert (after and after.group, dict(after.offsets) if after else {}) == (group, offsets)
+            assert {output.topic for output in new} <= {RESPONSES, EVENTS}
+            assert sum(b'"error":"NONE"' in (output.value or b"") for output in new) == 0
+
+
+@PROFILE
+@given(SEEDS)
 def test_the_compacted_topics_give_the_shard_back(seed: int) -> None:
     """INV-38: a lost checkpoint is an inconvenience; sessions are re-armed and nothing else."""
     how = settings_of(seed)

@@ -1,0 +1,320 @@
+"""Everything has a bound, and what the core accepts the sink can write."""
+
+import pytest
+
+from coordlib import limits
+from coordlib.coordinators.classic import machine as classic
+from coordlib.coordinators.classic.group import check_invariants
+from coordlib.records import requests as rq
+from coordlib.testing.driving import (
+    FOLLOWER,
+    LEADER,
+    SHARES,
+    Conversation,
+    commit,
+    completing,
+    fetch,
+    join,
+    leave,
+    settings,
+    settled,
+    stable,
+    sync,
+)
+
+KB = 1_000
+
+
+def sizes(talk: Conversation) -> list[int]:
+    return [len(output.value or b"") for output in talk.outputs]
+
+
+def test_three_members_with_400_kb_of_metadata_each_form_a_group() -> None:
+    """The leader's answer carries everybody's metadata: 1.6 MB of base64 in one record."""
+    talk = Conversation(settings(initial_rebalance_delay_ms=1_000))
+    for client in "abc":
+        talk.send(join(client, protocols={"range": b"m" * 400 * KB}))
+    talk.tick(after_ms=2_000)
+    talk.tick(after_ms=2_000)
+    talk.end_batch()
+
+    assert talk.group().state == "CompletingRebalance"
+    assert max(sizes(talk)) < limits.OUTPUT_BYTES_MAX
+
+
+def test_a_group_over_four_mebibytes_is_refused() -> None:
+    """INV-43. One legal group that no record can hold would stop every shard."""
+    talk = Conversation(settings(initial_rebalance_delay_ms=60_000))
+    answers = [
+        talk.send(join(f"m{number}", protocols={"range": b"m" * 700 * KB})) for number in range(6)
+    ]
+
+    assert [len(lines) for lines in answers] == [3, 1, 1, 1, 1, 1]
+    assert answers[4:] == [
+        ["answer m4#j1 JoinGroup GROUP_MAX_SIZE_REACHED"],
+        ["answer m5#j1 JoinGroup GROUP_MAX_SIZE_REACHED"],
+    ]
+    talk.end_batch()
+    saved = classic.encode_saved(talk.group())
+    assert len(saved) < talk.group().size_bytes <= limits.GROUP_BYTES_MAX
+
+
+def test_a_member_cannot_grow_its_group_over_the_limit_by_joining_again() -> None:
+    """A rejoin replaces metadata: only what it adds counts, and shrinking is always allowed."""
+    talk = Conversation(settings(initial_rebalance_delay_ms=60_000))
+    for number in range(4):
+        talk.send(join(f"m{number}", protocols={"range": b"m" * 650 * KB}))
+    talk.send(join("small"))
+    small, big = "small-t-0-4", "m0-t-0-0"
+
+    assert talk.send(join("small", "j2", member=small, protocols={"range": b"m" * 700 * KB})) == [
+        f"answer small#j2 JoinGroup GROUP_MAX_SIZE_REACHED member={small}"
+    ]
+    assert talk.send(join("m0", "j2", member=big)) == [
+        f"answer m0#j1 JoinGroup REBALANCE_IN_PROGRESS member={big}"
+    ]
+
+
+@pytest.mark.parametrize("text", ["x", '"', "\\", "\u20ac", "\U0001f600", "\u2028"])
+def test_the_size_of_a_group_is_never_more_than_was_counted(text: str) -> None:
+    """Names of every alphabet, also of characters that JSON escapes."""
+    width = len(text.encode())
+    talk = Conversation()
+    talk.send(
+        join(
+            text * (limits.CLIENT_LENGTH_MAX // width),
+            text * (limits.CORRELATION_ID_LENGTH_MAX // width),
+            protocols={
+                f"{number}" + text * (240 // width): b"" for number in range(limits.PROTOCOLS_MAX)
+            },
+        )
+    )
+    talk.end_batch()
+
+    (group,) = [cell.group for cell in talk.shard.cells.values()]
+    assert group is not None
+    assert len(classic.encode_saved(group)) <= group.size_bytes + limits.KIB
+
+
+def test_as_many_protocols_as_a_request_may_name() -> None:
+    """32 are read; one more is refused by the format."""
+    many = {f"p{number}": b"m" * 20 * KB for number in range(limits.PROTOCOLS_MAX)}
+    talk = Conversation()
+
+    lines = talk.send(join("a", protocols=many))
+    refused = talk.send(join("b", protocols={**many, "more": b""}))
+
+    assert lines[-1].startswith("event GenerationStarted generation=1 ")
+    assert refused[0].startswith("answer b#j1 Rejected INVALID_REQUEST ")
+
+
+def test_a_request_over_one_mebibyte_is_not_read() -> None:
+    """INV-40: nobody parses what may be anything."""
+    talk = Conversation()
+
+    lines = talk.send(join("a", protocols={"range": b"m" * limits.MIB}))
+
+    assert len(lines) == 1
+    assert lines[0].startswith('event[] RequestRejected cause=r0-0 reason="The request has 13')
+
+
+def test_an_assignment_that_is_too_large_starts_the_group_over() -> None:
+    """As when Kafka cannot append the record: everybody is told, nobody gets a share."""
+    talk = Conversation(settings(initial_rebalance_delay_ms=1_000))
+    for number in range(4):
+        talk.send(join(f"m{number}", protocols={"range": b"m" * 600 * KB}))
+    for _ in range(4):
+        talk.tick(after_ms=2_000)
+    members = list(talk.group().members)
+    assert talk.group().state == "CompletingRebalance"
+    talk.send(sync("m1", 1, members[1]))
+
+    lines = talk.send(sync("m0", 1, members[0], assignments={members[0]: b"a" * 750 * KB}))
+
+    at = f"r0-{talk.next_offset - 1}"
+    assert lines == [
+        "answer m0#s1 SyncGroup UNKNOWN_SERVER_ERROR",
+        "answer m1#s1 SyncGroup UNKNOWN_SERVER_ERROR",
+        f'event RebalanceStarted generation=1 cause={at} reason="assignment too large"',
+        "notify RebalanceInProgress generation=1",
+    ]
+    check_invariants(talk.group())
+    assert talk.group().size_bytes <= limits.GROUP_BYTES_MAX
+
+
+def test_twenty_thousand_offsets_come_in_parts() -> None:
+    """A mirror of a large cluster fetches everything at once."""
+    talk = Conversation()
+    topic = "t" * 200
+    for first in range(0, 20_000, 2_500):
+        rows = tuple(rq.CommittedOffset(topic, p, p) for p in range(first, first + 2_500))
+        talk.send(commit("tool", offsets=rows))
+    talk.end_batch()
+    talk.outputs.clear()
+
+    lines = talk.send(fetch("tool"))
+
+    assert len(lines) > 1
+    assert max(sizes(talk)) <= limits.MIB
+    assert [f" part={n} " in line for n, line in enumerate(lines)] == [False] + [True] * (
+        len(lines) - 1
+    )
+    assert all(line.endswith(f"parts={len(lines)}") for line in lines)
+    assert sum(line.count(f"topic={topic}") for line in lines) == 20_000
+
+
+def test_named_partitions_come_in_the_order_that_was_asked() -> None:
+    """Unknown ones are -1, and an unknown group has none: OffsetFetch never fails."""
+    talk = Conversation()
+    talk.send(commit("tool"))
+    asked = (rq.TopicPartitions("u", (3,)), rq.TopicPartitions("t", (1, 0)))
+
+    assert talk.send(fetch("tool", topics=asked)) == [
+        "answer tool#f OffsetFetch offsets=[(topic=u partition=3 offset=-1 error=NONE), "
+        "(topic=t partition=1 offset=-1 error=NONE), (topic=t offset=5 error=NONE)] parts=1"
+    ]
+
+
+def test_more_partitions_than_a_fetch_may_name_are_refused() -> None:
+    """A list of ten million partitions is 60 MB of answer."""
+    rows = tuple(rq.TopicPartitions("t", (1,) * 13_000) for _ in range(2))
+
+    (answer, _) = Conversation().send(fetch("tool", topics=rows))
+
+    assert answer.startswith("answer tool#f Rejected INVALID_REQUEST")
+
+
+def test_the_group_takes_no_more_members_than_it_may() -> None:
+    """testJoinGroupShouldReceiveErrorIfGroupOverMaxSize."""
+    talk = settled(settings(max_size=2))
+
+    assert talk.send(join("c")) == ["answer c#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
+    talk.send(leave("b", FOLLOWER))
+    assert "MemberJoined" in talk.send(join("c", "j2"))[0]
+    assert talk.send(join("d")) != []
+
+
+def test_the_last_to_join_an_oversized_group_are_refused() -> None:
+    """testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize: the limit was lowered."""
+    talk = settled()
+    talk.settings = settings(max_size=1)
+    talk.end_batch()
+    talk.send(join("a", "j3", member=LEADER, generation=2))
+
+    assert talk.send(join("b", "j3", member=FOLLOWER, generation=2)) == [
+        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3"
+    ]
+
+
+def test_the_shard_takes_no_more_groups_than_it_may() -> None:
+    """Every batch rewrites the shard: a client that invents groups must not slow all others."""
+    talk = Conversation(settings(groups_per_shard_max=1))
+    talk.send(join("a"))
+
+    assert talk.send(join("a", group="h")) == [
+        "answer[h] a#j1 JoinGroup GROUP_MAX_SIZE_REACHED",
+    ]
+    assert talk.send(commit("a", group="h"))[0] == (
+        "answer[h] a#c OffsetCommit COORDINATOR_NOT_AVAILABLE"
+    )
+    assert list(talk.shard.cells) == ["g"]
+
+
+def test_offsets_beyond_the_limits_are_refused_row_by_row() -> None:
+    """testOffsetMetadataTooLargePartialFailure: the other rows of the request are stored."""
+    talk = Conversation(settings(offsets_per_group_max=2, offset_metadata_length_max=3))
+    rows = (
+        rq.CommittedOffset("t", 0, 1, metadata="long"),
+        rq.CommittedOffset("t", 1, 1),
+        rq.CommittedOffset("t", 1, 2),
+        rq.CommittedOffset("t", 2, 1),
+        rq.CommittedOffset("t", 3, 1),
+    )
+
+    assert talk.send(commit("tool", offsets=rows)) == [
+        'event GroupCreated cause=r0-0 reason="first commit"',
+        "commit t/1 offset=1",
+        "commit t/1 offset=2",
+        "commit t/2 offset=1",
+        "answer tool#c OffsetCommit failed=[(topic=t error=OFFSET_METADATA_TOO_LARGE), "
+        "(topic=t partition=3 error=INVALID_COMMIT_OFFSET_SIZE)]",
+        "event OffsetsCommitted cause=r0-0 client=tool offsets=[(topic=t partition=1 offset=1), "
+        "(topic=t partition=1 offset=2), (topic=t partition=2 offset=1)]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "rebalance_ms", "accepted"),
+    [
+        (6_000, 6_000, True),
+        (5_999, 6_000, False),
+        (1_800_000, 24 * 3_600_000, True),
+        (1_800_001, 6_000, False),
+        (6_000, 5_999, False),
+        (6_000, 24 * 3_600_000 + 1, False),
+    ],
+)
+def test_timeouts_have_bounds(session_ms: int, rebalance_ms: int, accepted: bool) -> None:
+    """testJoinGroupSessionTimeoutTooSmall, …TooLarge; CAP is a fifth of the shortest."""
+    request = join("a", session_timeout_ms=session_ms, rebalance_timeout_ms=rebalance_ms)
+
+    lines = Conversation().send(request)
+
+    assert (lines == ["answer a#j1 JoinGroup INVALID_SESSION_TIMEOUT"]) is not accepted
+
+
+@pytest.mark.parametrize("fields", [{"protocol_type": ""}, {"protocols": {}}])
+def test_a_join_that_offers_nothing_is_refused(fields: dict[str, object]) -> None:
+    """testJoinGroupWithEmptyProtocolType, testJoinGroupWithEmptyGroupProtocol."""
+    for talk in (Conversation(), settled()):
+        assert talk.send(join("x", **fields)) == [
+            "answer x#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"
+        ]
+
+
+def test_static_membership_is_refused_not_ignored() -> None:
+    """A client that relies on its instance id must not be treated as a dynamic member."""
+    assert Conversation().send(join("a", instance="i")) == [
+        "answer a#j1 JoinGroup UNSUPPORTED_VERSION"
+    ]
+
+
+def test_members_that_the_leader_forgot_get_an_empty_share() -> None:
+    """testSyncGroupEmptyAssignment: and members that do not exist get nothing."""
+    talk = completing()
+
+    lines = talk.send(sync("a", 2, LEADER, assignments={FOLLOWER: b"p", "nobody": b"q"}))
+
+    assert lines == [
+        "assign a-t-0-0 generation=2 protocol=range fence=6",
+        "event AssignmentIssued generation=2 member=a-t-0-0 cause=r0-6 fence=6",
+        "assign b-t-0-3 generation=2 protocol=range assignment=p fence=6",
+        "event AssignmentIssued generation=2 member=b-t-0-3 cause=r0-6 fence=6 bytes=p",
+        "answer a#s1 SyncGroup protocol_type=demo protocol=range fence=6",
+    ]
+
+
+def test_protocols_are_chosen_by_vote_among_those_that_all_offer() -> None:
+    """testSelectProtocol: each votes for its first common one; ties go to the oldest member."""
+    talk = Conversation(settings(initial_rebalance_delay_ms=1_000))
+    offers = ({"a": b"1", "c": b"", "b": b""}, {"b": b"2", "c": b""}, {"b": b"3", "c": b"4"})
+    for number, protocols in enumerate(offers):
+        talk.send(join(f"m{number}", protocols=protocols))
+    assert talk.send(join("m9", protocols={"a": b""})) == [
+        "answer m9#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"
+    ]
+    for _ in range(3):
+        talk.tick(after_ms=1_000)
+
+    assert talk.group().protocol == "b"  # m0 votes for c, the two others for b
+
+
+def test_the_assignments_of_a_generation_are_fenced_by_an_offset_that_rises() -> None:
+    """A store that knows the fence refuses the owner before, also after the group was emptied."""
+    talk = stable()
+    first = talk.group().fence
+    talk.send_all(leave("a", LEADER), leave("b", FOLLOWER), join("a", "again"))
+    member = next(iter(talk.group().members))
+    talk.send(sync("a", talk.group().generation, member, assignments=SHARES))
+
+    assert talk.group().fence == talk.next_offset - 1 > first
