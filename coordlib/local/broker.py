@@ -151,7 +151,8 @@ class Broker:
     def _format_once(self) -> None:
         if (self.home / "segments" / "meta.properties").exists():
             return
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Not with a leading "-": the tool would take the id for an option.
+        cluster = "c" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         command = self._java("kafka.tools.StorageTool")
         command += ["format", "-t", cluster, "-c", str(self.home / "server.properties")]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -114,7 +114,7 @@ class TransactionalSink:
             self._fault.strike("before-commit", batch)
             self._producer.commit_transaction(_TIMEOUT_S)
             self._fault.strike("after-commit", batch)
-        except KafkaException as problem:
+        except (KafkaException, SystemError) as problem:
             raise self._ended_by(problem) from problem
         return delivered.newest
 
@@ -130,7 +130,14 @@ class TransactionalSink:
             except BufferError:
                 self._producer.poll(0.1)
 
-    def _ended_by(self, problem: KafkaException) -> CoordError:
+    def _ended_by(self, problem: BaseException) -> CoordError:
+        # A producer that is fenced inside produce() calls back with the error set, and Python
+        # wraps that in a SystemError.
+        cause = problem.__cause__ or problem.__context__
+        if not isinstance(problem, KafkaException) and cause is not None:
+            return self._ended_by(cause)
+        if not isinstance(problem, KafkaException):
+            raise problem
         error: KafkaError = problem.args[0]
         if error.code() in _FENCED:
             return DriverFenced(
