@@ -28,6 +28,7 @@ _log = logging.getLogger("coordlib.client")
 
 ASK_INTERVAL_MS = 500  # how often the end is asked for
 ASK_TIMEOUT_S = 5.0  # an answer that takes longer says little: its age counts from the asking
+REFRESH_TIMEOUT_S = 1.0  # reading stands still for as long
 WAIT_S = 0.02
 BATCH = 500
 CONFIG: dict[str, Any] = {
@@ -116,6 +117,15 @@ class ResponseReader:
             self._goal = (self._asked_ms, int(answer.result().offset))
         else:
             _log.info("The end of the responses is not known: %s", problem)
+            self._refresh_leader()
+
+    def _refresh_leader(self) -> None:
+        """The library keeps an old leader's epoch for its cache's life (15 minutes) and answers
+        FENCED_LEADER_EPOCH all the while; asking for metadata renews the cache."""
+        try:
+            self._admin.list_topics(self._source.topic, timeout=REFRESH_TIMEOUT_S)
+        except KafkaException as problem:
+            _log.info("No metadata of the responses: %s", problem)
 
     def _take(self, message: Message) -> tuple[bytes, bytes] | None:
         error, offset = message.error(), message.offset()
