@@ -10,7 +10,7 @@ import msgspec
 
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.shard import STATE_VERSION, StoredShard
+from coordlib.coordinators.shard_state import STATE_VERSION, StoredShard, encode_blob
 from coordlib.records.stored import CommittedValue, ShardPosition
 
 _decode_key = msgspec.json.Decoder(tuple[str, str, int]).decode
@@ -41,7 +41,7 @@ def restore(
     for key, value in committed:
         name, topic, partition = _decode_key(key)
         cells[name].apply_commit(topic, partition, _decode_value(value))
-    return msgspec.msgpack.encode(
+    return encode_blob(
         StoredShard(
             STATE_VERSION,
             position.clock_ms,

@@ -10,96 +10,51 @@ states and Progress) depends on the cut, and after compaction not even that.  # 
 Heartbeats are the many; a healthy one changes one number and decodes no group.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from heapq import heapify, heappop, heappush
-from typing import Any, Final
 
 import msgspec
 
-from coordlib import limits
-from coordlib.config import ClassicConfig
-from coordlib.coordinators import deadlines
-from coordlib.coordinators.cell import Cell, StoredCell
+from coordlib.coordinators import deadlines, quarantine, rejection
+from coordlib.coordinators.agenda import Agenda
+from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import BrokenInvariant, Group
+from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER
 from coordlib.coordinators.registry import MACHINE_OF
-from coordlib.coordinators.transition import COMMITS, REQUESTS, At, envelope, refusal, reply_of
+from coordlib.coordinators.restore import restore
+from coordlib.coordinators.shard_state import (
+    STATE_VERSION,
+    Fold,
+    InputRecord,
+    ShardSettings,
+    Status,
+    StoredShard,
+    UnknownStateVersion,
+    decode_blob,
+    encode_blob,
+)
+from coordlib.coordinators.transition import COMMITS, REQUESTS, At
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output, route
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.partitioner import reply_partition_of, shard_of
 
-STATE_VERSION: Final = 1
-
-
-class InputRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One record of `coord.requests` ("r") or `coord.offsets` ("o")."""
-
-    topic: str
-    offset: int
-    #: The broker's append time.
-    timestamp_ms: int
-    value: bytes | None
-
-
-class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shard must know and cannot learn from its records."""
-
-    shard: int
-    shards: int
-    reply_partitions: int
-    incarnation: str
-    group: ClassicConfig = ClassicConfig()
-    #: Check every group after every step (tests, simulation), not only its transitions.
-    checks_invariants: bool = False
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver must know of a shard, to write ticks and the progress marker."""
-
-    shard: int
-    position: stored.ShardPosition
-    #: Rule 1's CAP, now.
-    cap_ms: int
-    #: Whether anything waits for time to pass.
-    has_deadline: bool
-    #: Highest record whose outputs somebody must react to; -1: none. The driver owes a tick.
-    owed: int
-
-
-class StoredShard(msgspec.Struct, array_like=True):
-    """The blob. Its version is the first element, so that later code can read it."""
-
-    version: int
-    clock_ms: int
-    previous_ms: int
-    offset: int
-    commits_offset: int
-    published: int
-    cells: list[StoredCell]
-
-
-class Fold(msgspec.Struct, frozen=True):
-    """The outcome of a batch."""
-
-    blob: bytes
-    outputs: list[Output]
-    status: Status
-
-
-_decode_blob: Final = msgspec.msgpack.Decoder(StoredShard).decode
-_encode_blob: Final = msgspec.msgpack.Encoder().encode
-
-
-class UnknownStateVersion(ValueError):
-    """The blob was written by newer code."""
+__all__ = [
+    "STATE_VERSION",
+    "Fold",
+    "InputRecord",
+    "Shard",
+    "ShardSettings",
+    "Status",
+    "StoredShard",
+    "UnknownStateVersion",
+    "fold",
+    "restore",
+]
 
 
 def fold(blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings) -> Fold:
@@ -117,9 +72,7 @@ class Shard:
     def __init__(self, blob: bytes | None, settings: ShardSettings) -> None:
         self.settings = settings
         self.outputs: list[Output] = []
-        state = _decode_blob(blob) if blob else StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, [])
-        if state.version != STATE_VERSION:
-            raise UnknownStateVersion(f"state version {state.version}, known {STATE_VERSION}")
+        state = decode_blob(blob)
         #: The clipped log clock.  # INV-06
         self.clock_ms = state.clock_ms
         #: Timestamp of the newest request, also when time went back.
@@ -132,14 +85,7 @@ class Shard:
         self._first_offset = state.offset
         self._ordinal = 0
         self.cells = {row.name: Cell(row) for row in state.cells}
-        #: How many groups have which shortest timeout; gives CAP.
-        self._timeouts = Counter(r.timeout_ms for r in state.cells if r.timeout_ms)
-        self._cap_ms = self._find_cap()
-        #: (not later than the earliest deadline, group); rows may be stale, the cell knows.
-        self._due = [(r.next_due_ms, r.name) for r in state.cells if r.next_due_ms < NEVER]
-        heapify(self._due)
-        #: Groups that wait for a covering tick.
-        self._uncovered = {r.name for r in state.cells if r.uncovered_min >= 0}
+        self._agenda = Agenda(state.cells)
 
     # -- one record ------------------------------------------------------------------------
 
@@ -172,14 +118,8 @@ class Shard:
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
-            refused = codec.Refusal(
-                error=ErrorCode.INVALID_REQUEST,
-                message="Only OffsetCommit with generation -1 belongs into this topic.",
-                id=getattr(request, "id", None),
-                client=getattr(request, "client", ""),
-                group=getattr(request, "group", ""),
-                reply=getattr(request, "reply", None),
-            )
+            why = "Only OffsetCommit with generation -1 belongs into this topic."
+            refused = rejection.refuse(request, ErrorCode.INVALID_REQUEST, why)
             self._reject(at, refused, record.value)
         else:
             self._judge_request(at, request, record.value)
@@ -190,12 +130,12 @@ class Shard:
             self.clock_ms = record.timestamp_ms
         else:
             self.clock_ms = deadlines.advance(
-                self.clock_ms, self.previous_ms, record.timestamp_ms, self._cap_ms
+                self.clock_ms, self.previous_ms, record.timestamp_ms, self._agenda.cap_ms
             )
         self.previous_ms = record.timestamp_ms
         self.offset = record.offset
         self._ordinal = 0
-        if self._due and self._due[0][0] <= self.clock_ms:
+        if self._agenda.has_due(self.clock_ms):
             self._fire_due(self._at(record, REQUESTS))
 
     def _at(self, record: InputRecord, topic: str) -> At:
@@ -222,85 +162,24 @@ class Shard:
         return True
 
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
-        fault = self._misdirected(request)
+        cell = self.cells.get(request.group)
+        fault = rejection.misdirected(request, self.settings, cell is not None)
         if fault is not None:
             self._reject(at, fault, value)
-            return
-        cell = self.cells.get(request.group)
-        if isinstance(request, rq.ReleaseQuarantine):
+        elif isinstance(request, rq.ReleaseQuarantine):
             self._release(at, request, cell)
-            return
-        machine = MACHINE_OF[type(request)]
-        if cell is not None and cell.group is not None and cell.group.is_quarantined:
-            answer = machine.ANSWERS[type(request)]
-            refused = refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            self._put(
-                fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused)), at
-            )
-            return
-        try:
-            self._step(at, request.group, partial(machine.HANDLERS[type(request)], request=request))
-        except Exception as problem:  # noqa: BLE001  INV-42: one group's defect must not stop all
-            self._quarantine(at, request.group, problem)
-            answer = machine.ANSWERS[type(request)]
-            refused = refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            self._put(
-                fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused)), at
-            )
-
-    def _misdirected(self, request: rq.Request) -> codec.Refusal | None:
-        settings = self.settings
-        error, message = ErrorCode.NONE, ""
-        if type(request) not in MACHINE_OF and not isinstance(request, rq.ReleaseQuarantine):
-            error = ErrorCode.UNSUPPORTED_VERSION
-            message = f"{type(request).__name__} is not built yet."
-        elif not request.group:
-            error, message = ErrorCode.INVALID_GROUP_ID, "group is empty."
-        elif request.reply is not None and request.reply >= settings.reply_partitions:
-            error = ErrorCode.INVALID_REQUEST
-            message = f"reply must be below {settings.reply_partitions}."
-        elif request.group not in self.cells:
-            home = shard_of(request.group, settings.shards)
-            if home != settings.shard:  # INV-05
-                error = ErrorCode.WRONG_SHARD
-                message = f"This group belongs into partition {home} of {settings.shards}."
-        if error is ErrorCode.NONE:
-            return None
-        return codec.Refusal(
-            error=error,
-            message=message,
-            id=request.id,
-            client=request.client,
-            group=request.group,
-            reply=request.reply,
-        )
+        elif cell is not None and cell.group is not None and cell.group.is_quarantined:
+            self._put(at, quarantine.unavailable(request, at))
+        else:
+            handler = MACHINE_OF[type(request)].HANDLERS[type(request)]
+            try:
+                self._step(at, request.group, partial(handler, request=request))
+            except Exception as problem:  # noqa: BLE001  INV-42: others must go on
+                self._quarantine(at, request.group, problem)
+                self._put(at, quarantine.unavailable(request, at))
 
     def _reject(self, at: At, refused: codec.Refusal, value: bytes | None) -> None:
-        """One answer if anybody can be told, one event always, and nothing changes.  # INV-41"""
-        if refused.id is not None:
-            reply = refused.reply
-            if reply is None or reply >= at.reply_partitions:
-                reply = reply_partition_of(refused.client, at.reply_partitions)
-            answer = rs.Rejected(
-                id=refused.id,
-                client=refused.client,
-                group=refused.group,
-                cause=at.coordinate,
-                error=refused.error.name,
-                message=refused.message,
-            )
-            self._put(fx.Respond(reply, answer), at)
-        kept = (value or b"")[: limits.REJECTED_BYTES_KEPT]
-        self._put(
-            fx.Record(
-                type=stored.EVENT_REQUEST_REJECTED,
-                group=refused.group,
-                cause=at.coordinate,
-                reason=refused.message,
-                detail={"error": refused.error.name, "client": refused.client, "bytes": kept},
-            ),
-            at,
-        )
+        self._put(at, *rejection.effects_of(at, refused, value))
 
     # -- one group -------------------------------------------------------------------------
 
@@ -331,24 +210,9 @@ class Shard:
 
     def _settle(self, cell: Cell, group: Group, touched: list[str]) -> None:
         """Take over a group's new state, and what the shard knows about it by heart."""
-        row = cell.stored
-        timeout_ms = row.timeout_ms
+        timeout_before_ms = cell.stored.timeout_ms
         cell.set_group(group, self.clock_ms, touched)
-        if row.timeout_ms != timeout_ms:
-            self._timeouts[timeout_ms] -= 1
-            self._timeouts[row.timeout_ms] += 1
-            self._cap_ms = self._find_cap()
-        if row.next_due_ms < NEVER:
-            heappush(self._due, (row.next_due_ms, row.name))
-        if row.uncovered_min >= 0:
-            self._uncovered.add(row.name)
-        else:
-            self._uncovered.discard(row.name)
-
-    def _find_cap(self) -> int:
-        """Rule 1: a fifth of the shortest timeout of any live member."""
-        shortest = min((ms for ms, count in self._timeouts.items() if ms and count), default=0)
-        return shortest // 5 if shortest else limits.CLOCK_CAP_IDLE_MS
+        self._agenda.note(cell.stored, timeout_before_ms)
 
     def _encode_effects(self, effects: list[fx.Effect], at: At) -> list[Output]:
         before = self._ordinal
@@ -376,15 +240,16 @@ class Shard:
         self._ordinal += 1
         return fx.Event(event)
 
-    def _put(self, effect: fx.Effect, at: At) -> None:
-        self.outputs += self._encode_effects([effect], at)
+    def _put(self, at: At, *effects: fx.Effect) -> None:
+        self.outputs += self._encode_effects(list(effects), at)
 
     # -- time ------------------------------------------------------------------------------
 
     def _fire_due(self, at: At) -> None:
         """Rule 2: every deadline that is due, in order of time, then group, kind, member."""
-        while self._due and self._due[0][0] <= self.clock_ms:
-            bound_ms, name = heappop(self._due)
+        agenda = self._agenda
+        while agenda.has_due(self.clock_ms):
+            bound_ms, name = agenda.pop()
             cell = self.cells.get(name)
             if cell is None or cell.stored.next_due_ms != bound_ms or cell.group is None:
                 continue
@@ -392,8 +257,7 @@ class Shard:
             if due.due_ms != bound_ms:
                 # Heartbeats have pushed it later since the bound was set.
                 cell.stored.next_due_ms = due.due_ms
-                if due.due_ms < NEVER:
-                    heappush(self._due, (due.due_ms, name))
+                agenda.schedule(cell.stored)
                 continue
             try:
                 self._step(at, name, partial(classic.fire, due=due))
@@ -405,7 +269,7 @@ class Shard:
         if published <= self.published:
             return
         self.published = published
-        for name in sorted(self._uncovered):
+        for name in sorted(self._agenda.uncovered):
             cell = self.cells[name]
             if not 0 <= cell.stored.uncovered_min <= published or cell.group is None:
                 continue
@@ -420,45 +284,15 @@ class Shard:
         group = cell.group if cell else None
         if cell is not None and group is not None:
             self._settle(cell, msgspec.structs.replace(group, is_quarantined=True), [])
-        self._put(
-            fx.Record(
-                type=stored.EVENT_GROUP_QUARANTINED,
-                group=name,
-                generation=group.generation if group else -1,
-                cause=at.coordinate,
-                reason=type(problem).__name__,
-                detail={"exception": codec.printable(str(problem))},
-            ),
-            at,
-        )
+        self._put(at, quarantine.recorded(name, group, at, problem))
 
     def _release(self, at: At, request: rq.ReleaseQuarantine, cell: Cell | None) -> None:
         group = cell.group if cell else None
-        error: dict[str, Any] = {}
-        if cell is None or group is None:
-            error = refusal(ErrorCode.GROUP_ID_NOT_FOUND)
-        elif not group.is_quarantined:
-            error = refusal(ErrorCode.INVALID_REQUEST, "This group is not quarantined.")
-        else:
-            try:
-                classic.check(group)
-            except BrokenInvariant as broken:
-                error = refusal(ErrorCode.INVALID_REQUEST, f"Its state is unsound: {broken}")
-        if not error and cell is not None and group is not None:
+        refused = quarantine.refused_release(group)
+        if not refused and cell is not None and group is not None:
             freed = msgspec.structs.replace(group, is_quarantined=False)
             self._settle(cell, classic.restart(freed, self.clock_ms), list(group.members))
-            self._put(
-                fx.Record(
-                    type=stored.EVENT_GROUP_RELEASED,
-                    group=request.group,
-                    generation=group.generation,
-                    cause=at.coordinate,
-                    reason=f"released by {request.client}",
-                ),
-                at,
-            )
-        response = rs.ReleaseQuarantineResponse(**envelope(request, at), **error)
-        self._put(fx.Respond(reply_of(request, at), response), at)
+        self._put(at, *quarantine.effects_of_release(request, at, group, refused))
 
     # -- the end of a batch ----------------------------------------------------------------
 
@@ -478,7 +312,7 @@ class Shard:
 
     def encode(self) -> bytes:
         """The blob: canonical, so that equal states are equal bytes.  # INV-03"""
-        return _encode_blob(
+        return encode_blob(
             StoredShard(
                 STATE_VERSION,
                 self.clock_ms,
@@ -502,7 +336,7 @@ class Shard:
                 commits_offset=self.commits_offset,
                 published=self.published,
             ),
-            cap_ms=self._cap_ms,
+            cap_ms=self._agenda.cap_ms,
             has_deadline=owed >= 0 or any(row.next_due_ms < NEVER for row in rows),
             owed=owed,
         )

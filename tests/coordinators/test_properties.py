@@ -194,9 +194,9 @@ def check_numbers(shard: Shard) -> None:
         assert (row.next_due_ms == NEVER) == (due.due_ms == NEVER)
         assert due.due_ms > shard.clock_ms  # INV-33
         if row.next_due_ms < NEVER:
-            assert (row.next_due_ms, name) in shard._due
+            assert (row.next_due_ms, name) in shard._agenda.due
         assert (row.uncovered_min, row.uncovered_max) == (classic.uncovered(group) or (-1, -1))
-        assert (name in shard._uncovered) == (row.uncovered_min >= 0)
+        assert (name in shard._agenda.uncovered) == (row.uncovered_min >= 0)
         assert row.uncovered_min < 0 or row.uncovered_min > shard.published
         assert row.timeout_ms == classic.shortest_timeout_ms(group)
         assert row.replies == classic.reply_partitions(group)

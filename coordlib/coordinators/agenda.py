@@ -1,0 +1,57 @@
+"""What all groups of a shard wait for, at a glance: whose deadline is next, who waits for a tick,
+and how long the clock's steps may be. Everything here can be recomputed from the rows.  # INV-15
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
+from coordlib import limits
+from coordlib.coordinators.cell import StoredCell
+from coordlib.coordinators.deadlines import NEVER
+
+
+class Agenda:
+    """An index over the rows of a shard, kept in step by `note`."""
+
+    __slots__ = ("_timeouts", "cap_ms", "due", "uncovered")
+
+    def __init__(self, rows: Iterable[StoredCell]) -> None:
+        rows = list(rows)
+        #: (not later than the earliest deadline, group); rows may be stale, the cell knows.
+        self.due = [(row.next_due_ms, row.name) for row in rows if row.next_due_ms < NEVER]
+        heapify(self.due)
+        #: Groups that wait for a covering tick.
+        self.uncovered = {row.name for row in rows if row.uncovered_min >= 0}
+        #: How many groups have which shortest timeout.
+        self._timeouts = Counter(row.timeout_ms for row in rows if row.timeout_ms)
+        #: Rule 1: the longest step of the clock.
+        self.cap_ms = self._find_cap()
+
+    def note(self, row: StoredCell, timeout_before_ms: int) -> None:
+        """A row has changed: its bound, its cover, its shortest timeout."""
+        if row.timeout_ms != timeout_before_ms:
+            self._timeouts[timeout_before_ms] -= 1
+            self._timeouts[row.timeout_ms] += 1
+            self.cap_ms = self._find_cap()
+        self.schedule(row)
+        if row.uncovered_min >= 0:
+            self.uncovered.add(row.name)
+        else:
+            self.uncovered.discard(row.name)
+
+    def schedule(self, row: StoredCell) -> None:
+        if row.next_due_ms < NEVER:
+            heappush(self.due, (row.next_due_ms, row.name))
+
+    def has_due(self, clock_ms: int) -> bool:
+        return bool(self.due) and self.due[0][0] <= clock_ms
+
+    def pop(self) -> tuple[int, str]:
+        """The earliest bound, and whose it was when it was noted."""
+        return heappop(self.due)
+
+    def _find_cap(self) -> int:
+        """A fifth of the shortest timeout of any live member."""
+        shortest = min((ms for ms, count in self._timeouts.items() if ms and count), default=0)
+        return shortest // 5 if shortest else limits.CLOCK_CAP_IDLE_MS

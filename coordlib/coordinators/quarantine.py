@@ -1,0 +1,67 @@
+"""A group whose step broke an invariant is set aside, and an operator lets it go on.  # INV-42
+
+Its state stays as it was before that step; nothing is due, nothing is judged, whoever asks is
+told COORDINATOR_NOT_AVAILABLE. All other groups of the shard go on.
+"""
+
+from typing import Any
+
+from coordlib.coordinators.classic import machine as classic
+from coordlib.coordinators.classic.group import BrokenInvariant, Group
+from coordlib.coordinators.registry import MACHINE_OF
+from coordlib.coordinators.transition import At, envelope, refusal, reply_of
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import codec, stored
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+
+def unavailable(request: rq.Request, at: At) -> fx.Respond:
+    """The answer of a group that is set aside."""
+    answer = MACHINE_OF[type(request)].ANSWERS[type(request)]
+    refused = refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused))
+
+
+def recorded(name: str, group: Group | None, at: At, problem: Exception) -> fx.Record:
+    """The line of history that says what went wrong."""
+    return fx.Record(
+        type=stored.EVENT_GROUP_QUARANTINED,
+        group=name,
+        generation=group.generation if group else -1,
+        cause=at.coordinate,
+        reason=type(problem).__name__,
+        detail={"exception": codec.printable(str(problem))},
+    )
+
+
+def refused_release(group: Group | None) -> dict[str, Any]:
+    """Why the group cannot be released, as fields of the answer; empty: it can."""
+    if group is None:
+        return refusal(ErrorCode.GROUP_ID_NOT_FOUND)
+    if not group.is_quarantined:
+        return refusal(ErrorCode.INVALID_REQUEST, "This group is not quarantined.")
+    try:
+        classic.check(group)
+    except BrokenInvariant as broken:
+        return refusal(ErrorCode.INVALID_REQUEST, f"Its state is unsound: {broken}")
+    return {}
+
+
+def effects_of_release(
+    request: rq.ReleaseQuarantine, at: At, group: Group | None, refused: dict[str, Any]
+) -> list[fx.Effect]:
+    """The operator's answer, and the line of history."""
+    response = rs.ReleaseQuarantineResponse(**envelope(request, at), **refused)
+    answer = fx.Respond(reply_of(request, at), response)
+    if refused or group is None:
+        return [answer]
+    released = fx.Record(
+        type=stored.EVENT_GROUP_RELEASED,
+        group=request.group,
+        generation=group.generation,
+        cause=at.coordinate,
+        reason=f"released by {request.client}",
+    )
+    return [released, answer]

@@ -1,0 +1,77 @@
+"""Requests that no group judges: unreadable, misdirected, or of a kind that is not built.
+
+One answer if anybody can be told, one line of history always, and nothing changes.  # INV-41
+"""
+
+from coordlib import limits
+from coordlib.coordinators.registry import MACHINE_OF
+from coordlib.coordinators.shard_state import ShardSettings
+from coordlib.coordinators.transition import At
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import codec, stored
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.partitioner import reply_partition_of, shard_of
+
+
+def misdirected(
+    request: rq.Request, settings: ShardSettings, is_known: bool
+) -> codec.Refusal | None:
+    """Why this shard must not judge the request; `is_known`: it has the group already."""
+    if type(request) not in MACHINE_OF and not isinstance(request, rq.ReleaseQuarantine):
+        kind = type(request).__name__
+        return refuse(request, ErrorCode.UNSUPPORTED_VERSION, f"{kind} is not built yet.")
+    if not request.group:
+        return refuse(request, ErrorCode.INVALID_GROUP_ID, "group is empty.")
+    if request.reply is not None and request.reply >= settings.reply_partitions:
+        bound = f"reply must be below {settings.reply_partitions}."
+        return refuse(request, ErrorCode.INVALID_REQUEST, bound)
+    home = settings.shard if is_known else shard_of(request.group, settings.shards)
+    if home != settings.shard:  # INV-05
+        where = f"This group belongs into partition {home} of {settings.shards}."
+        return refuse(request, ErrorCode.WRONG_SHARD, where)
+    return None
+
+
+def refuse(request: rq.Request | rq.Tick, error: ErrorCode, message: str) -> codec.Refusal:
+    """A refusal of a request that could be read."""
+    if isinstance(request, rq.Tick):
+        return codec.Refusal(error=error, message=message)
+    return codec.Refusal(
+        error=error,
+        message=message,
+        id=request.id,
+        client=request.client,
+        group=request.group,
+        reply=request.reply,
+    )
+
+
+def effects_of(at: At, refused: codec.Refusal, value: bytes | None) -> list[fx.Effect]:
+    """The answer, if its sender was legible, and the line of history."""
+    recorded = fx.Record(
+        type=stored.EVENT_REQUEST_REJECTED,
+        group=refused.group,
+        cause=at.coordinate,
+        reason=refused.message,
+        detail={
+            "error": refused.error.name,
+            "client": refused.client,
+            "bytes": (value or b"")[: limits.REJECTED_BYTES_KEPT],
+        },
+    )
+    if refused.id is None:
+        return [recorded]
+    reply = refused.reply
+    if reply is None or reply >= at.reply_partitions:
+        reply = reply_partition_of(refused.client, at.reply_partitions)
+    answer = rs.Rejected(
+        id=refused.id,
+        client=refused.client,
+        group=refused.group,
+        cause=at.coordinate,
+        error=refused.error.name,
+        message=refused.message,
+    )
+    return [fx.Respond(reply, answer), recorded]

@@ -1,0 +1,83 @@
+"""What goes into a shard and what comes out of it: records, settings, the blob, the status."""
+
+from typing import Final
+
+import msgspec
+
+from coordlib.config import ClassicConfig
+from coordlib.coordinators.cell import StoredCell
+from coordlib.effects.routing import Output
+from coordlib.records import stored
+
+STATE_VERSION: Final = 1
+
+
+class InputRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One record of `coord.requests` ("r") or `coord.offsets` ("o")."""
+
+    topic: str
+    offset: int
+    #: The broker's append time.
+    timestamp_ms: int
+    value: bytes | None
+
+
+class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a shard must know and cannot learn from its records."""
+
+    shard: int
+    shards: int
+    reply_partitions: int
+    incarnation: str
+    group: ClassicConfig = ClassicConfig()
+    #: Check every group after every step (tests, simulation), not only its transitions.
+    checks_invariants: bool = False
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver must know of a shard, to write ticks and the progress marker."""
+
+    shard: int
+    position: stored.ShardPosition
+    #: Rule 1's CAP, now.
+    cap_ms: int
+    #: Whether anything waits for time to pass.
+    has_deadline: bool
+    #: Highest record whose outputs somebody must react to; -1: none. The driver owes a tick.
+    owed: int
+
+
+class StoredShard(msgspec.Struct, array_like=True):
+    """The blob. Its version is the first element, so that later code can read it."""
+
+    version: int
+    clock_ms: int
+    previous_ms: int
+    offset: int
+    commits_offset: int
+    published: int
+    cells: list[StoredCell]
+
+
+class Fold(msgspec.Struct, frozen=True):
+    """The outcome of a batch."""
+
+    blob: bytes
+    outputs: list[Output]
+    status: Status
+
+
+class UnknownStateVersion(ValueError):
+    """The blob was written by newer code."""
+
+
+_decode: Final = msgspec.msgpack.Decoder(StoredShard).decode
+encode_blob: Final = msgspec.msgpack.Encoder().encode
+
+
+def decode_blob(blob: bytes | None) -> StoredShard:
+    """Read a blob; None is a new shard. Raises UnknownStateVersion."""
+    state = _decode(blob) if blob else StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, [])
+    if state.version != STATE_VERSION:
+        raise UnknownStateVersion(f"state version {state.version}, known {STATE_VERSION}")
+    return state
