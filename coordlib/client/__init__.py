@@ -1,0 +1,22 @@
+"""Members of groups, for any Python program; nothing here needs Spark.
+
+`CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `GroupMember` is what it stands
+on, for programs that share partitions but read them in their own way. Below both: `membership`
+(the protocol) and `fence` (when to stop), pure state machines; `transport` brings Kafka.
+"""
+
+from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.client.errors import MemberFenced
+from coordlib.client.group_member import GroupMember
+from coordlib.client.signals import TopicPartition
+from coordlib.client.transport import KafkaTransport
+from coordlib.client.wording import Timing
+
+__all__ = [
+    "CoordinatedConsumer",
+    "GroupMember",
+    "KafkaTransport",
+    "MemberFenced",
+    "Timing",
+    "TopicPartition",
+]

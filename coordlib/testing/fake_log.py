@@ -137,11 +137,14 @@ class _Shard:
 
 
 class FakeTransport:
-    """A transport to a `FakeLog`; `is_cut` holds back all that is written and read."""
+    """A transport to a `FakeLog`.
+
+    `is_cut` holds back all that is written and read; `is_deaf` only what is read.
+    """
 
     def __init__(self, log: FakeLog) -> None:
         self._log = log
-        self.is_cut = False
+        self.is_cut = self.is_deaf = False
         self.place, self.reply = log.place, 0
         self._handlers: dict[str, Handler] = {}
         self._unwritten: deque[tuple[Handler, rq.Request, int]] = deque()
@@ -195,7 +198,7 @@ class FakeTransport:
 
     def read(self) -> bool:
         """Hand out everything up to the end; whether there was anything."""
-        if self.is_cut:
+        if self.is_cut or self.is_deaf:
             return False
         asked_ms = self.now_ms()
         fresh = self._log.responses[self._position :]

@@ -139,6 +139,38 @@ def test_a_member_cut_off_from_kafka_stops_before_others_take_over() -> None:
     assert a.member.member_id != f"a-{INCARNATION}-0-0"
 
 
+def test_a_member_that_cannot_hear_stops_before_it_is_expelled() -> None:
+    """Its heartbeats are taken, but it never hears that a newcomer wants a share."""
+    world = World(2)
+    (a,) = world.join("a")
+    a.transport.is_deaf = True
+    (b,) = world.join("b")
+    assert (a.member.assignment, b.member.assignment) == (t(0, 1), ())
+
+    world.run(30_000)
+
+    assert a.told[-1] == ("lost", t(0, 1))
+    assert b.member.assignment == t(0, 1)
+
+
+def test_several_members_share_a_transport() -> None:
+    """A load generator has thousands of members and few connections."""
+    log = FakeLog({"t": 8}, shards=3)
+    shared = log.transport()
+    members = [
+        GroupMember(f"g{number % 3}", transport=shared, client=f"m{number}", timing=TIMING)
+        for number in range(6)
+    ]
+    for member in members:
+        member.subscribe(["t"])
+    for _ in range(6):
+        log.pump()
+        for member in members:
+            member.poll()
+
+    assert [len(member.assignment) for member in members] == [4] * 6
+
+
 def test_a_job_that_was_away_expels_nobody() -> None:
     """Heartbeats are taken by Kafka; silence of the coordinator is no reason to stop."""
     world = World(2)
