@@ -18,6 +18,7 @@ from coordlib.client.asks import Asks, error_of, refusal_of
 from coordlib.client.assignor import Assignor, partitions_of
 from coordlib.client.errors import MemberFenced
 from coordlib.client.fence import Fence
+from coordlib.client.heartbeats import Heartbeats
 from coordlib.client.ownership import Ownership
 from coordlib.client.signals import Partitions
 from coordlib.client.steps import ACTIVE, ENDED, IN_GENERATION, VALID_PREVIOUS_STATES, State, Step
@@ -52,11 +53,7 @@ class Membership:
         self._polled_ms = 0
         #: The generation's first id: refusals of older requests concern an older membership.
         self._first_id = self._wording.next_id()
-        #: The heartbeat that the log has not taken yet, and when the newest one was sent.
-        self._beat_id: str | None = None
-        self._beat_ms = 0
-        #: produce() of the generation's newest acknowledged sign of life.
-        self._sign_ms = 0
+        self._beats = Heartbeats(timing.heartbeat_interval_ms, self.fence)
         #: JoinGroups given up before their offset, and so their member's id, was known.
         self._orphans: set[str] = set()
         self._out: list[sg.Output] = []
@@ -78,7 +75,7 @@ class Membership:
         """When `Elapsed` is to be said at the latest."""
         due = [self._asks.due_ms(), self._step.again_ms if self._step else None]
         if self.state in IN_GENERATION:
-            due.append(self._beat_ms + self.timing.heartbeat_interval_ms)
+            due.append(self._beats.due_ms())
         if self.state in ACTIVE:
             due.append(self._polled_ms + self.timing.rebalance_timeout_ms)
         return min((each for each in due if each is not None), default=None)
@@ -205,10 +202,8 @@ class Membership:
     # ---- the log ------------------------------------------------------------------------------
 
     def _acknowledged(self, event: sg.Acknowledged) -> None:
-        if event.id == self._beat_id:
-            self._beat_id = None
-            self._sign_ms = max(self._sign_ms, event.produced_ms)
-            self.fence.acknowledged(event.now_ms, event.produced_ms, event.offset)
+        if self._beats.is_open(event.id):
+            self._beats.acknowledged(event)
         elif event.id in self._orphans:
             self._orphans.discard(event.id)
             orphan = self.identity.member_at(event.offset)
@@ -223,8 +218,8 @@ class Membership:
                 self._send_leave(self._own_id())
 
     def _not_written(self, event: sg.NotWritten) -> None:
-        if event.id == self._beat_id:
-            self._beat_id = None
+        if self._beats.is_open(event.id):
+            self._beats.not_written()
         elif event.id == self._leave_id and self.state is State.LEAVING:
             self._end()
         elif self._step is not None and event.id == self._step.id:
@@ -256,13 +251,9 @@ class Membership:
         self._heartbeat(now_ms)
 
     def _heartbeat(self, now_ms: int) -> None:
-        """One at a time: behind an unacknowledged one, a second proves nothing more."""
-        is_due = now_ms - self._beat_ms >= self.timing.heartbeat_interval_ms
-        if self.state not in IN_GENERATION or not is_due or self._beat_id is not None:
-            return
-        if self.fence.may_heartbeat(now_ms):
+        if self.state in IN_GENERATION and self._beats.is_due(now_ms):
             request = self._wording.heartbeat(self.member, self.generation)
-            self._beat_id, self._beat_ms = request.id, now_ms
+            self._beats.sent(request.id, now_ms)
             self._out.append(sg.Send(request))
 
     # ---- answers and notices ------------------------------------------------------------------
@@ -335,7 +326,7 @@ class Membership:
         self.generation = _known(answer.generation, -1)
         self.protocol = _known(answer.protocol, "")
         self._first_id = self._wording.next_id()
-        self._beat_id, self._beat_ms, self._sign_ms = None, now_ms, asked.first_ms
+        self._beats.begin(now_ms, asked.first_ms)
         is_leader = answer.leader == self.member
         if is_leader and answer.skip_assignment is not True:
             self._become(State.DIVIDING)
@@ -366,7 +357,7 @@ class Membership:
             return
         self._become(State.STABLE)
         self._step = None
-        sign_ms = max(asked.first_ms, self._sign_ms)
+        sign_ms = max(asked.first_ms, self._beats.sign_ms)
         self.held.grant(now_ms, given, _known(answer.fence, None), sign_ms)
         if self._topics != self._joined_topics:
             self._rejoin_reason = "subscription changed"

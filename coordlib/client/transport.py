@@ -8,7 +8,6 @@ must not block.
 
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -37,7 +36,8 @@ from coordlib.records.partitioner import reply_partition_of
 
 _log = logging.getLogger("coordlib.client")
 
-TICK_S = 0.02
+TICK_S = 0.02  # how long one wait for acknowledgements lasts
+TIMER_INTERVAL_MS = 200  # how often members are asked whether they want to hear of the time
 PRODUCER_CONFIG: dict[str, Any] = {
     "enable.idempotence": True,  # rule 12; order is kept and nothing is written twice
     "acks": "all",
@@ -119,7 +119,7 @@ class KafkaTransport:
         )
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}
-        self._by_group: dict[bytes, tuple[Handler, ...]] = {}
+        self._by_group: dict[bytes, dict[str, Handler]] = {}
         self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._is_closed = threading.Event()
         self._failure: Exception | None = None
@@ -135,19 +135,19 @@ class KafkaTransport:
         return boottime_ms()
 
     def attach(self, handler: Handler) -> None:
+        identity = handler.identity
         with self._lock:
-            self._handlers = {**self._handlers, handler.identity.token: handler}
-            self._index()
+            self._handlers[identity.token] = handler
+            self._by_group.setdefault(identity.group.encode(), {})[identity.token] = handler
         if self._reader.read_ms is not None:
             # Whatever can concern it is yet to be written, so that reading counts for it too.
             handler.feed(sg.ReadToEnd(self.now_ms(), self._reader.read_ms))
 
     def detach(self, handler: Handler) -> None:
+        identity = handler.identity
         with self._lock:
-            kept = {**self._handlers}
-            kept.pop(handler.identity.token, None)
-            self._handlers = kept
-            self._index()
+            self._handlers.pop(identity.token, None)
+            self._by_group.get(identity.group.encode(), {}).pop(identity.token, None)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
         produced_ms = self.now_ms()
@@ -212,6 +212,7 @@ class KafkaTransport:
         return bool(error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
 
     def _serve(self) -> None:
+        told_ms = self.now_ms()
         while not self._is_closed.is_set():
             self._producer.poll(TICK_S)
             try:
@@ -219,11 +220,15 @@ class KafkaTransport:
                     self._unsent.get_nowait()()
             except Empty:
                 pass
-            now_ms = self.now_ms()
-            for handler in self._handlers.values():
-                wake_ms = handler.wake_ms()
-                if wake_ms is not None and wake_ms <= now_ms:
-                    handler.feed(sg.Elapsed(now_ms))
+            if self.now_ms() - told_ms >= TIMER_INTERVAL_MS:
+                told_ms = self.now_ms()
+                self._tell_time(told_ms)
+
+    def _tell_time(self, now_ms: int) -> None:
+        for handler in self._all():
+            wake_ms = handler.wake_ms()
+            if wake_ms is not None and wake_ms <= now_ms:
+                handler.feed(sg.Elapsed(now_ms))
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -235,12 +240,12 @@ class KafkaTransport:
             if self._reader.is_at_end():
                 asked_ms = self._reader.read_ms
                 assert asked_ms is not None
-                for handler in self._handlers.values():
+                for handler in self._all():
                     handler.feed(sg.ReadToEnd(self.now_ms(), asked_ms))
 
     def _dispatch(self, key: bytes, value: bytes) -> None:
         """Only what may concern a member here is decoded; Progress has no key."""
-        concerned = self._by_group.get(key, ()) if key else tuple(self._handlers.values())
+        concerned = self._of_group(key) if key else self._all()
         if not concerned:
             return
         try:
@@ -250,17 +255,19 @@ class KafkaTransport:
             return
         if isinstance(message, rs.Response):
             addressed = self._handlers.get(message.id.rpartition("-")[0])
-            concerned = (addressed,) if addressed is not None else ()
+            concerned = [addressed] if addressed is not None else []
         for handler in concerned:
             handler.feed(sg.Received(self.now_ms(), message))
 
     # ---- small things -------------------------------------------------------------------------
 
-    def _index(self) -> None:
-        groups: dict[bytes, list[Handler]] = defaultdict(list)
-        for handler in self._handlers.values():
-            groups[handler.identity.group.encode()].append(handler)
-        self._by_group = {group: tuple(rows) for group, rows in groups.items()}
+    def _all(self) -> list[Handler]:
+        with self._lock:
+            return list(self._handlers.values())
+
+    def _of_group(self, key: bytes) -> list[Handler]:
+        with self._lock:
+            return list(self._by_group.get(key, {}).values())
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         """A thread that dies must not die unseen; the members' fences then stop them anyway."""
