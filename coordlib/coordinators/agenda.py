@@ -28,13 +28,14 @@ class Agenda:
         #: Rule 1: the longest step of the clock.
         self.cap_ms = self._find_cap()
 
-    def note(self, row: StoredCell, timeout_before_ms: int) -> None:
+    def note(self, row: StoredCell, timeout_before_ms: int, due_before_ms: int) -> None:
         """A row has changed: its bound, its cover, its shortest timeout."""
         if row.timeout_ms != timeout_before_ms:
             self._timeouts[timeout_before_ms] -= 1
             self._timeouts[row.timeout_ms] += 1
             self.cap_ms = self._find_cap()
-        self.schedule(row)
+        if row.next_due_ms != due_before_ms:
+            self.schedule(row)
         if row.uncovered_min >= 0:
             self.uncovered.add(row.name)
         else:

@@ -210,9 +210,10 @@ class Shard:
 
     def _settle(self, cell: Cell, group: Group, touched: list[str]) -> None:
         """Take over a group's new state, and what the shard knows about it by heart."""
-        timeout_before_ms = cell.stored.timeout_ms
+        row = cell.stored
+        before = (row.timeout_ms, row.next_due_ms)
         cell.set_group(group, self.clock_ms, touched)
-        self._agenda.note(cell.stored, timeout_before_ms)
+        self._agenda.note(row, *before)
 
     def _encode_effects(self, effects: list[fx.Effect], at: At) -> list[Output]:
         before = self._ordinal
@@ -263,6 +264,8 @@ class Shard:
                 self._step(at, name, partial(classic.fire, due=due))
             except Exception as problem:  # noqa: BLE001  INV-42
                 self._quarantine(at, name, problem)
+            if cell.stored.next_due_ms == bound_ms:  # another one of the group, equally due
+                agenda.schedule(cell.stored)
 
     def _cover(self, published: int) -> None:
         """Rule 3: what waited to be heard of starts now."""

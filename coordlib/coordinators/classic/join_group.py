@@ -174,10 +174,13 @@ def _refused_by_group(
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if group.state is State.EMPTY:
         return None
-    fits = request.protocol_type == group.protocol_type and any(
-        group.supports(offered.name) for offered in request.protocols
-    )
-    return None if fits else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.protocol_type != group.protocol_type:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if member is not None and member.protocols == _offered(request):
+        return None  # it was admitted with them, and all have had one in common since
+    if any(group.supports(offered.name) for offered in request.protocols):
+        return None
+    return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
@@ -189,11 +192,13 @@ def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> boo
         return False
     if member is not None and group.state is not State.PREPARING_REBALANCE:
         return True
+    if len(group.members) < draft.config.max_size:
+        return True
     if group.state is State.PREPARING_REBALANCE:
         # The last to rejoin an over-sized group are refused, as in Kafka.
         joining = sum(m.is_joining for m in group.members.values())
         return (member is not None and member.is_joining) or joining < draft.config.max_size
-    return len(group.members) < draft.config.max_size
+    return False
 
 
 def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:

@@ -4,6 +4,7 @@ A new protocol is a package with a module like this one, named in `coordinators/
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -55,6 +56,9 @@ check: Final = check_invariants
 
 #: In these states a heartbeat of the current generation changes nothing but when it was heard.
 _QUIET: Final = frozenset({State.STABLE, State.COMPLETING_REBALANCE})
+_session_timeout_ms: Final = attrgetter("session_timeout_ms")
+_rebalance_timeout_ms: Final = attrgetter("rebalance_timeout_ms")
+_reply: Final = attrgetter("reply")
 
 
 def quiet_generation(group: Group) -> int:
@@ -65,9 +69,12 @@ def quiet_generation(group: Group) -> int:
 def shortest_timeout_ms(group: Group) -> int:
     """The shortest session or rebalance timeout of any member; 0: no members (rule 1)."""
     members = group.members.values()
-    return min((min(m.session_timeout_ms, m.rebalance_timeout_ms) for m in members), default=0)
+    if not members:
+        return 0
+    # Two passes in C are three times as fast as one in Python; this runs for every change.
+    return min(min(map(_session_timeout_ms, members)), min(map(_rebalance_timeout_ms, members)))
 
 
 def reply_partitions(group: Group) -> list[int]:
     """Where its members read answers."""
-    return sorted({member.reply for member in group.members.values()})
+    return sorted(set(map(_reply, group.members.values())))

@@ -52,21 +52,21 @@ def next_due(group: Group, heard: Mapping[str, int]) -> Due:
         earliest = Due(group.join_timer.due_ms, kind)
     if group.sync_timer is not None and group.sync_timer.due_ms is not None:
         earliest = min(earliest, Due(group.sync_timer.due_ms, SYNC_PHASE))
-    for member in group.members.values():
-        due_ms, kind = _member_due(member, heard)
-        if due_ms <= earliest.due_ms:
-            earliest = min(earliest, Due(due_ms, kind, member.member))
+    # A loop without calls: it runs over all members whenever one of them changes.
+    earliest_ms = earliest.due_ms
+    for name, member in group.members.items():
+        if member.awaits_cover is not None:
+            continue
+        if member.parked is None:
+            due_ms, kind = heard[name] + member.session_timeout_ms, SESSION
+        elif member.is_new:
+            due_ms, kind = heard[name] + NEW_MEMBER_JOIN_TIMEOUT_MS, NEWCOMER
+        else:
+            continue
+        if due_ms <= earliest_ms:
+            earliest = min(earliest, Due(due_ms, kind, name))
+            earliest_ms = due_ms
     return earliest
-
-
-def _member_due(member: Member, heard: Mapping[str, int]) -> tuple[int, str]:
-    if member.awaits_cover is not None:
-        return NEVER, SESSION
-    if member.is_new:
-        return heard[member.member] + NEW_MEMBER_JOIN_TIMEOUT_MS, NEWCOMER
-    if member.parked is not None:
-        return NEVER, SESSION
-    return heard[member.member] + member.session_timeout_ms, SESSION
 
 
 def fire(draft: Draft, due: Due) -> None:
