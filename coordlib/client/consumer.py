@@ -55,7 +55,6 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         data_consumer: Any = None,
     ) -> None:
         self._settings = read_settings(config)
-        self._reader = data_consumer or _data_consumer(self._settings)
         self.member = GroupMember(
             self._settings.group,
             self._settings.common,
@@ -69,6 +68,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             timing=self._settings.timing,
             assignors=self._settings.assignors,
         )
+        self._reader = data_consumer or _data_consumer(self._settings)
         self._on_assign: OnPartitions | None = None
         self._on_revoke: OnPartitions | None = None
         self._on_lost: OnPartitions | None = None
