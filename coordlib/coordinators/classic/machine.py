@@ -72,7 +72,10 @@ def shortest_timeout_ms(group: Group) -> int:
     if not members:
         return 0
     # Two passes in C are three times as fast as one in Python; this runs for every change.
-    return min(min(map(_session_timeout_ms, members)), min(map(_rebalance_timeout_ms, members)))
+    shortest_ms: int = min(
+        min(map(_session_timeout_ms, members)), min(map(_rebalance_timeout_ms, members))
+    )
+    return shortest_ms
 
 
 def reply_partitions(group: Group) -> list[int]:
