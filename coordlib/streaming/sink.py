@@ -115,6 +115,7 @@ class TransactionalSink:
             self._producer.commit_transaction(_TIMEOUT_S)
             self._fault.strike("after-commit", batch)
         except (KafkaException, SystemError) as problem:
+            # A producer that is fenced inside flush() breaks its own callbacks: a SystemError.
             raise self._ended_by(problem) from problem
         return delivered.newest
 
@@ -130,23 +131,21 @@ class TransactionalSink:
             except BufferError:
                 self._producer.poll(0.1)
 
-    def _ended_by(self, problem: BaseException) -> CoordError:
-        # A producer that is fenced inside produce() calls back with the error set, and Python
-        # wraps that in a SystemError.
-        cause = problem.__cause__ or problem.__context__
-        if not isinstance(problem, KafkaException) and cause is not None:
-            return self._ended_by(cause)
-        if not isinstance(problem, KafkaException):
-            raise problem
-        error: KafkaError = problem.args[0]
-        if error.code() in _FENCED:
+    def _ended_by(self, problem: Exception) -> CoordError:
+        """Give the transaction up, so that no reader waits for it; the fatal error says why."""
+        reason = problem.args[0]
+        try:
+            self._producer.abort_transaction(_TIMEOUT_S)
+        except KafkaException as told:
+            reason = told.args[0]
+        if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return DriverFenced(
                 "A newer driver has taken over this prefix; this one ends.",
                 f"{self._prefix}-coordinator",
                 "Keep one job per prefix; nothing of this batch was published.",
             )
         return CannotReach(
-            f"The batch could not be committed to Kafka: {error.str()}",
+            f"The batch could not be committed to Kafka: {reason}",
             f"{self._prefix}-coordinator",
             "Start the job again: the batch runs again and is written once.",
         )
@@ -161,7 +160,7 @@ class _Delivered:
 
     def note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._error = self._error or error
+            self._error = error if self._error is None else self._error
             return
         self.newest[(message.topic() or "", message.partition() or 0)] = message.offset() or 0
 
