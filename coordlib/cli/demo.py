@@ -1,17 +1,19 @@
 """`coord demo`: the whole engine at work on this machine."""
 
-from importlib import import_module
-
+from coordlib.cli.output import print_table
 from coordlib.cli.where import progress
 
 
 def demo(*, keep: bool = False) -> int:
     """Show the engine at work: a stack of its own, members that come, die and go.
 
+    Exit code 0 only if every check of its verdict holds.
+
     Parameters
     ----------
     keep
         Leave the demo's stack running at the end.
     """
-    run = import_module("coordlib.local.demo").run
-    return int(run(progress(), keep=keep) or 0)
+    from coordlib.local.demo import run
+
+    return run(progress(), print_table, keep)

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from coordlib.cli.output import (
+    counted,
     millis_text,
     now,
     print_head,
@@ -49,7 +50,7 @@ def list_groups(*, where: Where = HERE) -> int:
         print_json("groups list", as_of_time, groups=found)
         return 0
     print_table(headers, rows)
-    say(f"{len(rows)} groups as of {time_text(as_of_time)}")
+    say(f"{counted(len(rows), 'group')} as of {time_text(as_of_time)}")
     return 0
 
 
@@ -114,7 +115,7 @@ def _as_of(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
     """`r0-523 at …Z, 2 requests wait`: a view is a fold of the log up to a request."""
     if as_of is None:
         return f"{time_text(asked)}, before the first batch of the job"
-    waiting = f", {as_of.waiting} records wait" if as_of.waiting else ""
+    waiting = f", {counted(as_of.waiting, 'record')} to be judged" if as_of.waiting else ""
     return f"r{shard}-{as_of.offset} at {millis_text(as_of.clock_ms)}{waiting}"
 
 

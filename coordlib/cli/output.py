@@ -77,6 +77,11 @@ def duration_text(duration_ms: int | None) -> str | None:
     return f"{minutes}m{seconds:02d}s"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 group`, `2 groups`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Aligned columns; the last one is not padded."""
     lines = [list(headers), *([visible(value) for value in row] for row in rows)]

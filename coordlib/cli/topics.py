@@ -1,6 +1,6 @@
 """`coord topics create` and `check`: the engine's own topics."""
 
-from coordlib.cli.output import print_json, print_table, say
+from coordlib.cli.output import counted, print_json, print_table, say
 from coordlib.cli.where import HERE, Where
 
 
@@ -27,7 +27,7 @@ def create(
         return 0
     for name in created:
         print(name)
-    say(f"{len(created)} topics created")
+    say(f"{counted(len(created), 'topic')} created")
     return 0
 
 

@@ -3,14 +3,16 @@
 It reads `events`, `groups` and `committed` in one query and makes at most one commit per table and
 trigger. Every commit carries in its user metadata up to which Kafka offsets the table is complete;
 records below are dropped. So nothing doubles when Spark repeats a batch, nor when a new checkpoint
-reads the topics from their beginning into tables that exist. Besides, Delta itself skips a batch
-it has seen (txnAppId, txnVersion), under an id drawn once per checkpoint and kept in it, because
-another checkpoint counts its batches from 0 again.
+reads the topics from their beginning into tables that exist.
+
+Commits of a table are numbered, and the number is Delta's txnVersion under one txnAppId: of two
+archives that write at once, one fails or is skipped, and stops when it sees the other's commit. (A
+batch id would not do as number: a new checkpoint counts its batches from 0 again.) An id drawn
+once per checkpoint, and kept in it, tells whose commit it is.
 
 A record that is none of ours is skipped: logged where it lies, counted in the commit's metadata.
 """
 
-import json
 import time
 import uuid
 from collections.abc import Mapping
@@ -23,15 +25,9 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import StartRefused
 from coordlib.history import parse
-from coordlib.history.tables import (
-    EVENTS,
-    PARTITIONED_BY,
-    PROPERTIES,
-    SNAPSHOTS,
-    TABLES,
-    path_of,
-    schema_of,
-)
+from coordlib.history.delta_table import ArchivedTable
+from coordlib.history.files import hadoop_file, read_text
+from coordlib.history.tables import EVENTS, SNAPSHOTS, TABLES, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
 
 ID_FILE: Final = "coord-archive-id"
 POOL: Final = "archive"
-HISTORY_READ: Final = 100  # commits searched for ours: others (OPTIMIZE, VACUUM) may lie between
 BAD_RECORDS_SHOWN: Final = 5
 
 _PARSERS: Final = {
@@ -48,9 +43,6 @@ _PARSERS: Final = {
     "committed": parse.parse_committed,
 }
 _TABLE_OF: Final = {"events": EVENTS, "groups": SNAPSHOTS, "committed": SNAPSHOTS}
-
-Positions = dict[str, dict[str, int]]
-"""Topic without prefix -> partition (as text, for JSON) -> next offset to read."""
 
 _log = structlog.get_logger("coordlib.archive")
 
@@ -111,15 +103,15 @@ class ArchiveBatch:
 
     def __init__(self, spark: "SparkSession", options: ArchiveOptions, identity: str) -> None:
         self._options, self._identity = options, identity
-        self._paths = {table: path_of(options.tables, table) for table in TABLES}
-        for table in TABLES:
-            _create_table(spark, table, self._paths[table])
-        self._written = {table: _last_commit(spark, self._paths[table]) for table in TABLES}
+        self._tables = {
+            table: ArchivedTable(spark, table, path_of(options.tables, table)) for table in TABLES
+        }
 
     def __call__(self, rows: "DataFrame", batch_id: int) -> None:
         began = time.monotonic()
         skipped = len(self._options.prefix) + 1
-        short = rows.withColumn("topic", F.expr(f"substring(topic, {skipped + 1})"))
+        # One partition: a batch is small, and nothing has to be shuffled for groups and counts.
+        short = rows.coalesce(1).withColumn("topic", F.expr(f"substring(topic, {skipped + 1})"))
         new = {topic: self._new(topic, short).persist() for topic in _PARSERS}
         try:
             counted = _count(new)
@@ -132,7 +124,7 @@ class ArchiveBatch:
 
     def _new(self, topic: str, rows: "DataFrame") -> "DataFrame":
         """This topic's records that its table has not got, each with its `row`."""
-        done = self._written[_TABLE_OF[topic]].next.get(topic, {})
+        done = self._tables[_TABLE_OF[topic]].newest.next.get(topic, {})
         wanted = F.col("topic") == topic
         for partition, offset in sorted(done.items()):
             is_done = (F.col("partition") == int(partition)) & (F.col("offset") < offset)
@@ -149,28 +141,14 @@ class ArchiveBatch:
             self._tell_bad(new, sorted({row.topic for row in mine if row.bad}), bad)
         if good:
             rows = {topic: frame.where("row IS NOT NULL") for topic, frame in new.items()}
-            self._append(table, rows, self._written[table].advanced(mine, bad), batch_id)
+            frame = (
+                rows["events"].select("row.*")
+                if table == EVENTS
+                else parse.snapshot_rows(rows["groups"], rows["committed"])
+            )
+            commit = self._tables[table].newest.following(mine, bad, self._identity)
+            self._tables[table].append(frame, commit, f"{self._options.prefix}-archive", batch_id)
         return int(good)
-
-    def _append(
-        self, table: str, rows: Mapping[str, "DataFrame"], commit: "_Commit", batch_id: int
-    ) -> None:
-        frame = (
-            rows["events"].select("row.*")
-            if table == EVENTS
-            else parse.snapshot_rows(rows["groups"], rows["committed"])
-        )
-        (
-            frame.coalesce(1)
-            .write.format("delta")
-            .mode("append")
-            .option("txnAppId", f"{self._options.prefix}-archive-{self._identity}")
-            .option("txnVersion", batch_id)
-            .option("userMetadata", commit.to_json(self._identity, batch_id))
-            .partitionBy(*PARTITIONED_BY[table])
-            .save(self._paths[table])
-        )
-        self._written[table] = commit
 
     def _tell_bad(self, rows: Mapping[str, "DataFrame"], topics: list[str], count: int) -> None:
         first = [
@@ -184,31 +162,6 @@ class ArchiveBatch:
             .collect()
         ]
         _log.warning("skipped records that the engine did not write", count=count, first=first)
-
-
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """What a table's newest commit of ours says: complete up to where, skipped how many."""
-
-    next: Positions
-    skipped: int = 0
-
-    def advanced(self, counted: list[Any], bad: int) -> "_Commit":
-        positions = {topic: dict(partitions) for topic, partitions in self.next.items()}
-        for row in counted:
-            positions.setdefault(row.topic, {})[str(row.partition)] = row.end
-        return _Commit(positions, self.skipped + bad)
-
-    def to_json(self, identity: str, batch_id: int) -> str:
-        return json.dumps(
-            {
-                "coord_archive": identity,
-                "batch": batch_id,
-                "next": self.next,
-                "skipped": self.skipped,
-            },
-            sort_keys=True,
-        )
 
 
 def _count(new: Mapping[str, "DataFrame"]) -> list[Any]:
@@ -230,17 +183,11 @@ def checkpoint_id(spark: "SparkSession", checkpoint: str) -> str:
     Raises:
         StartRefused: the folder is the checkpoint of another query.
     """
-    jvm: Any = spark._jvm
-    folder = jvm.org.apache.hadoop.fs.Path(checkpoint)
-    files = folder.getFileSystem(spark._jsc.hadoopConfiguration())
-    path = jvm.org.apache.hadoop.fs.Path(folder, ID_FILE)
-    if files.exists(path):
-        stream = files.open(path)
-        try:
-            return str(bytes(stream.readAllBytes()).decode().strip())
-        finally:
-            stream.close()
-    if files.exists(jvm.org.apache.hadoop.fs.Path(folder, "offsets")):
+    known = read_text(spark, f"{checkpoint}/{ID_FILE}")
+    if known is not None:
+        return known.strip()
+    files, path = hadoop_file(spark, f"{checkpoint}/{ID_FILE}")
+    if files.exists(hadoop_file(spark, f"{checkpoint}/offsets")[1]):
         raise StartRefused(
             "This checkpoint was not made by the archive",
             f"{checkpoint} has no {ID_FILE}",
@@ -251,36 +198,3 @@ def checkpoint_id(spark: "SparkSession", checkpoint: str) -> str:
     stream.write(bytearray(drawn.encode()))
     stream.close()
     return drawn
-
-
-def _create_table(spark: "SparkSession", table: str, path: str) -> None:
-    from delta.tables import DeltaTable
-
-    if DeltaTable.isDeltaTable(spark, path):
-        return
-    writer = spark.createDataFrame([], schema_of(table)).write.format("delta")
-    writer = writer.options(**PROPERTIES).partitionBy(*PARTITIONED_BY[table])
-    writer.option("userMetadata", _Commit({}).to_json("", -1)).mode("append").save(path)
-
-
-def _last_commit(spark: "SparkSession", path: str) -> _Commit:
-    """What the newest commit of an archive says.
-
-    Raises:
-        StartRefused: none of the newest commits is an archive's.
-    """
-    from delta.tables import DeltaTable
-
-    history = DeltaTable.forPath(spark, path).history(HISTORY_READ).select("userMetadata")
-    for (text,) in history.collect():
-        try:
-            found = json.loads(text or "{}")
-            if "coord_archive" in found:
-                return _Commit(found["next"], found["skipped"])
-        except (ValueError, AttributeError, KeyError):  # somebody else's commit
-            continue
-    raise StartRefused(
-        "It cannot be told how far this table is complete",
-        f"none of the last {HISTORY_READ} commits of {path} was made by an archive",
-        "Continuing could double rows: name a fresh folder for the tables, and keep this one.",
-    )

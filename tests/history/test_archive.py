@@ -143,7 +143,7 @@ def test_foreign_records_are_skipped_and_counted(
     assert "skipped records that the engine did not write" in shown
     assert "coord.events-0@0" in shown
     assert f"count={len(bad_events)}" in shown
-    assert batch._written["events"].skipped == len(bad_events)
+    assert batch._tables["events"].newest.skipped == len(bad_events)
 
 
 def test_a_batch_without_anything_new_makes_no_commit(
@@ -160,6 +160,57 @@ def test_a_batch_without_anything_new_makes_no_commit(
 
     assert DeltaTable(f"{options.tables}/events").version() == 1
     assert DeltaTable(f"{options.tables}/group_snapshots").version() == 0
+
+
+def test_two_archives_at_once_double_nothing(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """jobs/archive.py was started beside a coordinator that brings its own archive."""
+    log = a_life_of_a_group()
+    first, second = _batch(spark, options, "first"), _batch(spark, options, "second")
+    first(_frame(spark, log, 0, 8), 0)
+
+    with pytest.raises(StartRefused, match="Another archive writes these tables"):
+        second(_frame(spark, log), 0)
+    first(_frame(spark, log, 8), 1)
+
+    assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
+
+
+def test_archives_that_miss_each_other_double_nothing(
+    spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both looked before either wrote: Delta skips the later one's commit, which notices."""
+    from coordlib.history.delta_table import ArchivedTable
+
+    log = a_life_of_a_group()
+    first, second = _batch(spark, options, "first"), _batch(spark, options, "second")
+    first(_frame(spark, log), 0)
+    look, looks = ArchivedTable._refuse_others, iter([False, True])
+    monkeypatch.setattr(ArchivedTable, "_refuse_others", lambda *args: next(looks) and look(*args))
+
+    with pytest.raises(StartRefused, match="Another archive"):
+        second(_frame(spark, log, 0, 8), 0)
+
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+
+
+def test_an_optimized_table_is_written_on(spark: "SparkSession", options: "ArchiveOptions") -> None:
+    """Commits of others, such as OPTIMIZE, are no other archive."""
+    from delta.tables import DeltaTable
+
+    log = a_life_of_a_group()
+    batch = _batch(spark, options, "one")
+    batch(_frame(spark, log, 0, 4), 0)
+    batch(_frame(spark, log, 4, 8), 1)
+    DeltaTable.forPath(spark, f"{options.tables}/events").optimize().executeCompaction()
+
+    batch(_frame(spark, log, 8), 2)
+
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+    again = _batch(spark, options, "two")
+    again(_frame(spark, log), 0)
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
 
 
 def test_tables_of_somebody_else_are_refused(
@@ -202,7 +253,9 @@ def test_it_follows_a_real_broker_and_stops_between_batches(
 
     prefix = f"t{uuid.uuid4().hex[:8]}"
     topics.create({"bootstrap.servers": broker.bootstrap_servers}, prefix, 2, 1, 1)
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": prefix})
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": prefix, "log_level": 0}
+    )
     producer.init_transactions()
     log = a_life_of_a_group()
     _produce(producer, log, prefix, slice(0, 6), commit=False)
