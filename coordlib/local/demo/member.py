@@ -1,0 +1,116 @@
+"""One member of the demo's group: a process that consumes, writes down what, and commits.
+
+Started by the demo; ends on SIGTERM, or when whoever started it is gone.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Message
+
+from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.errors import CoordError, GroupError
+from coordlib.local.demo.witness import WitnessFile
+
+COMMIT_EVERY = 150
+POLL_S = 0.2
+
+
+def main() -> int:
+    """Consume until told to stop."""
+    parser = argparse.ArgumentParser(description="A member of the demo's group.")
+    parser.add_argument("--config", type=json.loads, required=True, help="the consumer's, as JSON")
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--witness", type=Path, required=True)
+    arguments = parser.parse_args()
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    witness = WitnessFile(arguments.witness)
+    try:
+        _consume(arguments.config, arguments.topic, witness, stop)
+    except CoordError as problem:
+        witness.error(problem)
+        return 1
+    return 0
+
+
+def _consume(
+    config: dict[str, Any], topic: str, witness: WitnessFile, stop: threading.Event
+) -> None:
+    parent = os.getppid()
+    with CoordinatedConsumer({**config, "on_commit": _told_of(witness)}) as consumer:
+        consumer.subscribe(
+            [topic],
+            on_assign=lambda consumer, partitions: witness.assigned(
+                consumer.member.generation, [each.partition for each in partitions]
+            ),
+            on_revoke=lambda consumer, _: _let_go(consumer, witness),
+            on_lost=lambda *_: witness.lost(),
+        )
+        since_commit = 0
+        while not stop.is_set() and os.getppid() == parent:
+            message = _next(consumer, witness)
+            if message is None:
+                continue
+            _write_down(message, witness)
+            since_commit += 1
+            if since_commit >= COMMIT_EVERY:
+                since_commit = 0
+                _commit(consumer, witness, asynchronous=True)
+
+
+def _next(consumer: CoordinatedConsumer, witness: WitnessFile) -> Message | None:
+    try:
+        message = consumer.poll(POLL_S)
+    except GroupError as refusal:
+        if not refusal.code.retriable:
+            raise
+        witness.error(refusal)
+        return None
+    if message is not None and (error := message.error()) is not None:
+        witness.error(error)
+        return None
+    return message
+
+
+def _write_down(message: Message, witness: WitnessFile) -> None:
+    partition, offset, value = message.partition(), message.offset(), message.value()
+    assert partition is not None
+    assert offset is not None
+    assert value is not None
+    witness.record(partition, offset, int(json.loads(value)["number"]))
+
+
+def _let_go(consumer: CoordinatedConsumer, witness: WitnessFile) -> None:
+    """What is done is committed before others go on."""
+    _commit(consumer, witness, asynchronous=False)
+    witness.revoked()
+
+
+def _commit(consumer: CoordinatedConsumer, witness: WitnessFile, asynchronous: bool) -> None:
+    witness.commit()
+    try:
+        consumer.commit(asynchronous=asynchronous)
+    except CoordError as refusal:
+        # Fenced, or refused: `on_lost` follows, and whoever owns the partitions reads on from the
+        # last commit.
+        witness.error(refusal)
+
+
+def _told_of(witness: WitnessFile) -> Any:
+    def told(error: CoordError | None, _partitions: object) -> None:
+        if error is not None:
+            witness.error(error)
+
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""The records: numbered, about 100 bytes each, written in the background at a steady pace.
+
+Paced, so that members join, die and take over while records come; and held before the last part
+until somebody says so, so that also the last member finds new records, on machines of any speed.
+"""
+
+import json
+import threading
+import time
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from coordlib.errors import CannotReach
+
+FLUSH_TIMEOUT_S = 30.0
+
+
+class Production(AbstractContextManager["Production"]):
+    """Writes records 0 to `count`-1.
+
+    Args:
+        per_second: pace.
+        hold_at: number of records after which it waits for `go_on`.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, topic: str, count: int, per_second: int, hold_at: int
+    ) -> None:
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5}
+        )
+        self._topic, self._count = topic, count
+        self._per_second, self._hold_at = per_second, hold_at
+        #: Number -> (partition, offset), as acknowledged.
+        self.placed: dict[int, tuple[int, int]] = {}
+        self._failure: str | None = None
+        self._go_on, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo-production", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread."""
+        self._thread.start()
+
+    def go_on(self) -> None:
+        """Write the last part too."""
+        self._go_on.set()
+
+    def check(self) -> None:
+        """Raises CannotReach when a record could not be written."""
+        if self._failure is not None:
+            raise CannotReach("A record could not be produced", self._failure, "Is the broker up?")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._go_on.set()
+        if self._thread.is_alive():
+            self._thread.join(FLUSH_TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            self._produce(0, self._hold_at)
+            while not self._go_on.wait(0.1):
+                self._producer.poll(0)
+            self._produce(self._hold_at, self._count)
+            if self._producer.flush(FLUSH_TIMEOUT_S):
+                self._failure = self._failure or "not all records were acknowledged"
+        except (KafkaException, BufferError) as problem:
+            self._failure = str(problem)
+
+    def _produce(self, first: int, end: int) -> None:
+        began = time.monotonic()
+        for number in range(first, end):
+            due_s = began + (number - first) / self._per_second
+            while (early_s := due_s - time.monotonic()) > 0:
+                self._producer.poll(min(early_s, 0.01))
+            if self._stop.is_set():
+                return
+            self._producer.produce(
+                self._topic,
+                json.dumps({"number": number, "text": "x" * 72}).encode(),
+                key=f"order-{number}".encode(),
+                on_delivery=self._delivered,
+            )
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failure = error.str()
+            return
+        key, partition, offset = message.key(), message.partition(), message.offset()
+        assert key is not None
+        assert partition is not None
+        assert offset is not None
+        self.placed[int(key.rpartition(b"-")[2])] = partition, offset

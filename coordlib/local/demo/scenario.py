@@ -1,0 +1,305 @@
+"""The course of events, from an empty folder to a stopped stack.
+
+Three members share a topic while records come; when a third is consumed, one is killed without a
+word; the others take its partitions over when its session has expired; then a fourth joins.
+Whatever happens, also Ctrl-C, no process is left behind; the folder stays, to look into.
+"""
+
+import fcntl
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from coordlib.errors import CoordError, SetupError
+from coordlib.local.demo import facts as of
+from coordlib.local.demo import show
+from coordlib.local.demo.members import Members, end_leftovers
+from coordlib.local.demo.production import Production
+from coordlib.local.demo.verdict import Facts, judge
+from coordlib.local.demo.witness import Witness
+from coordlib.local.home import stack_home
+from coordlib.local.progress import Progress, phase
+from coordlib.local.stack import Stack
+from coordlib.records.partitioner import shard_of
+
+NAME: Final = "demo"
+TOPIC: Final = "orders"
+GROUP: Final = "order-readers"
+RECORDS: Final = 20_000
+PARTITIONS: Final = 6
+PER_SECOND: Final = 1_000
+KILL_AT: Final = RECORDS // 3
+HOLD_AT: Final = RECORDS * 3 // 4
+#: Records that the victim has read and not committed when it is killed: so there is something that
+#: has to be read again.
+UNCOMMITTED_MIN: Final = 20
+FIRST: Final = ("member-1", "member-2", "member-3")
+VICTIM: Final = "member-2"
+FOURTH: Final = "member-4"
+MEMBER: Final = {
+    "group.id": GROUP,
+    "coord.prefix": NAME,
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": 10_000,
+    "max.poll.interval.ms": 20_000,
+    "heartbeat.interval.ms": 2_000,
+}
+JOB_ARGS: Final = (
+    *("--set", "group.initial_rebalance_delay_ms=0"),
+    *("--set", "engine.archive_interval_ms=5000"),
+)
+STEP_TIMEOUT_S = 90.0  # a rebalance after a session of 10 s takes 12; a busy machine more
+STALL_TIMEOUT_S = 60.0
+HISTORY_TIMEOUT_S = 60.0
+LOOK_EVERY_S = 0.03
+
+
+def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
+    """The whole demo; returns its exit code."""
+    live = show.Live(progress)
+    with _ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
+        stack = Stack(NAME, prefix=NAME)
+        is_done = False
+        try:
+            _start(stack, live)
+            found = _course(stack, live)
+            is_done = True
+        finally:
+            live.end()
+            with _undisturbed():
+                end_leftovers(stack.home)
+                if not (keep and is_done):
+                    stack.down(progress=live)
+    checks = judge(found)
+    show.tables(found, print_table)
+    show.verdict(checks, live.elapsed_s())
+    live(f"Look around: coord groups history {GROUP} --owners --stack {NAME}")
+    live(f'             coord sql --stack {NAME} "select * from ownership"')
+    if keep:
+        live(f"             coord status --stack {NAME}; and then: coord down --stack {NAME}")
+    return 0 if all(check.is_ok for check in checks) else 1
+
+
+def _start(stack: Stack, live: show.Live) -> None:
+    """An empty folder, broker, topics, job."""
+    if stack.home.exists():
+        live("An earlier demo was left: it is stopped and deleted first")
+        end_leftovers(stack.home)
+        stack.down(wipe=True, progress=live)
+    stack.up(live, JOB_ARGS)
+    with phase(live, f"Creating the data topic {TOPIC} with {PARTITIONS} partitions"):
+        admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+        try:
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+        except KafkaException as problem:
+            raise SetupError(
+                f"The topic {TOPIC} was not created", str(problem), str(stack.home)
+            ) from problem
+
+
+def _course(stack: Stack, live: show.Live) -> Facts:
+    """Members and records, until everything is consumed, told to Delta, and gathered."""
+    config = {**MEMBER, "bootstrap.servers": stack.bootstrap_servers}
+    with (
+        Members(stack.home, TOPIC, config) as members,
+        Production(stack.bootstrap_servers, TOPIC, RECORDS, PER_SECOND, HOLD_AT) as production,
+    ):
+        watch = _Watch(stack, members, production, live)
+        _kill_one_and_start_another(watch)
+        live(f"{FOURTH} has joined: the last {RECORDS - HOLD_AT:,} records are produced")
+        production.go_on()
+        watch.all_consumed()
+        with phase(live, "Stopping the members: they commit and leave"):
+            members.stop()
+        return _gather(stack, members, production, live)
+
+
+def _kill_one_and_start_another(watch: "_Watch") -> None:
+    live, members = watch.live, watch.members
+    live(f"Starting {', '.join(FIRST)}, and {RECORDS:,} records, {PER_SECOND:,} a second")
+    for name in FIRST:
+        members.start(name)
+    watch.production.start()
+    victim = members.witnesses[VICTIM]
+    watch.until(
+        f"A third of the records is consumed by {len(FIRST)} members",
+        lambda: (
+            watch.consumed() >= KILL_AT
+            and watch.is_shared_among(FIRST)
+            and victim.uncommitted >= UNCOMMITTED_MIN
+        ),
+    )
+    members.kill(VICTIM)
+    victim.read_on()
+    live(
+        f"Killed {VICTIM} (SIGKILL) in generation {victim.generation} after "
+        f"{len(victim.consumed):,} records, {victim.uncommitted} of them not committed; it owned "
+        f"{_partitions_text(victim)}"
+    )
+    left = [name for name in FIRST if name != VICTIM]
+    watch.until(
+        "The others own its partitions", lambda: watch.is_shared_among(left, victim.generation)
+    )
+    live(f"Its session has expired, the others own its partitions; starting {FOURTH}")
+    members.start(FOURTH)
+    watch.until(f"{FOURTH} owns partitions", lambda: watch.is_shared_among([*left, FOURTH]))
+
+
+class _Watch:
+    """Looks at witnesses, production and job, tells how far they are, and waits for events."""
+
+    def __init__(
+        self, stack: Stack, members: Members, production: Production, live: show.Live
+    ) -> None:
+        self.stack, self.members, self.production, self.live = stack, members, production, live
+        self._counted: dict[str, int] = {}
+        self._read: set[int] = set()
+        self._job_seen_at = 0.0
+
+    def consumed(self) -> int:
+        """Different records consumed so far."""
+        for name, witness in self.members.witnesses.items():
+            known = self._counted.get(name, 0)
+            self._read.update(each.number for each in witness.consumed[known:])
+            self._counted[name] = len(witness.consumed)
+        return len(self._read)
+
+    def is_shared_among(self, names: list[str] | tuple[str, ...], after: int = -1) -> bool:
+        """Whether each of these owns partitions in one generation, and together they own all."""
+        found = [self.members.witnesses[name] for name in names]
+        if any(not each.partitions or each.generation <= after for each in found):
+            return False
+        owned = [each for witness in found for each in witness.partitions or ()]
+        return len({each.generation for each in found}) == 1 and len(owned) == PARTITIONS
+
+    def until(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait for it, showing how far everything is.
+
+        Raises:
+            CoordError: not in time, or something has ended.
+        """
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        while not self._look(is_so):
+            if time.monotonic() > deadline:
+                raise CoordError(
+                    f"Not within {STEP_TIMEOUT_S:.0f} s: {what}",
+                    self._text(),
+                    f"Logs and witnesses are in {self.stack.home}",
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def all_consumed(self) -> None:
+        """Until every record is consumed, or none was for a long time: then the verdict tells."""
+        best, heard_at = -1, time.monotonic()
+        while not self._look(lambda: self.consumed() >= RECORDS):
+            if self.consumed() > best:
+                best, heard_at = self.consumed(), time.monotonic()
+            elif time.monotonic() - heard_at > STALL_TIMEOUT_S:
+                self.live(f"Nothing new was consumed for {STALL_TIMEOUT_S:.0f} s: giving up")
+                return
+            time.sleep(LOOK_EVERY_S)
+        self.live(f"All {RECORDS:,} records are consumed")
+
+    def _look(self, is_so: Callable[[], bool]) -> bool:
+        self.members.read_on()
+        self.production.check()
+        if time.monotonic() - self._job_seen_at > 1.0:
+            self._job_seen_at = time.monotonic()
+            if not self.stack.job.is_running:
+                where = self.stack.last_job_lines(5)
+                raise CoordError("The job has ended", where, f"Its log: {self.stack.job.log}")
+        if is_so():
+            return True
+        self.live.show(self._text())
+        return False
+
+    def _text(self) -> str:
+        found = self.members.witnesses.values()
+        generation = max((each.generation for each in found), default=-1)
+        owners = "  ".join(f"{each.member}: {_partitions_text(each)}" for each in found)
+        return (
+            f"produced {len(self.production.placed):,}  consumed {self.consumed():,} "
+            f"({self.consumed() * 100 // RECORDS} %)  generation {max(generation, 0)}  {owners}"
+        )
+
+
+def _gather(stack: Stack, members: Members, production: Production, live: show.Live) -> Facts:
+    history = of.History(stack.tables, GROUP, TOPIC)
+    client: dict[str, Any] = {"bootstrap.servers": stack.bootstrap_servers}
+    with phase(live, "Waiting until Delta has the whole history"):
+        deadline = time.monotonic() + HISTORY_TIMEOUT_S
+        while not history.is_complete() and time.monotonic() < deadline:
+            live.show(f"{history.events():,} events of the group are in Delta, its end is not")
+            time.sleep(0.5)
+    shard = shard_of(GROUP, stack.shards)
+    with phase(live, "Reading owners and commits from Delta, offsets from the broker"):
+        return Facts(
+            records=RECORDS,
+            placed=production.placed,
+            consumed=[each for w in members.witnesses.values() for each in w.consumed],
+            generations=history.generations(),
+            owners=history.owners(),
+            commits=history.commits(),
+            committed=of.committed_in_kafka(client, f"{NAME}.committed", shard, GROUP, TOPIC),
+            committed_in_history=history.committed(),
+            log_ends=of.log_ends(client, TOPIC, PARTITIONS),
+            killed=VICTIM,
+        )
+
+
+def _partitions_text(witness: Witness) -> str:
+    return ",".join(map(str, witness.partitions or ())) or "-"
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Two demos at once would delete each other's folder."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SetupError(
+                "Another demo is running", str(lock), "Wait until it is done, or stop it (Ctrl-C)."
+            ) from None
+        yield
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the demo as Ctrl-C does: everything is stopped first."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not stop the stopping."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,254 @@
+"""Whether the promises hold, computed from what was written down. Pure.
+
+The members' witnesses say what was read, when and in which generation; Delta says who owned what
+and what was committed; the broker says where the logs end.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from coordlib.local.demo.witness import Consumed
+
+EXAMPLES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A turn in the group's life, from Delta; without members: the group became empty."""
+
+    number: int
+    time: datetime
+    cause: str
+    duration_ms: int | None
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A partition given to a member in a generation, from Delta."""
+
+    generation: int
+    partition: int
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A partition's offset committed by a member, from Delta."""
+
+    generation: int
+    partition: int
+    offset: int
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything that the verdict is computed from. Members are named by their client id."""
+
+    #: Records to be produced: numbers 0 to `records` - 1.
+    records: int
+    #: Number -> (partition, offset), as the broker acknowledged it.
+    placed: Mapping[int, tuple[int, int]]
+    consumed: Sequence[Consumed]
+    generations: Sequence[Generation]
+    owners: Sequence[Owner]
+    commits: Sequence[Commit]
+    #: Partition -> offset: from Kafka, from Delta, and where the log ends.
+    committed: Mapping[int, int]
+    committed_in_history: Mapping[int, int]
+    log_ends: Mapping[int, int]
+    #: The member that was killed.
+    killed: str
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        return tuple(sorted(self.log_ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise: what was looked at, and what contradicts it."""
+
+    what: str
+    numbers: str
+    offences: tuple[str, ...] = ()
+
+    @property
+    def is_ok(self) -> bool:
+        return not self.offences
+
+
+def judge(facts: Facts) -> list[Check]:
+    """All promises, in the order in which they are told."""
+    return [
+        every_record_consumed(facts),
+        duplicates_only_from_the_killed(facts),
+        one_owner(facts),
+        only_owners_read(facts),
+        committed_to_the_end(facts),
+    ]
+
+
+def every_record_consumed(facts: Facts) -> Check:
+    """Numbers without gap, each where the broker put it."""
+    wanted = range(facts.records)
+    read = {each.number for each in facts.consumed}
+    offences = [f"record {n} was not acknowledged" for n in wanted if n not in facts.placed]
+    offences += [
+        f"record {n} was never consumed{_at(facts.placed.get(n))}" for n in wanted if n not in read
+    ]
+    offences += [
+        f"{each.member} read record {each.number}{_at((each.partition, each.offset))}, "
+        f"where it was not written"
+        for each in facts.consumed
+        if facts.placed.get(each.number) != (each.partition, each.offset)
+    ]
+    numbers = f"{len(read):,} of {facts.records:,} records, read {len(facts.consumed):,} times"
+    return Check("Every record was consumed at least once", numbers, tuple(offences))
+
+
+def last_commits(facts: Facts) -> dict[int, int]:
+    """Partition that the killed member owned at the end -> next offset to read, as committed by
+    the end of its generation."""
+    generation = max((o.generation for o in facts.owners if o.member == facts.killed), default=-1)
+    owned = [
+        o.partition for o in facts.owners if (o.member, o.generation) == (facts.killed, generation)
+    ]
+    return {
+        partition: max(
+            (
+                commit.offset
+                for commit in facts.commits
+                if commit.partition == partition and commit.generation <= generation
+            ),
+            default=0,
+        )
+        for partition in owned
+    }
+
+
+def duplicates_only_from_the_killed(facts: Facts) -> Check:
+    """Take out what the killed member read after its last commits: nothing left may be double."""
+    last = last_commits(facts)
+    generation = max((o.generation for o in facts.owners if o.member == facts.killed), default=-1)
+
+    def is_forgiven(each: Consumed) -> bool:
+        by_killed = (each.member, each.generation) == (facts.killed, generation)
+        return by_killed and each.offset >= last.get(each.partition, each.offset + 1)
+
+    forgiven = _readers(each for each in facts.consumed if is_forgiven(each))
+    others = _readers(each for each in facts.consumed if not is_forgiven(each))
+    doubles = {
+        place: readers for rows in (forgiven, others) for place, readers in rows.items()
+        if len(readers) > 1
+    }  # fmt: skip
+    offences = tuple(
+        f"{_place(place)} was read by {' and '.join(readers)}"
+        f"{_commit_text(place, last, facts.killed)}"
+        for place, readers in sorted(doubles.items())
+    )
+    again = Counter(partition for partition, offset in forgiven if (partition, offset) in others)
+    where = ", ".join(f"{count:,} on {partition}" for partition, count in sorted(again.items()))
+    numbers = (
+        f"{again.total():,} read twice{f': {where}' if where else ''}; {facts.killed} owned "
+        f"{', '.join(map(str, sorted(last))) or 'nothing'}"
+    )
+    what = f"Duplicates only above the last commit of {facts.killed}, on its partitions"
+    return Check(what, numbers, offences)
+
+
+def one_owner(facts: Facts) -> Check:
+    """A generation that ended before its leader had divided it has no owners at all."""
+    owners: dict[tuple[int, int], list[str]] = {}
+    for owner in facts.owners:
+        owners.setdefault((owner.generation, owner.partition), []).append(owner.member)
+    divided = sorted({owner.generation for owner in facts.owners})
+    offences = [
+        f"generation {generation}, partition {partition}: "
+        f"{' and '.join(found) if found else 'nobody'}"
+        for generation in divided
+        for partition in facts.partitions
+        if len(found := owners.get((generation, partition), [])) != 1
+    ]
+    if not divided:
+        offences.append("no generation has owners")
+    undivided = {g.number for g in facts.generations if g.members} - set(divided)
+    numbers = f"{len(divided)} generations of {len(facts.partitions)} partitions"
+    if undivided:
+        numbers += (
+            f"; superseded before they were divided: {', '.join(map(str, sorted(undivided)))}"
+        )
+    return Check("Exactly one owner per partition and generation", numbers, tuple(offences))
+
+
+def only_owners_read(facts: Facts) -> Check:
+    """Readings by somebody else, and readings after the successor's first one."""
+    owned = {(owner.member, owner.generation, owner.partition) for owner in facts.owners}
+    offences: list[str] = []
+    newest: dict[int, Consumed] = {}
+    for each in sorted(facts.consumed, key=lambda one: one.at_ns):
+        reading = f"{each.member} in generation {each.generation} read {_place_of(each)}"
+        if (each.member, each.generation, each.partition) not in owned:
+            offences.append(f"{reading} without owning the partition")
+        before = newest.get(each.partition, each)
+        if before.generation > each.generation:
+            offences.append(
+                f"{reading} after {before.member} had begun in generation {before.generation}"
+            )
+        else:
+            newest[each.partition] = each
+    numbers = f"{len(facts.consumed):,} readings"
+    what = "Only owners read, and nobody after his successor began"
+    return Check(what, numbers, tuple(offences))
+
+
+def committed_to_the_end(facts: Facts) -> Check:
+    """Kafka, Delta and the log agree, and the log holds what was produced and nothing else."""
+    offences = [
+        f"partition {partition}: committed {_text(facts.committed.get(partition))}, in Delta "
+        f"{_text(facts.committed_in_history.get(partition))}, log end {end}"
+        for partition, end in sorted(facts.log_ends.items())
+        if not facts.committed.get(partition, 0)
+        == facts.committed_in_history.get(partition, 0)
+        == end
+    ]
+    total = sum(facts.log_ends.values())
+    if total != facts.records:
+        offences.append(f"the logs hold {total:,} records, not {facts.records:,}")
+    numbers = f"{len(facts.log_ends)} partitions, {total:,} records; in Kafka and in Delta"
+    return Check("Committed offsets equal the log ends", numbers, tuple(offences))
+
+
+def _readers(consumed: Iterable[Consumed]) -> dict[tuple[int, int], list[str]]:
+    """(partition, offset) -> who read it, once per reading."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for each in consumed:
+        reader = f"{each.member} (generation {each.generation})"
+        found.setdefault((each.partition, each.offset), []).append(reader)
+    return found
+
+
+def _commit_text(place: tuple[int, int], last: Mapping[int, int], killed: str) -> str:
+    partition, _ = place
+    if partition not in last:
+        return f"; {killed} did not own this partition"
+    return f"; the last commit was {last[partition]}"
+
+
+def _at(place: tuple[int, int] | None) -> str:
+    return f" at {_place(place)}" if place is not None else ""
+
+
+def _place(place: tuple[int, int]) -> str:
+    return f"partition {place[0]} offset {place[1]}"
+
+
+def _place_of(each: Consumed) -> str:
+    return _place((each.partition, each.offset))
+
+
+def _text(offset: int | None) -> str:
+    return "nothing" if offset is None else str(offset)
