@@ -47,9 +47,10 @@ class History:
         """How many events of the group are there; 0 before the first archive batch."""
         return self._count(_EVENTS)
 
-    def is_complete(self) -> bool:
-        """Whether the group's last event is there: a group's events are archived in order."""
-        return self._count(_EMPTIED) > 0
+    def is_complete(self, committed: Mapping[int, int]) -> bool:
+        """Whether the group's last event is there (they are archived in order), and these offsets
+        too: events and snapshots are two tables, each with commits of its own."""
+        return self._count(_EMPTIED) > 0 and self.committed() == committed
 
     def generations(self) -> list[Generation]:
         rows = self._rows(_GENERATIONS, self._group)
@@ -70,7 +71,10 @@ class History:
 
     def commits(self) -> list[Commit]:
         rows = self._rows(_COMMITS, self._group, self._topic)
-        return [Commit(*row[:3], self._name(row[3])) for row in rows]
+        return [
+            Commit(generation, each, offset, self._name(member))
+            for generation, each, offset, member in rows
+        ]
 
     def committed(self) -> dict[int, int]:
         """Partition -> offset."""

@@ -35,6 +35,11 @@ class Members(AbstractContextManager["Members"]):
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.witnesses: dict[str, Witness] = {}
 
+    @property
+    def running(self) -> list[str]:
+        """Those that were started, and neither killed nor stopped."""
+        return list(self._running)
+
     def start(self, name: str) -> None:
         """Start one, and return at once."""
         folder = self._home / "witnesses"

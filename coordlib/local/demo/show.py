@@ -93,13 +93,14 @@ def verdict(checks: Sequence[Check], elapsed_s: float) -> None:
 
 
 def _owners(facts: Facts) -> list[list[object]]:
-    """A generation's row has one cell per partition; "-": it had no owners, or ended undivided."""
+    """A row per generation, a cell per partition; "-": it was superseded before it was divided."""
     cells: dict[tuple[int, int], list[str]] = {}
     for owner in facts.owners:
         cells.setdefault((owner.generation, owner.partition), []).append(owner.member)
     return [
         [each.number, *("+".join(cells.get((each.number, p), [])) for p in facts.partitions)]
         for each in facts.generations
+        if each.members
     ]
 
 

@@ -1,0 +1,133 @@
+"""The demo's parts: witnesses that survive a kill, tables, the telling line."""
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordlib.errors import SetupError
+from coordlib.local.demo import show
+from coordlib.local.demo.scenario import _alone
+from coordlib.local.demo.verdict import Check, judge
+from coordlib.local.demo.witness import Consumed, Witness, WitnessFile
+from tests.local.test_demo_verdict import a_good_run
+
+
+def test_witness_tells_what_was_written_also_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "m.txt"
+    witness = Witness("m", path)
+    witness.read_on()
+    assert (witness.generation, witness.partitions, witness.consumed) == (-1, None, [])
+
+    file = WitnessFile(path)
+    file.assigned(3, [2, 0])
+    file.record(0, 17, 170)
+    witness.read_on()
+    assert (witness.generation, witness.partitions, witness.uncommitted) == (3, (0, 2), 1)
+
+    with path.open("a") as torn:
+        torn.write("record 0 18 18")
+    witness.read_on()
+    assert len(witness.consumed) == 1
+    with path.open("a") as torn:
+        torn.write("0 3 99\n")
+    file.commit()
+    file.revoked()
+    file.error("what\nwhere")
+    witness.read_on()
+
+    assert witness.consumed[1] == Consumed("m", 0, 18, 180, 3, 99)
+    assert (witness.partitions, witness.uncommitted) == (None, 0)
+    assert witness.errors == ["what where"]
+
+
+def test_an_empty_share_is_not_the_same_as_none(tmp_path: Path) -> None:
+    file = WitnessFile(tmp_path / "m.txt")
+    file.assigned(1, [])
+    witness = Witness("m", tmp_path / "m.txt")
+    witness.read_on()
+
+    assert witness.partitions == ()
+
+
+def test_witness_survives_sigkill(tmp_path: Path) -> None:
+    """Every record that was written down before the kill is in the file."""
+    path = tmp_path / "m.txt"
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from coordlib.local.demo.witness import WitnessFile\n"
+        "file = WitnessFile(Path(sys.argv[1]))\n"
+        "file.assigned(1, [0])\n"
+        "for offset in range(1000): file.record(0, offset, offset)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, str(path)], timeout=30)
+    witness = Witness("m", path)
+    witness.read_on()
+
+    assert ended.returncode == -9
+    assert [each.offset for each in witness.consumed] == list(range(1000))
+
+
+def test_tables_show_generations_owners_and_partitions(capsys: pytest.CaptureFixture[str]) -> None:
+    printed: list[list[list[object]]] = []
+
+    def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        printed.append([list(headers), *map(list, rows)])
+
+    facts = a_good_run()
+    show.tables(replace(facts, owners=[*facts.owners[:2], *facts.owners[4:]]), print_table)
+
+    generations, owners, partitions = printed
+    assert generations[2][1:] == [2, "session expired", "0.0s", "a"]
+    assert owners == [["GENERATION", "P0", "P1"], [1, "a", "b"], [2, "", ""], [3, "a", "c"]]
+    assert partitions[1:] == [[0, 10, 0, None, 10, 10], [1, 13, 3, 4, 10, 10]]
+
+
+def test_verdict_tells_a_few_offences_and_how_many_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong = Check("Nothing is wrong", "9 things", tuple(f"thing {n}" for n in range(9)))
+    show.verdict([*judge(a_good_run()), wrong], 12.3)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("ok  ") for line in lines) == 5
+    at = lines.index("FAILED  Nothing is wrong: 9 things")
+    assert lines[at + 1].strip() == "thing 0"
+    assert lines[at + 6].strip() == "and 4 more"
+    assert lines[-1] == "Demo: 1 of 6 checks FAILED, after 12 s"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_live_line_is_written_over_on_a_terminal_and_seldom_elsewhere() -> None:
+    told: list[str] = []
+    for stream in (Terminal(), io.StringIO()):
+        live = show.Live(told.append, stream)
+        live.show("half")
+        live.show("half and a bit")  # too soon
+        live("done")
+        if stream.isatty():
+            assert stream.getvalue().count("\r") == 1
+            assert stream.getvalue().endswith("\x1b[K\n")
+    assert [line.split(" s  ")[1] for line in told] == ["done", "half", "done"]
+
+
+def test_a_second_demo_at_once_is_refused(tmp_path: Path) -> None:
+    """It would delete the folder of the first."""
+    with (
+        _alone(tmp_path / "demo.lock"),
+        pytest.raises(SetupError, match="Another demo is running"),
+        _alone(tmp_path / "demo.lock"),
+    ):
+        pass
+    with _alone(tmp_path / "demo.lock"):
+        pass
