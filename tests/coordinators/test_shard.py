@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordlib import limits
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import BrokenInvariant
 from coordlib.coordinators.shard import (
@@ -298,6 +299,7 @@ def test_a_quarantined_group_has_no_deadlines(monkeypatch: pytest.MonkeyPatch) -
     status = talk.shard.status()
 
     assert (status.has_deadline, status.owed) == (False, -1)
+    assert status.cap_ms == limits.CLOCK_CAP_IDLE_MS
     assert talk.send(heartbeat("b", 2, FOLLOWER), after_ms=7_200_000) == [
         "answer b#h Heartbeat COORDINATOR_NOT_AVAILABLE"
     ]
@@ -392,6 +394,18 @@ def test_a_batch_without_requests_tells_nothing() -> None:
     talk.end_batch()
 
     assert talk.end_batch() == []
+
+
+def test_the_order_of_commits_does_not_show_in_the_blob() -> None:
+    """INV-03: what a rebuild reads from the compacted topic comes in another order."""
+    rows = [rq.CommittedOffset(topic, partition, 1) for topic in "ut" for partition in (2, 0, 1)]
+
+    def offsets_of(rows: list[rq.CommittedOffset]) -> bytes:
+        talk = Conversation()
+        talk.send(commit("tool", offsets=tuple(rows)))
+        return bytes(talk.shard.cells["g"].encoded().offsets)
+
+    assert offsets_of(rows) == offsets_of(rows[::-1])
 
 
 def test_a_blob_of_newer_code_is_refused() -> None:
