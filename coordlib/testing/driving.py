@@ -9,6 +9,7 @@ Requests are written as a client writes them and read from their bytes, and outp
 from theirs, so that nothing between is assumed.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -168,6 +169,23 @@ def preparing(how: ShardSettings = SETTINGS) -> Conversation:
     talk.send(join("c"))
     talk.tick()
     return talk
+
+
+#: How a group gets into each state of Kafka's table.
+STATES: dict[str, Callable[[], Conversation]] = {
+    "absent": Conversation,
+    "Empty": empty,
+    "Preparing": preparing,
+    "Completing": completing,
+    "Stable": stable,
+}
+
+
+def said_in(state: str, request: rq.AnyRequest) -> list[str]:
+    """What follows a request to a group in this state; its own coordinate reads HERE."""
+    talk = STATES[state]()
+    here = f"r0-{talk.next_offset}"
+    return [line.replace(here, "HERE") for line in talk.send(request)]
 
 
 # -- requests, with what rarely matters left out ---------------------------------------------

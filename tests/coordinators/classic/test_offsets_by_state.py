@@ -1,40 +1,24 @@
 """Who may store and read positions in every state of a group: Kafka's table, state by state."""
 
-from collections.abc import Callable
-
 import pytest
 
 from coordlib.records import requests as rq
 from coordlib.testing.driving import (
     FOLLOWER,
-    Conversation,
+    STATES,
     commit,
-    completing,
-    empty,
     fetch,
-    preparing,
-    stable,
+    said_in,
 )
 
-STATES: dict[str, Callable[[], Conversation]] = {
-    "absent": Conversation,
-    "Empty": empty,
-    "Preparing": preparing,
-    "Completing": completing,
-    "Stable": stable,
-}
 in_every_state = pytest.mark.parametrize("state", STATES)
 
 
-def check(state: str, request: rq.Request, expected: dict[str, list[str]]) -> None:
-    """Send the request to a group in this state, and compare everything that follows."""
-    talk = STATES[state]()
-    here = f"r0-{talk.next_offset}"
+def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) -> None:
+    """Compare everything that follows with the row of the table that names this state."""
     by_state = {name: lines for names, lines in expected.items() for name in names.split()}
 
-    lines = [line.replace(here, "HERE") for line in talk.send(request)]
-
-    assert lines == by_state[state]
+    assert said_in(state, request) == by_state[state]
 
 
 @in_every_state
