@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import StartRefused
 from coordlib.history.files import read_text
-from coordlib.history.tables import PARTITIONED_BY, PROPERTIES, schema_of
+from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +120,8 @@ def _create_table(spark: "SparkSession", table: str, path: str) -> None:
 
     if DeltaTable.isDeltaTable(spark, path):
         return
-    writer = spark.createDataFrame([], schema_of(table)).write.format("delta")
+    columns = (F.lit(None).cast(kind).alias(name) for name, kind in COLUMNS[table].items())
+    writer = spark.range(0).select(*columns).write.format("delta")
     writer = writer.options(**PROPERTIES).partitionBy(*PARTITIONED_BY[table])
     writer.option("userMetadata", Commit().to_json(-1)).mode("append").save(path)
 

@@ -54,11 +54,6 @@ PROPERTIES: Final = {
 }
 
 
-def schema_of(table: str) -> str:
-    """The table's schema as Spark's DDL."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table].items())
-
-
 def path_of(tables: str, table: str) -> str:
     """Where a table lies below the folder or URI that holds them all."""
     return f"{tables.rstrip('/')}/{table}"
