@@ -1,24 +1,131 @@
-"""`coord bench`: measure the engine on this machine."""
+"""`coord bench`: measure the engine on this machine. JSON lines on stdout, talk on stderr.
+
+Without a cluster or a stack named, `settle` and `load` start a stack of their own and delete it.
+"""
 
 from importlib import import_module
+from typing import Any, Literal
 
 from coordlib.cli.where import HERE, Where
 
-
-def settle(*, where: Where = HERE) -> int:
-    """Time from a member's join or leave until everybody has settled."""
-    return _run("settle", where)
+Peer = Literal["kafka", "none"]
+Protocol = Literal["range"]
 
 
-def load(*, where: Where = HERE) -> int:
-    """Time to an answer while thousands of heartbeats a second arrive."""
-    return _run("load", where)
+def settle(  # noqa: PLR0913  # a command line's options
+    *,
+    members: int = 20,
+    partitions: int = 40,
+    repeats: int = 20,
+    block: int = 5,
+    peer: Peer = "kafka",
+    protocol: Protocol = "range",
+    peer_heartbeat_ms: int | None = None,
+    where: Where = HERE,
+) -> int:
+    """Time from a member's join or leave until everybody has settled, beside Kafka's own groups.
+
+    Parameters
+    ----------
+    members
+        Running members; one more joins and leaves.
+    partitions
+        Of the topic that they share.
+    repeats
+        Joins and leaves on each side.
+    block
+        Repeats of one side before the other side has its turn.
+    peer
+        kafka: the broker's own coordinator does the same work in the same run.
+    protocol
+        How the group assigns, on both sides.
+    peer_heartbeat_ms
+        Heartbeat interval of the peer's members; without it the client's default, 3 s.
+    """
+    return _run(
+        "settle",
+        where=where,
+        members=members,
+        partitions=partitions,
+        repeats=repeats,
+        block=block,
+        peers=("ours",) if peer == "none" else ("ours", peer),
+        protocol=protocol,
+        peer_heartbeat_ms=peer_heartbeat_ms,
+    )
 
 
-def core(*, where: Where = HERE) -> int:
-    """Requests per second that the core alone judges: no Kafka, no Spark."""
-    return _run("core", where)
+def load(
+    *,
+    groups: int = 1000,
+    members: int = 10,
+    heartbeat_ms: int = 3000,
+    seconds: int = 60,
+    probes_per_second: float = 4.0,
+    sweep: bool = False,
+    where: Where = HERE,
+) -> int:
+    """Time to an answer while thousands of heartbeats a second arrive.
+
+    Parameters
+    ----------
+    groups
+        Groups of the load.
+    members
+        Members of each.
+    heartbeat_ms
+        Heartbeat interval of every member.
+    seconds
+        How long to measure; with --sweep, each step.
+    probes_per_second
+        Single members that join and leave meanwhile; their answers are timed.
+    sweep
+        Raise the rate until the job falls behind, and tell the highest that it sustained.
+    """
+    return _run(
+        "load",
+        where=where,
+        groups=groups,
+        members=members,
+        heartbeat_ms=heartbeat_ms,
+        seconds=seconds,
+        probes_per_second=probes_per_second,
+        is_sweep=sweep,
+    )
 
 
-def _run(name: str, where: Where) -> int:
-    return int(import_module(f"coordlib.testing.bench.{name}").run(where) or 0)
+def core(
+    *,
+    groups: int = 500,
+    members: int = 10,
+    batch: tuple[int, ...] = (2_000, 20_000, 60_000),
+    rebalance: int = 100,
+    repeats: int = 9,
+) -> int:
+    """Requests per second that the core alone judges: no Kafka, no Spark, one core.
+
+    Parameters
+    ----------
+    groups
+        Groups in the shard.
+    members
+        Members of each.
+    batch
+        Heartbeats judged at once; given several times, each is measured.
+    rebalance
+        Members of the group that is rebalanced.
+    repeats
+        Measurements of each; the median is told, and the best.
+    """
+    return _run(
+        "core",
+        groups=groups,
+        members=members,
+        batches=batch,
+        rebalance=rebalance,
+        repeats=repeats,
+    )
+
+
+def _run(name: str, **options: Any) -> int:
+    return int(import_module(f"coordlib.testing.bench.{name}").run(**options))

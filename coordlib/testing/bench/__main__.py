@@ -1,0 +1,22 @@
+"""All three benchmarks with moderate parameters: `make bench`, in about ten minutes."""
+
+import sys
+
+from coordlib.cli.main import main
+
+RUNS = (
+    ("bench", "core"),
+    ("bench", "settle", "--repeats", "10"),
+    ("bench", "load", "--seconds", "60"),
+    ("bench", "load", "--sweep", "--seconds", "15"),
+)
+
+
+def run_all() -> int:
+    """Every benchmark, also when one before it failed; the first failure's exit code."""
+    codes = [main(run) for run in RUNS]
+    return next((code for code in codes if code), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(run_all())
