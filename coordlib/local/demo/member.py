@@ -63,7 +63,7 @@ def _consume(
             since_commit += 1
             if since_commit >= COMMIT_EVERY:
                 since_commit = 0
-                _commit(consumer, witness, asynchronous=True)
+                _commit(consumer, witness)
 
 
 def _next(consumer: CoordinatedConsumer, witness: WitnessFile) -> Message | None:
@@ -89,15 +89,16 @@ def _write_down(message: Message, witness: WitnessFile) -> None:
 
 
 def _let_go(consumer: CoordinatedConsumer, witness: WitnessFile) -> None:
-    """What is done is committed before others go on."""
-    _commit(consumer, witness, asynchronous=False)
+    """Nobody waits for the answer: the commit stands before the rejoin or leave in the log, so the
+    next owner starts behind it."""
+    _commit(consumer, witness)
     witness.revoked()
 
 
-def _commit(consumer: CoordinatedConsumer, witness: WitnessFile, asynchronous: bool) -> None:
+def _commit(consumer: CoordinatedConsumer, witness: WitnessFile) -> None:
     witness.commit()
     try:
-        consumer.commit(asynchronous=asynchronous)
+        consumer.commit()
     except CoordError as refusal:
         # Fenced, or refused: `on_lost` follows, and whoever owns the partitions reads on from the
         # last commit.
