@@ -13,6 +13,15 @@ from coordlib.errors import CannotReach
 
 _POLL_S = 0.2
 _SILENCE_S = 20.0
+_TRANSIENT = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
 
 
 def newest_by_key(
@@ -49,8 +58,22 @@ def newest_by_key(
         consumer.close()
 
 
+def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Oldest offset and last stable offset; a topic made a moment ago may have no leader yet."""
+    deadline = time.monotonic() + _SILENCE_S
+    while True:
+        try:
+            low, end = consumer.get_watermark_offsets(place, timeout=_SILENCE_S)
+            return low, end
+        except KafkaException as problem:
+            if problem.args[0].code() not in _TRANSIENT or time.monotonic() > deadline:
+                raise
+            consumer.list_topics(place.topic, timeout=_SILENCE_S)
+            time.sleep(_POLL_S)
+
+
 def _read(consumer: Consumer, place: TopicPartition) -> dict[bytes, bytes]:
-    low, end = consumer.get_watermark_offsets(place, timeout=_SILENCE_S)
+    low, end = _bounds(consumer, place)
     place.offset = low
     consumer.assign([place])
     found: dict[bytes, bytes] = {}

@@ -1,0 +1,162 @@
+"""What the job refuses at its start, and that each refusal names the mend."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+
+from coordlib import topics
+from coordlib.errors import StartRefused
+from coordlib.local.broker import Broker
+from coordlib.streaming.query import Coordinator, CoordinatorOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"p{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def admin(broker: Broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.fixture
+def made(broker: Broker, prefix: str) -> str:
+    """A prefix whose topics are as they must be."""
+    topics.create({"bootstrap.servers": broker.bootstrap_servers}, prefix, 2, 2, 1)
+    return prefix
+
+
+@pytest.fixture
+def start(spark: "SparkSession", broker: Broker, tmp_path: Path) -> Iterator[object]:
+    """Start a coordinator and stop it after its first batch."""
+
+    def start(prefix: str, checkpoint: str = "checkpoint", *, is_rebuild: bool = False) -> None:
+        options = CoordinatorOptions(
+            bootstrap_servers=broker.bootstrap_servers,
+            prefix=prefix,
+            checkpoint=str(tmp_path / checkpoint),
+            is_rebuild=is_rebuild,
+        )
+        coordinator = Coordinator(spark, options)
+        try:
+            query = coordinator.start()
+            # The ticks at the start bring a batch.
+            while not query.lastProgress:
+                assert query.isActive, query.exception()
+                time.sleep(0.1)
+            query.stop()
+        finally:
+            coordinator.close()
+
+    return start
+
+
+def alter(admin: AdminClient, topic: str, key: str, value: str) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(10)
+    # Brokers hear of it a moment after the controller has acknowledged.
+    while _config(admin, topic)[key].value != value:
+        time.sleep(0.05)
+
+
+def _config(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
+    asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)])
+    return next(iter(asked.values())).result(10)
+
+
+def refusal(start, *arguments, **options) -> str:
+    with pytest.raises(StartRefused) as refused:
+        start(*arguments, **options)
+    assert refused.value.mend
+    return str(refused.value)
+
+
+def test_missing_topics(start, prefix):
+    assert "coord topics create" in refusal(start, prefix)
+
+
+def test_create_time_instead_of_log_append_time(start, made, admin):
+    """Clients' clocks would decide who lives."""
+    alter(admin, f"{made}.requests", "message.timestamp.type", "CreateTime")
+
+    assert "LogAppendTime" in refusal(start, made)
+
+
+def test_output_topics_that_cannot_hold_a_large_answer(start, made, admin):
+    alter(admin, f"{made}.responses", "max.message.bytes", "1000000")
+
+    assert "8388608" in refusal(start, made)
+
+
+def test_another_number_of_shards_than_the_recorded_one(start, made, admin):
+    """Somebody added partitions to every topic: groups would move to other shards."""
+    start(made)
+    names = ("requests", "offsets", "assignments", "groups", "committed", "events")
+    grown = [NewPartitions(f"{made}.{name}", 3) for name in names]
+    for future in admin.create_partitions(grown).values():
+        future.result(10)
+    time.sleep(1)
+
+    assert "2 shards" in refusal(start, made)
+
+
+def test_an_empty_checkpoint_on_topics_with_history(start, made):
+    start(made)
+
+    told = refusal(start, made, "lost")
+
+    assert "--rebuild" in told
+
+
+def test_a_rebuild_into_a_checkpoint_that_exists(start, made):
+    start(made)
+
+    assert "without --rebuild" in refusal(start, made, is_rebuild=True)
+
+
+def test_a_rebuild_of_topics_without_history_is_a_plain_start(start, made):
+    """`--rebuild` in a supervisor's command line must not keep a new prefix from starting."""
+    start(made, is_rebuild=True)
+
+
+def test_a_checkpoint_of_other_topics(start, made, broker):
+    start(made)
+    other = f"{made}-other"
+    topics.create({"bootstrap.servers": broker.bootstrap_servers}, other, 2, 2, 1)
+
+    assert made in refusal(start, other)
+
+
+def test_topics_that_another_checkpoint_continued(start, made):
+    """Two jobs, one after the other, each with its own folder: the first must not come back."""
+    start(made)
+    start(made, "second", is_rebuild=True)
+
+    assert "newest checkpoint" in refusal(start, made)
+
+
+def test_a_folder_of_another_query(start, made, tmp_path):
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").write_text("v1\n")
+
+    assert "another query" in refusal(start, made)
