@@ -64,4 +64,4 @@ bench: setup  ## measure latency and throughput on this machine
 
 .PHONY: transcripts
 transcripts: $(INSTALLED)  ## write the golden transcripts afresh (then read the diff)
-	@$(BIN)/python -m coordlib.testing.transcripts --write
+	@$(BIN)/python -m coordlib.testing.transcript --rewrite tests/transcripts/*.txt
