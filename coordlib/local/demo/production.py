@@ -29,7 +29,12 @@ class Production(AbstractContextManager["Production"]):
         self, bootstrap_servers: str, topic: str, count: int, per_second: int, hold_at: int
     ) -> None:
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5}
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "log_level": 0,  # what goes wrong is told by `check`
+            }
         )
         self._topic, self._count = topic, count
         self._per_second, self._hold_at = per_second, hold_at
@@ -69,7 +74,7 @@ class Production(AbstractContextManager["Production"]):
             while not self._go_on.wait(0.1):
                 self._producer.poll(0)
             self._produce(self._hold_at, self._count)
-            if self._producer.flush(FLUSH_TIMEOUT_S):
+            if not self._stop.is_set() and self._producer.flush(FLUSH_TIMEOUT_S):
                 self._failure = self._failure or "not all records were acknowledged"
         except (KafkaException, BufferError) as problem:
             self._failure = str(problem)

@@ -72,7 +72,8 @@ def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
             found = _course(stack, live)
             is_done = True
         finally:
-            live.end()
+            if not is_done:
+                live("Interrupted or failed: everything is stopped first")
             with _undisturbed():
                 end_leftovers(stack.home)
                 if not (keep and is_done):
