@@ -102,7 +102,7 @@ def test_a_good_run_passes_and_its_numbers_are_told() -> None:
     assert last_commits(facts) == {1: 4}
     told = [check.numbers for check in judge(facts)]
     assert told[0] == "20 of 20 records, read 23 times"
-    assert told[1] == "3 read twice: 3 on 1; b owned 1"
+    assert told[1] == "b owned 1; 3 records that it had not committed were read again: 3 on 1"
     assert told[2] == "3 generations of 2 partitions"
 
 

@@ -9,7 +9,7 @@ import fcntl
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +17,13 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from coordlib.errors import CoordError, SetupError
+from coordlib.errors import SetupError
 from coordlib.local.demo import facts as of
 from coordlib.local.demo import show
 from coordlib.local.demo.members import Members, end_leftovers
 from coordlib.local.demo.production import Production
 from coordlib.local.demo.verdict import Facts, judge
-from coordlib.local.demo.witness import Witness
+from coordlib.local.demo.watch import Watch, partitions_text
 from coordlib.local.home import stack_home
 from coordlib.local.progress import Progress, phase
 from coordlib.local.stack import Stack
@@ -55,10 +55,7 @@ JOB_ARGS: Final = (
     *("--set", "group.initial_rebalance_delay_ms=0"),
     *("--set", "engine.archive_interval_ms=5000"),
 )
-STEP_TIMEOUT_S = 90.0  # a rebalance after a session of 10 s takes 12; a busy machine more
-STALL_TIMEOUT_S = 60.0
 HISTORY_TIMEOUT_S = 60.0
-LOOK_EVERY_S = 0.03
 
 
 def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
@@ -112,7 +109,7 @@ def _course(stack: Stack, live: show.Live) -> Facts:
         Members(stack.home, TOPIC, config) as members,
         Production(stack.bootstrap_servers, TOPIC, RECORDS, PER_SECOND, HOLD_AT) as production,
     ):
-        watch = _Watch(stack, members, production, live)
+        watch = Watch(stack, members, production, live, records=RECORDS, partitions=PARTITIONS)
         _kill_one_and_start_another(watch)
         live(f"{FOURTH} has joined and consumes too")
         production.go_on()  # the last records are held until then, for machines of any speed
@@ -122,7 +119,7 @@ def _course(stack: Stack, live: show.Live) -> Facts:
         return _gather(stack, members, production, live)
 
 
-def _kill_one_and_start_another(watch: "_Watch") -> None:
+def _kill_one_and_start_another(watch: Watch) -> None:
     live, members = watch.live, watch.members
     with phase(live, f"Starting {', '.join(FIRST)}; the job's first batches take longest"):
         for name in FIRST:
@@ -144,7 +141,7 @@ def _kill_one_and_start_another(watch: "_Watch") -> None:
     live(
         f"Killed {VICTIM} (SIGKILL) in generation {victim.generation} after "
         f"{len(victim.consumed):,} records, {victim.uncommitted} of them not committed; it owned "
-        f"{_partitions_text(victim)}"
+        f"{partitions_text(victim)}"
     )
     left = [name for name in FIRST if name != VICTIM]
     watch.until(
@@ -153,87 +150,6 @@ def _kill_one_and_start_another(watch: "_Watch") -> None:
     live(f"Its session has expired, the others own its partitions; starting {FOURTH}")
     members.start(FOURTH)
     watch.until(f"{FOURTH} owns partitions", lambda: watch.is_shared_among([*left, FOURTH]))
-
-
-class _Watch:
-    """Looks at witnesses, production and job, tells how far they are, and waits for events."""
-
-    def __init__(
-        self, stack: Stack, members: Members, production: Production, live: show.Live
-    ) -> None:
-        self.stack, self.members, self.production, self.live = stack, members, production, live
-        self._counted: dict[str, int] = {}
-        self._read: set[int] = set()
-        self._job_seen_at = 0.0
-
-    def consumed(self) -> int:
-        """Different records consumed so far."""
-        for name, witness in self.members.witnesses.items():
-            known = self._counted.get(name, 0)
-            self._read.update(each.number for each in witness.consumed[known:])
-            self._counted[name] = len(witness.consumed)
-        return len(self._read)
-
-    def is_shared_among(self, names: list[str] | tuple[str, ...], after: int = -1) -> bool:
-        """Whether each of these owns partitions in one generation, and together they own all."""
-        found = [self.members.witnesses[name] for name in names]
-        if any(not each.partitions or each.generation <= after for each in found):
-            return False
-        owned = [each for witness in found for each in witness.partitions or ()]
-        return len({each.generation for each in found}) == 1 and len(owned) == PARTITIONS
-
-    def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Wait for it, showing how far everything is.
-
-        Raises:
-            CoordError: not in time, or something has ended.
-        """
-        deadline = time.monotonic() + STEP_TIMEOUT_S
-        while not self._look(is_so):
-            if time.monotonic() > deadline:
-                raise CoordError(
-                    f"Not within {STEP_TIMEOUT_S:.0f} s: {what}",
-                    self._text(),
-                    f"Logs and witnesses are in {self.stack.home}",
-                )
-            time.sleep(LOOK_EVERY_S)
-
-    def all_consumed(self) -> None:
-        """Until every record is consumed, or none was for a long time: then the verdict tells."""
-        best, heard_at = -1, time.monotonic()
-        while not self._look(lambda: self.consumed() >= RECORDS):
-            if self.consumed() > best:
-                best, heard_at = self.consumed(), time.monotonic()
-            elif time.monotonic() - heard_at > STALL_TIMEOUT_S:
-                self.live(f"Nothing new was consumed for {STALL_TIMEOUT_S:.0f} s: giving up")
-                return
-            time.sleep(LOOK_EVERY_S)
-        self.live(f"All {RECORDS:,} records are consumed")
-
-    def _look(self, is_so: Callable[[], bool]) -> bool:
-        self.members.read_on()
-        self.production.check()
-        if time.monotonic() - self._job_seen_at > 1.0:
-            self._job_seen_at = time.monotonic()
-            if not self.stack.job.is_running:
-                where = self.stack.last_job_lines(5)
-                raise CoordError("The job has ended", where, f"Its log: {self.stack.job.log}")
-        if is_so():
-            return True
-        self.live.show(self._text())
-        return False
-
-    def _text(self) -> str:
-        found = self.members.witnesses.values()
-        generation = max((each.generation for each in found), default=-1)
-        owners = "  ".join(
-            f"{name}: {_partitions_text(self.members.witnesses[name])}"
-            for name in self.members.running
-        )
-        return (
-            f"produced {len(self.production.placed):,}  consumed {self.consumed():,} "
-            f"({self.consumed() * 100 // RECORDS} %)  generation {max(generation, 0)}  {owners}"
-        )
 
 
 def _gather(stack: Stack, members: Members, production: Production, live: show.Live) -> Facts:
@@ -259,10 +175,6 @@ def _gather(stack: Stack, members: Members, production: Production, live: show.L
             log_ends=of.log_ends(client, TOPIC, PARTITIONS),
             killed=VICTIM,
         )
-
-
-def _partitions_text(witness: Witness) -> str:
-    return ",".join(map(str, witness.partitions or ())) or "-"
 
 
 @contextmanager

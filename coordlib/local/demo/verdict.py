@@ -153,8 +153,9 @@ def duplicates_only_from_the_killed(facts: Facts) -> Check:
     again = Counter(partition for partition, offset in forgiven if (partition, offset) in others)
     where = ", ".join(f"{count:,} on {partition}" for partition, count in sorted(again.items()))
     numbers = (
-        f"{again.total():,} read twice{f': {where}' if where else ''}; {facts.killed} owned "
-        f"{', '.join(map(str, sorted(last))) or 'nothing'}"
+        f"{facts.killed} owned {', '.join(map(str, sorted(last))) or 'nothing'}; "
+        f"{again.total():,} records that it had not committed were read again"
+        f"{f': {where}' if where else ''}"
     )
     what = f"Duplicates only above the last commit of {facts.killed}, on its partitions"
     return Check(what, numbers, offences)
