@@ -1,0 +1,174 @@
+"""Thousands of members without a client each: what they say and hear, as a table. Pure.
+
+A member of the crowd joins, rejoins and syncs as a client does, and its heartbeat is encoded once
+per generation. It fences nothing and fetches nothing: it is there to be judged.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.partitioner import shard_of
+
+METADATA = bytes(40)
+SHARE = bytes(30)
+
+
+class Record(NamedTuple):
+    """What is to be written."""
+
+    value: bytes
+    key: bytes
+    shard: int
+
+
+@dataclass(slots=True)
+class Place:
+    """One member: where it stands in the protocol."""
+
+    client: str
+    group: str
+    shard: int
+    reply: int
+    member: str = ""
+    generation: int = -1
+    #: None: it is in no settled generation, and does not heartbeat.
+    heartbeat: Record | None = None
+    asked: int = 0
+
+
+@dataclass(slots=True)
+class Crowd:
+    """All members: `groups` x `members`, numbered so that neighbours are of different groups."""
+
+    groups: int
+    members: int
+    shards: int
+    reply_partitions: int
+    token: str
+    #: Heartbeats that were refused, members that were removed, requests that were refused.
+    refused: Counter[str] = field(default_factory=Counter)
+    settled: int = 0
+    _places: list[Place] = field(default_factory=list)
+    _of_group: dict[str, list[Place]] = field(default_factory=dict)
+    _number_of: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number in range(self.groups * self.members):
+            group = f"load-{self.token}-{number % self.groups}"
+            place = Place(
+                client=f"load-{number}",
+                group=group,
+                shard=shard_of(group, self.shards),
+                # A group's members read one partition, so that what concerns them comes in order.
+                reply=(number % self.groups) % self.reply_partitions,
+            )
+            self._places.append(place)
+            self._of_group.setdefault(group, []).append(place)
+            self._number_of[place.client] = number
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def is_settled(self) -> bool:
+        return self.settled == len(self._places)
+
+    def join_all(self) -> Iterator[Record]:
+        for place in self._places:
+            yield self._join(place)
+
+    def heartbeat(self, number: int) -> Record | None:
+        """The heartbeat of the member with this number, counted round and round."""
+        return self._places[number % len(self._places)].heartbeat
+
+    def hear(self, message: rs.AnyResponse) -> list[Record]:
+        """What is to be written in reaction."""
+        if isinstance(message, rs.RebalanceInProgress):
+            known = self._of_group.get(message.group, [])
+            return [self._join(each) for each in known if self._must_rejoin(each, message)]
+        if isinstance(message, rs.MemberRemoved):
+            self.refused["removed"] += message.group in self._of_group
+            return []
+        if not isinstance(message, rs.Response):
+            return []
+        number = self._number_of.get(message.client)
+        if number is None or message.group not in self._of_group:
+            return []
+        return self._answered(self._places[number], message)
+
+    def _answered(self, place: Place, message: rs.Response) -> list[Record]:
+        if isinstance(message, rs.HeartbeatResponse):
+            self.refused[message.error] += 1
+            return []
+        if message.id != f"{place.client}-{place.asked}":
+            return []  # of a request that a rejoin has overtaken
+        if message.error != "NONE":
+            self.refused[message.error] += 1
+            return [self._join(place)]
+        if isinstance(message, rs.JoinGroupResponse):
+            return [self._sync(place, message)]
+        if isinstance(message, rs.SyncGroupResponse):
+            self._settle(place)
+        return []
+
+    def _must_rejoin(self, place: Place, notice: rs.RebalanceInProgress) -> bool:
+        return place.generation == notice.generation
+
+    def _join(self, place: Place) -> Record:
+        self._unsettle(place)
+        request = rq.JoinGroup(
+            **self._envelope(place),
+            member=place.member,
+            generation=place.generation,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=300_000,
+            protocol_type="consumer",
+            protocols=(rq.Protocol(name="range", metadata=METADATA),),
+        )
+        place.generation = -1  # no notice of the old one concerns it any more
+        return self._record(place, request)
+
+    def _sync(self, place: Place, answer: rs.JoinGroupResponse) -> Record:
+        assert isinstance(answer.generation, int)
+        place.member, place.generation = answer.member, answer.generation
+        known = answer.members or ()
+        shares = tuple(rq.MemberAssignment(each.member, SHARE) for each in known)
+        return self._record(
+            place,
+            rq.SyncGroup(
+                **self._envelope(place),
+                generation=place.generation,
+                member=place.member,
+                assignments=shares,
+            ),
+        )
+
+    def _settle(self, place: Place) -> None:
+        self.settled += place.heartbeat is None
+        request = rq.Heartbeat(
+            **self._envelope(place), generation=place.generation, member=place.member
+        )
+        place.heartbeat = self._record(place, request)
+
+    def _unsettle(self, place: Place) -> None:
+        self.settled -= place.heartbeat is not None
+        place.heartbeat = None
+
+    def _envelope(self, place: Place) -> dict[str, Any]:
+        place.asked += 1
+        return {
+            "v": 1,
+            "id": f"{place.client}-{place.asked}",
+            "client": place.client,
+            "group": place.group,
+            "reply": place.reply,
+        }
+
+    @staticmethod
+    def _record(place: Place, request: rq.Request) -> Record:
+        return Record(codec.encode(request), place.group.encode(), place.shard)

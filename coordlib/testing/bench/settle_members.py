@@ -1,0 +1,82 @@
+"""Running members of a group, each a consumer in a thread: ours and Kafka's, otherwise alike.
+
+Both are the consumers that an application would use, with their defaults, polled in the same way.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.testing.bench.settled import Ownership
+
+POLL_S: Final = 0.1
+CLOSE_TIMEOUT_S: Final = 30.0
+
+#: Makes a consumer and subscribes it, with what to tell when it is assigned or revoked.
+Open = Callable[["Member"], Any]
+
+
+class Member:
+    """One member, from its construction on."""
+
+    def __init__(self, number: int, ownership: Ownership, open_consumer: Open) -> None:
+        self.number, self._ownership, self._open = number, ownership, open_consumer
+        self.failure: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"member-{number}", daemon=True)
+        self._thread.start()
+
+    def assigned(self, _consumer: Any, partitions: Sequence[TopicPartition]) -> None:
+        self._ownership.owns(self.number, (each.partition for each in partitions))
+
+    def revoked(self, _consumer: Any, _partitions: Sequence[TopicPartition]) -> None:
+        self._ownership.owns(self.number, ())
+
+    def stop(self) -> None:
+        """Let it end; `join` waits for that."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait until it has left and closed."""
+        self._thread.join(CLOSE_TIMEOUT_S)
+        self._ownership.forget(self.number)
+
+    def _run(self) -> None:
+        try:
+            consumer = self._open(self)
+            while not self._stop.is_set():
+                consumer.poll(POLL_S)
+            consumer.close()
+        except Exception as problem:  # noqa: BLE001  # told by whoever measures
+            self.failure = problem
+
+
+def ours(config: dict[str, Any], topic: str) -> Open:
+    """Members that the job coordinates; `config` has `coord.prefix` and `group.id`."""
+
+    def open_consumer(member: Member) -> CoordinatedConsumer:
+        consumer = CoordinatedConsumer({**config, "client.id": f"bench-{member.number}"})
+        consumer.subscribe([topic], on_assign=member.assigned, on_revoke=member.revoked)
+        return consumer
+
+    return open_consumer
+
+
+def kafkas(config: dict[str, Any], topic: str, protocol: str) -> Open:
+    """Members that the broker coordinates; `config` has `group.id`."""
+
+    def open_consumer(member: Member) -> Consumer:
+        consumer = Consumer(
+            {
+                **config,
+                "client.id": f"bench-{member.number}",
+                "partition.assignment.strategy": protocol,
+            }
+        )
+        consumer.subscribe([topic], on_assign=member.assigned, on_revoke=member.revoked)
+        return consumer
+
+    return open_consumer

@@ -1,0 +1,61 @@
+"""Where a benchmark runs: a stack of its own that is deleted afterwards, or one that was named."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from coordlib.cli.where import DEFAULT_STACK, Where, local_stack
+from coordlib.errors import SetupError
+from coordlib.local.stack import Stack
+
+NAME: Final = "bench"
+#: Answered at once: with Kafka's default of 3 s the figures would be of the waiting.
+JOB_ARGS: Final = ("--set", "group.initial_rebalance_delay_ms=0")
+#: The first batches are two to three times slower: the JVM has not compiled its way yet.
+WARM_BATCHES: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A running engine under measurement."""
+
+    config: dict[str, str]
+    prefix: str
+    #: None: a cluster that was named by its address; its processes are not ours to look at.
+    stack: Stack | None
+
+    def batches(self) -> int | None:
+        """Number of the newest batch; None when it cannot be known from here."""
+        return None if self.stack is None else int(self.stack.job.told().get("batch_id", -1))
+
+    def is_warm(self) -> bool:
+        """Whether the job has judged enough batches; a cluster's job is taken to have."""
+        return (batches := self.batches()) is None or batches >= WARM_BATCHES
+
+
+@contextmanager
+def standing(where: Where) -> Iterator[Stand]:
+    """The engine that is named, or one of our own for as long as the benchmark takes.
+
+    Raises:
+        SetupError: an earlier benchmark's stack still runs.
+    """
+    if not where.is_local:
+        where.reach()
+        yield Stand(where.client(), where.topic_prefix(), None)
+    elif where.stack != DEFAULT_STACK:
+        where.reach()
+        yield Stand(where.client(), where.topic_prefix(), local_stack(where.stack))
+    else:
+        stack = Stack(NAME)
+        if stack.job.is_running:
+            raise SetupError(
+                "A benchmark runs already", str(stack.home), f"Or end it: coord down --stack {NAME}"
+            )
+        stack.down(wipe=True)
+        try:
+            stack.up(job_args=JOB_ARGS)
+            yield Stand({"bootstrap.servers": stack.bootstrap_servers}, stack.prefix, stack)
+        finally:
+            stack.down(wipe=True)

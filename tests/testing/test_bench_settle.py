@@ -1,0 +1,89 @@
+"""When the settle benchmark calls a group settled, and when it must not."""
+
+import threading
+
+import pytest
+
+from coordlib.testing.bench.settle import OURS, Times, Work, summarise
+from coordlib.testing.bench.settled import Ownership, is_settled
+
+
+def owned(*shares: str) -> dict[int, frozenset[int]]:
+    """owned("012", "34"): the first member has partitions 0, 1 and 2."""
+    return {n: frozenset(int(digit) for digit in share) for n, share in enumerate(shares)}
+
+
+@pytest.mark.parametrize(
+    ("shares", "members", "partitions", "expected"),
+    [
+        (("01", "23"), 2, 4, True),
+        (("012", "34"), 2, 5, True),
+        (("0", "1", ""), 3, 2, True),
+        (("01", "23"), 3, 4, False),  # the newcomer has said nothing yet
+        (("01", "23", ""), 2, 4, False),  # the leaver is still counted
+        (("01", "12"), 2, 4, False),  # 1 has two owners
+        (("01", "2"), 2, 4, False),  # 3 has none
+        (("012", "3"), 2, 4, False),  # uneven
+        (("02", "14"), 2, 4, False),  # a partition that does not exist
+        ((), 0, 0, False),
+    ],
+)
+def test_settled_is_every_partition_once_evenly_by_all(
+    shares: tuple[str, ...], members: int, partitions: int, expected: bool
+) -> None:
+    assert is_settled(owned(*shares), members, partitions) is expected
+
+
+def test_the_time_is_that_of_the_change_and_not_of_the_looking() -> None:
+    """Whoever looks every 10 ms must not add his own interval to the figure."""
+    now = [10.0]
+    ownership = Ownership(2, clock=lambda: now[0])
+    ownership.owns(1, [0])
+    now[0] = 11.0
+    ownership.owns(2, [1])
+    now[0] = 12.5
+    assert ownership.settled_since(2) == 11.0
+    ownership.owns(2, [])
+    assert ownership.settled_since(2) is None
+
+
+def test_a_member_that_left_owns_nothing() -> None:
+    ownership = Ownership(2)
+    ownership.owns(1, [0, 1])
+    ownership.owns(2, [1])
+    assert ownership.settled_since(1) is None
+    ownership.forget(2)
+    assert ownership.settled_since(1) is not None
+
+
+def test_a_state_that_does_not_stay_is_not_settled() -> None:
+    """Eager members look settled for an instant when the next rebalance is already under way."""
+    ownership = Ownership(1)
+    stop = threading.Event()
+
+    def flicker() -> None:
+        while not stop.is_set():
+            ownership.owns(1, [0])
+            ownership.owns(1, [0])
+
+    thread = threading.Thread(target=flicker)
+    thread.start()
+    try:
+        assert ownership.wait(1, limit_s=0.3) is None
+    finally:
+        stop.set()
+        thread.join()
+    assert ownership.wait(1, limit_s=30.0) is not None
+
+
+def test_what_did_not_settle_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A side must not look fast because its slow joins were left out."""
+    times = {OURS: Times(), "kafka": Times()}
+    for took_s in (0.5, 0.7, None):
+        times[OURS].note(times[OURS].joins, took_s)
+    times["kafka"].note(times["kafka"].joins, 1.0)
+    work = Work(members=2, partitions=4, topic="t", protocol="range", peer_heartbeat_ms=None)
+    summarise(times, work)
+    out = capsys.readouterr().out
+    assert '"unsettled": 1' in out
+    assert '"join_p50_ours_to_peer": 0.5' in out
