@@ -77,6 +77,29 @@ def describe(group: str, /, *, where: Where = HERE) -> int:
     return 0
 
 
+def release(group: str, /, *, where: Where = HERE) -> int:
+    """Let a quarantined group go on, from the state before the step that failed.
+
+    A group is quarantined when judging one of its requests broke: its events (GroupQuarantined)
+    say on what. Its members get their full timeouts again.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    """
+    from coordlib.client.admin import Admin
+
+    where.reach()
+    with Admin(where.client(), where.topic_prefix()) as admin:
+        admin.release_quarantine(group)
+    if where.format == "json":
+        print_json("groups release", now(), group=group)
+    else:
+        say(f"{group} is released")
+    return 0
+
+
 def _print(view: "GroupView", as_of_time: datetime) -> None:
     group, lines = view.group, view.lines
     print_head(

@@ -52,6 +52,7 @@ def build() -> App:
     groups_app.command(groups.list_groups, name="list")
     groups_app.command(groups.describe, name="describe")
     groups_app.command(history.history, name="history")
+    groups_app.command(groups.release, name="release")
     topics_app = App(name="topics", help="The engine's own topics.")
     topics_app.command(topics.create, name="create")
     topics_app.command(topics.check, name="check")

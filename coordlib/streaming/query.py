@@ -92,9 +92,7 @@ class Coordinator:
         seeds = folder.seeds(layout.shards)
         self.query = self._run(layout, found.incarnation, identity, seeds)
         self._ticks.start()
-        self._status.status.state = "running"
         self._status.status.checkpoint = identity.checkpoint
-        self._status.write()
         return self.query
 
     def close(self) -> None:
@@ -227,6 +225,9 @@ class Coordinator:
         status, marker = self._status.status, self._sink.marker
         now = time.time_ns() // 1_000_000
         status.last_batch_ms = now - status.updated_ms if status.updated_ms else 0
+        # Not before: the first batch, brought by the tick at the start, compiles everything and
+        # takes seconds; who waits for "running" is then answered at once.
+        status.state = "running"
         status.batch_id = number
         status.outputs += outputs
         status.state_bytes = state_bytes
