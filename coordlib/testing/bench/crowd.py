@@ -92,8 +92,8 @@ class Crowd:
             known = self._of_group.get(message.group, [])
             return [self._join(each) for each in known if self._must_rejoin(each, message)]
         if isinstance(message, rs.MemberRemoved):
-            self.refused["removed"] += message.group in self._of_group
-            return []
+            known = self._of_group.get(message.group, [])
+            return [self._join_anew(each) for each in known if each.member == message.member]
         if not isinstance(message, rs.Response):
             return []
         number = self._number_of.get(message.client)
@@ -107,9 +107,11 @@ class Crowd:
             return []
         if message.id != f"{place.client}-{place.asked}":
             return []  # of a request that a rejoin has overtaken
+        if message.error == "REBALANCE_IN_PROGRESS":
+            return []  # a sync that was too late; the notice says so too
         if message.error != "NONE":
             self.refused[message.error] += 1
-            return [self._join(place)]
+            return [self._join_anew(place)]
         if isinstance(message, rs.JoinGroupResponse):
             return [self._sync(place, message)]
         if isinstance(message, rs.SyncGroupResponse):
@@ -132,6 +134,13 @@ class Crowd:
         )
         place.generation = -1  # no notice of the old one concerns it any more
         return self._record(place, request)
+
+    def _join_anew(self, place: Place) -> Record:
+        """Of a member that is none any more, or was refused."""
+        if place.member:
+            self.refused["removed"] += 1
+        place.member, place.generation = "", -1
+        return self._join(place)
 
     def _sync(self, place: Place, answer: rs.JoinGroupResponse) -> Record:
         assert isinstance(answer.generation, int)

@@ -25,6 +25,7 @@ WAIT_S: Final = 0.002
 READ_AT_ONCE: Final = 1000
 #: A round sends no more than this, so that answers are seen in time.
 BEATS_PER_ROUND: Final = 2000
+ANSWERS_LIMIT_S: Final = 5.0
 SETTLE_TIMEOUT_S: Final = 180.0
 
 
@@ -79,7 +80,10 @@ class Generator:
         self._producer.flush(limit_s)
         began, end = time.monotonic(), self.log_end()
         self._run(lambda: self.pace.judged >= end, limit_s, rate=0, probes_per_second=0)
-        return time.monotonic() - began if self.pace.judged >= end else None
+        drained_s = time.monotonic() - began if self.pace.judged >= end else None
+        # Answers come with the marker, but from other partitions.
+        self._run(lambda: not self.probes.unanswered, ANSWERS_LIMIT_S, rate=0, probes_per_second=0)
+        return drained_s
 
     def log_end(self) -> int:
         """Sum over the shards of the next request that will be written."""
