@@ -90,6 +90,7 @@ def _print(fields: dict[str, Any]) -> None:
             "LAG-RECORDS": lag["records"],
             "LAG-MS": lag["ms"],
             "CHECKPOINT": fields["checkpoint"],
+            "CHECKPOINT-ID": fields["checkpoint_id"],
             **{f"TABLE-{name.upper().replace('_', '-')}": text for name, text in tables.items()},
         }
     )

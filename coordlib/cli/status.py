@@ -47,6 +47,7 @@ def collect(where: WhereTables) -> Status:
             },
             "lag": {"records": None, "ms": None},
             "checkpoint": told.get("checkpoint") or None,
+            "checkpoint_id": None,
             "tables": {"events": None, "group_snapshots": None},
         },
     )
@@ -79,7 +80,7 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
     found.fields["shards"] = len(topics[f"{prefix}.requests"].partitions)
     marker = read_marker(where.client(), prefix)
     if marker is not None:
-        found.fields["checkpoint"] = marker.checkpoint
+        found.fields["checkpoint_id"] = marker.checkpoint
         found.fields["job"]["batch_id"] = marker.batch
     found.fields["lag"] = _lag(where.client(), topics, prefix, marker)
 

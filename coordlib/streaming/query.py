@@ -63,6 +63,7 @@ class Coordinator:
         self.failure: CoordError | None = None
         self.query: StreamingQuery | None = None
         self._status = StatusFile(options.status_file)
+        self._status.status.checkpoint = options.checkpoint
         self._status.write()
         self._sink = TransactionalSink(
             options.prefix, self._client_options, options.config.engine.transaction_timeout_ms
@@ -92,7 +93,6 @@ class Coordinator:
         seeds = folder.seeds(layout.shards)
         self.query = self._run(layout, found.incarnation, identity, seeds)
         self._ticks.start()
-        self._status.status.checkpoint = identity.checkpoint
         return self.query
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     state_bytes: int = 0
     outputs: int = 0
     ticks: int = 0
+    #: Folder or URI.
     checkpoint: str = ""
     updated_ms: int = 0
 

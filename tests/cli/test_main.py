@@ -75,6 +75,7 @@ def test_status_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
         "job": {"state": "down", "pid": None, "batch_id": None, "last_batch_ms": None},
         "lag": {"records": None, "ms": None},
         "checkpoint": None,
+        "checkpoint_id": None,
         "tables": {"events": None, "group_snapshots": None},
     }
 
