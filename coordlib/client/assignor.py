@@ -27,6 +27,10 @@ class GroupMemberView:
     def topics(self) -> tuple[str, ...]:
         return self.subscription.topics
 
+    @property
+    def rack(self) -> str | None:
+        return self.subscription.rack
+
 
 class Assignor(Protocol):
     """One way to share partitions among members."""

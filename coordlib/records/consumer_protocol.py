@@ -43,7 +43,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 def decode_subscription(value: bytes) -> Subscription:
     """Read a subscription of any version. Raises Unreadable."""
-    reader = _Reader(value)
+    reader = Reader(value)
     version = reader.version()
     topics = tuple(reader.string() for _ in range(reader.count(2)))
     user_data = reader.nullable_bytes()
@@ -67,7 +67,7 @@ def encode_subscription(value: Subscription) -> bytes:
     parts += [_string(topic) for topic in value.topics]
     parts.append(_nullable_bytes(value.user_data))
     if version >= 1:
-        parts.append(_topic_partitions(value.owned))
+        parts.append(encode_topic_partitions(value.owned))
     if version >= 2:
         parts.append(struct.pack(">i", value.generation))
     if version >= 3:
@@ -79,7 +79,7 @@ def decode_assignment(value: bytes) -> Assignment:
     """Read an assignment of any version; no bytes at all is an empty one, as in Kafka's client."""
     if not value:
         return Assignment()
-    reader = _Reader(value)
+    reader = Reader(value)
     version = reader.version()
     partitions = reader.topic_partitions()
     return Assignment(version=version, partitions=partitions, user_data=reader.nullable_bytes())
@@ -91,7 +91,7 @@ def encode_assignment(value: Assignment) -> bytes:
     return b"".join(
         (
             struct.pack(">h", version),
-            _topic_partitions(value.partitions),
+            encode_topic_partitions(value.partitions),
             _nullable_bytes(value.user_data),
         )
     )
@@ -106,7 +106,8 @@ def _nullable_bytes(value: bytes | None) -> bytes:
     return struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
 
 
-def _topic_partitions(value: TopicPartitionMap) -> bytes:
+def encode_topic_partitions(value: TopicPartitionMap) -> bytes:
+    """Write an array of {topic, partitions}, in the order of the mapping."""
     parts = [struct.pack(">i", len(value))]
     for topic, partitions in value.items():
         parts.append(_string(topic))
@@ -114,7 +115,7 @@ def _topic_partitions(value: TopicPartitionMap) -> bytes:
     return b"".join(parts)
 
 
-class _Reader:
+class Reader:
     """A cursor over bytes that never reads past their end."""
 
     def __init__(self, value: bytes) -> None:

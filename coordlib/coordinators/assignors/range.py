@@ -1,57 +1,71 @@
-"""Kafka's RangeAssignor without racks: every topic for itself, consecutive partitions per member.
+"""Kafka's RangeAssignor: every topic for itself, consecutive partitions per member.
 
 With P partitions and M subscribed members, the first P mod M members get one partition more than
 the others. Members stand in Kafka's order: static ones by instance id, then dynamic ones by
 member id. A topic without known partitions is ignored, as clients do (server-side assignors
 refuse it). Topics with equal partition counts and subscribers are co-partitioned: partition i of
-each goes to the same member. Source: `RangeAssignor.java`, `AbstractPartitionAssignor.java`.
+each goes to the same member. Racks, where they matter, come first: see `range_racks`. Source:
+`RangeAssignor.java`, `AbstractPartitionAssignor.java`.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+
+from coordlib.coordinators.assignors import range_racks
+from coordlib.coordinators.assignors.model import (
+    Assignments,
+    ReplicaRacks,
+    Subscriber,
+    in_member_order,
+    topics_in_order,
+)
 
 NAME = "range"
 
-Assignments = dict[str, dict[str, tuple[int, ...]]]
 
-
-class Subscriber(Protocol):
-    """What this assignor needs to know of a member."""
-
-    @property
-    def topics(self) -> Iterable[str]:
-        """The topics that it wants."""
-
-    @property
-    def instance(self) -> str | None:
-        """Its static instance id (KIP-345), or None for a dynamic member."""
-
-
-def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> Assignments:
+def assign(
+    members: Mapping[str, Subscriber],
+    partitions: Mapping[str, int],
+    racks: ReplicaRacks | None = None,
+    *,
+    always_racks: bool = False,
+) -> Assignments:
     """Divide the partitions of all topics.
 
     Args:
         members: member id -> its subscription.
         partitions: topic -> number of partitions; topics that are not in it do not exist.
+        racks: topic -> the racks of each partition's replicas, where they are known.
+        always_racks: look at racks also if every partition is in every rack.
 
     Returns:
         For every member, also one that gets nothing: topic -> its partitions, ascending.
     """
+    takers = takers_of(members, partitions)
+    if racks and any(member.rack for member in members.values()):
+        rack_of = {name: member.rack or None for name, member in members.items()}
+        near = range_racks.divide(takers, partitions, racks, rack_of, always_racks)
+        if near is not None:
+            return {member: near[member] for member in members}
     given: Assignments = {member: {} for member in members}
-    ordered = sorted(members, key=lambda member: _rank(member, members[member]))
-    wanted = {member: frozenset(members[member].topics) for member in ordered}
-    for topic in sorted(frozenset().union(*wanted.values())):
-        takers = [member for member in ordered if topic in wanted[member]]
-        _divide(topic, partitions.get(topic, 0), takers, given)
+    for topic, some in takers.items():
+        divide(topic, partitions[topic], some, given)
     return given
 
 
-def _rank(member: str, subscriber: Subscriber) -> tuple[bool, str]:
-    is_dynamic = subscriber.instance is None
-    return is_dynamic, member if subscriber.instance is None else subscriber.instance
+def takers_of(
+    members: Mapping[str, Subscriber], partitions: Mapping[str, int]
+) -> dict[str, list[str]]:
+    """For every topic that exists and is wanted: who wants it, in Kafka's order."""
+    ordered = in_member_order(members)
+    wanted = {member: frozenset(members[member].topics) for member in ordered}
+    return {
+        topic: [member for member in ordered if topic in wanted[member]]
+        for topic in topics_in_order(wanted.values(), partitions)
+    }
 
 
-def _divide(topic: str, count: int, takers: list[str], given: Assignments) -> None:
+def divide(topic: str, count: int, takers: list[str], given: Assignments) -> None:
+    """Give a topic's partitions, in ranges, to those who want it."""
     each, extra = divmod(count, len(takers))
     first = 0
     for place, member in enumerate(takers):
