@@ -27,7 +27,9 @@ from coordlib.client.transport import Transport
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
 
-SLICE_S = 0.1  # a waiting poll looks this often whether a callback is due
+#: A waiting poll looks this often whether a callback is due: a rebalance waits for the slowest
+#: member twice, to let go and to take over.
+SLICE_S = 0.02
 OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], None]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     KafkaException,
@@ -102,13 +101,16 @@ def _recorded(config: Mapping[str, Any], prefix: str, timeout_s: float) -> Layou
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 20,  # the end-of-partition event comes with an empty fetch
         }
     )
     found: Layout | None = None
     deadline = time.monotonic() + timeout_s
     try:
-        reader.assign([TopicPartition(f"{prefix}.progress", 0, OFFSET_BEGINNING)])
+        # Offset 0, which the reset corrects when it is gone: the logical OFFSET_BEGINNING is asked
+        # for before the leader is known, and again only after 0.5 s.
+        reader.assign([TopicPartition(f"{prefix}.progress", 0, 0)])
         while time.monotonic() < deadline:
             message = reader.poll(0.5)
             if message is None:
