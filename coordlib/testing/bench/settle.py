@@ -28,6 +28,8 @@ LIMIT_S: Final = 60.0
 CALM_S: Final = 4.0
 PAUSE_S: Final = (1.0, 4.0)
 OURS: Final = "ours"
+#: Of both clients (librdkafka's heartbeat.interval.ms, and ours).
+HEARTBEAT_DEFAULT_MS: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +45,18 @@ class Work:
     def side(self, name: str, stand: Stand) -> Open:
         """How members of a side are made, in a group of a new name."""
         config: dict[str, Any] = {**stand.config, "group.id": f"settle-{uuid4().hex[:8]}"}
+        config["log_level"] = 2  # connections of closed clients end with the broker, not before
         if name == OURS:
             return settle_members.ours({**config, "coord.prefix": stand.prefix}, self.topic)
         if self.peer_heartbeat_ms is not None:
             config["heartbeat.interval.ms"] = self.peer_heartbeat_ms
         return settle_members.kafkas(config, self.topic, self.protocol)
+
+    def heartbeat_ms(self, name: str) -> int:
+        """Heartbeat interval of a side's members."""
+        if name == OURS or self.peer_heartbeat_ms is None:
+            return HEARTBEAT_DEFAULT_MS
+        return self.peer_heartbeat_ms
 
 
 @dataclass(slots=True)
@@ -161,7 +170,7 @@ def summarise(times: dict[str, Times], work: Work) -> None:
             protocol=work.protocol,
             members=work.members,
             partitions=work.partitions,
-            heartbeat_ms=work.peer_heartbeat_ms if name != OURS else None,
+            heartbeat_ms=work.heartbeat_ms(name),
             repeats=len(each.joins),
             unsettled=each.unsettled,
             join_s=spread(each.joins, 0.5, 0.9),
