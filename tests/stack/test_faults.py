@@ -1,6 +1,7 @@
 """What a user may expect when things break. Each test has a broker of its own, and kills."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 
@@ -59,25 +60,31 @@ def _row(offset: int) -> dict[str, object]:
 
 
 def test_a_job_that_was_away_expels_nobody(own_stack: Stack, start_job: StartJob) -> None:
-    """Away for longer than session and rebalance timeout, in the middle of a rebalance: members
+    """A rebalance begins in a log that nobody judges, for longer than session and rebalance
 
-    that heartbeated all along could not hear the question, so nobody judges them."""
+    timeout. The members heartbeat all along and rejoin as soon as they hear of it; the deadline
+    for that must begin when they can hear, not where the newcomer's request stands."""
     start_job()
     with Wire(own_stack.bootstrap_servers) as wire:
         first, second = (RawMember(wire, "g", name) for name in ("first", "second"))
         settle([first, second])
         for member in (first, second):
             member.start_heartbeats()
+        own_stack.kill_job()
         late = RawMember(wire, "g", "late")
         asked = late.ask_join()
-        wire.event("g", "RebalanceStarted", cause=asked)
-        own_stack.kill_job()
         time.sleep((SESSION_MS + REBALANCE_MS) / 1000 + 3)
-        start_job()
+        starting = threading.Thread(target=start_job)
+        starting.start()
 
+        wire.wait(
+            "notice of the rebalance",
+            lambda: [v for v in wire.values("responses") if v.get("cause") == asked],
+        )
         rejoined = [first.ask_join(), second.ask_join()]
         answers = [m.joined(c) for m, c in zip((first, second), rejoined, strict=True)]
         answers.append(late.joined(asked))
+        starting.join()
 
         assert [answer["error"] for answer in answers] == ["NONE"] * 3
         assert {member.generation for member in (first, second, late)} == {first.generation}
