@@ -9,7 +9,7 @@ class Targets:
     """The last target assignment, without what is not wanted any more or does not exist."""
 
     def __init__(self, members: Mapping[str, Member], partitions: Mapping[str, int]) -> None:
-        self.partitions = partitions
+        self.partitions, self._members = partitions, members
         #: Members by id, dynamic or not.
         self.order = sorted(members, key=java_order)
         #: Member -> topic by name -> its partitions, ascending.
@@ -35,6 +35,6 @@ class Targets:
     def answer(self) -> Assignments:
         """The new target."""
         return {
-            member: {topic: tuple(sorted(some)) for topic, some in sorted(rows.items()) if some}
-            for member, rows in self.owned.items()
+            name: {t: tuple(sorted(some)) for t, some in sorted(self.owned[name].items()) if some}
+            for name in self._members
         }

@@ -28,7 +28,7 @@ def assign(
     Args:
         members: member id -> its subscription; `owned` is its share of the last target.
         partitions: topic -> number of partitions.
-        topic_order: the order in which free partitions are given away; by name if it is None.
+        topic_order: names all topics in the order in which they are given away; None: by name.
 
     Raises:
         NotAssignable: a member wants a topic that is not in `partitions`.
@@ -42,7 +42,7 @@ def assign(
     targets = Targets(members, partitions)
     if topic_order is None:
         topic_order = sorted(wanted[0], key=java_order)
-    return _alike(targets, topic_order)
+    return _alike(targets, [topic for topic in topic_order if topic in wanted[0]])
 
 
 def _alike(targets: Targets, topic_order: Sequence[str]) -> Assignments:

@@ -1,33 +1,7 @@
-"""The range assignor against Kafka's own test cases (those without racks)."""
-
-import json
-from pathlib import Path
-from typing import Any
-
-import pytest
+"""The range assignor's own rules; Kafka's cases are in test_vectors.py."""
 
 from coordlib.coordinators.assignors import range as range_assignor
 from coordlib.coordinators.assignors.model import Member
-
-VECTORS: list[dict[str, Any]] = json.loads(
-    Path(__file__).with_name("range_vectors.json").read_text()
-)
-
-
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_assigns_as_kafka_does(vector: dict[str, Any]) -> None:
-    members = {
-        name: Member(tuple(row["topics"]), instance=row["instance"])
-        for name, row in vector["members"].items()
-    }
-
-    given = range_assignor.assign(members, vector["partitions"])
-
-    actual = {
-        member: {(topic, each) for topic, some in rows.items() for each in some}
-        for member, rows in given.items()
-    }
-    assert {m: {tuple(pair) for pair in rows} for m, rows in vector["expected"].items()} == actual
 
 
 def test_a_topic_that_does_not_exist_yet_is_ignored() -> None:
@@ -44,3 +18,22 @@ def test_the_order_in_which_members_are_listed_does_not_matter() -> None:
     partitions = {"t": 7}
 
     assert range_assignor.assign(members, partitions) == range_assignor.assign(turned, partitions)
+
+
+def test_racks_that_nobody_is_in_change_nothing() -> None:
+    """Brokers name racks, and consumers other ones: a typing error in client.rack."""
+    members = {name: Member(("t",), rack="west") for name in ("a", "b")}
+    racks = {"t": [["east"], ["north"], ["east"]]}
+
+    given = range_assignor.assign(members, {"t": 3}, racks)
+
+    assert given == {"a": {"t": (0, 1)}, "b": {"t": (2,)}}
+
+
+def test_racks_of_fewer_partitions_than_there_are_do_no_harm() -> None:
+    """A topic grew since the leader looked at its replicas."""
+    members = {"a": Member(("t",), rack="east"), "b": Member(("t",), rack="west")}
+
+    given = range_assignor.assign(members, {"t": 4}, {"t": [["west"], ["east"]]})
+
+    assert given == {"a": {"t": (1, 2)}, "b": {"t": (0, 3)}}
