@@ -1,5 +1,6 @@
 """What the check finds: each difference with what must be and the mend."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -105,5 +106,9 @@ def test_check_of_a_real_broker(broker: Broker) -> None:
     wrong = ConfigResource(ResourceType.TOPIC, "real.groups", incremental_configs=[policy])
     for future in admin.incremental_alter_configs([wrong]).values():
         future.result(10)
+    # Brokers hear of it a moment after the controller has acknowledged.
+    asked = [ConfigResource(ResourceType.TOPIC, "real.groups")]
+    while admin.describe_configs(asked)[asked[0]].result(10)["cleanup.policy"].value != "delete":
+        time.sleep(0.05)
     (finding,) = topics.check(conf, "real").fatal
     assert finding.topic == "real.groups"
