@@ -8,7 +8,7 @@ RUNS = (
     ("bench", "core"),
     ("bench", "settle", "--repeats", "10"),
     ("bench", "load", "--seconds", "60"),
-    ("bench", "load", "--sweep", "--seconds", "15"),
+    ("bench", "load", "--sweep", "--seconds", "20"),
 )
 
 

@@ -53,7 +53,8 @@ def standing(where: Where) -> Iterator[Stand]:
             raise SetupError(
                 "A benchmark runs already", str(stack.home), f"Or end it: coord down --stack {NAME}"
             )
-        stack.down(wipe=True)
+        if stack.home.exists():
+            stack.down(wipe=True)
         try:
             stack.up(job_args=JOB_ARGS)
             yield Stand({"bootstrap.servers": stack.bootstrap_servers}, stack.prefix, stack)
