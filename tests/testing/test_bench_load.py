@@ -1,6 +1,9 @@
 """The load generator against the pure core: its members are judged as real ones are."""
 
+import subprocess
 from collections import Counter
+
+import psutil
 
 from coordlib.coordinators.shard import InputRecord, ShardSettings, fold
 from coordlib.coordinators.transition import REQUESTS
@@ -10,7 +13,7 @@ from coordlib.records import responses as rs
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.testing.bench.core import SETTINGS
 from coordlib.testing.bench.crowd import Crowd, Record
-from coordlib.testing.bench.gauges import Pace
+from coordlib.testing.bench.gauges import Costs, Pace, _read
 from coordlib.testing.bench.load import is_sustained
 from coordlib.testing.bench.probes import GROUPS, Probes
 
@@ -142,6 +145,17 @@ def test_lag_grows_when_the_job_falls_back() -> None:
     assert Pace(lag_s=[0.3, 0.4, 0.9, 1.5, 2.0, 2.6]).lag_grew()
     assert not Pace(lag_s=[0.3, 0.6, 0.4, 0.5, 0.3, 0.6]).lag_grew()
     assert Pace(lag_s=[0.3, 0.3]).lag_grew()  # two batches in all that time
+
+
+def test_costs_leave_out_what_has_ended() -> None:
+    """Spark ends idle Python workers whenever it likes: one did, and took the sweep with it."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        gone = psutil.Process(child.pid)
+        child.kill()
+    assert list(_read(lambda each: each.memory_info().rss, [gone])) == []
+    costs = Costs(None)
+    costs.begin()
+    assert costs.figures()["memory_mib"]
 
 
 def test_a_rate_is_sustained_only_if_everything_holds() -> None:

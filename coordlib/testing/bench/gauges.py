@@ -1,7 +1,8 @@
 """What the engine does while it is under load: its pace and lag, and what its processes cost."""
 
-import os
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,7 +78,7 @@ class Costs:
             for role, cpu_s in _cpu(processes).items()
         }
         memory = {
-            role: round(sum(each.memory_info().rss for each in found) / MIB)
+            role: round(sum(_read(lambda each: each.memory_info().rss, found)) / MIB)
             for role, found in processes.items()
         }
         return {"cores": cores, "memory_mib": memory}
@@ -88,7 +89,7 @@ class Costs:
             return found
         status = self._stack.status()
         for program in belonging_to(self._stack.home):
-            if program.pid != os.getpid():
+            with contextlib.suppress(psutil.NoSuchProcess):  # an idle Python worker ends
                 role = _role(program.pid, status.broker_pid, status.job_pid)
                 found.setdefault(role, []).append(psutil.Process(program.pid))
         return found
@@ -107,5 +108,15 @@ def _role(pid: int, broker: int | None, driver: int | None) -> str:
 
 def _cpu(processes: dict[str, list[psutil.Process]]) -> dict[str, float]:
     return {
-        role: sum(sum(each.cpu_times()[:2]) for each in found) for role, found in processes.items()
+        role: sum(_read(lambda each: sum(each.cpu_times()[:2]), found))
+        for role, found in processes.items()
     }
+
+
+def _read(
+    gauge: Callable[[psutil.Process], float], processes: list[psutil.Process]
+) -> Iterator[float]:
+    """Of those that still run."""
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield gauge(each)
