@@ -11,7 +11,8 @@ from coordlib.testing.assignor_cases import Case, read_cases
 
 # What Kafka's tests say, as facts; the file's `source` names their commit.
 FILE = Path(__file__).with_name("kafka_vectors.json")
-_, CASES = read_cases(FILE)
+DRAWN = Path(__file__).with_name("drawn_vectors.json")
+CASES = [case for path in (FILE, DRAWN) for case in read_cases(path)[1]]
 
 ONE: dict[str, Any] = {
     "name": "one",
