@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordlib.coordinators.assignors.general import ROUNDS_MAX, General
 from coordlib.coordinators.assignors.model import Member
-from coordlib.testing.assignor_group import ASSIGNORS, Cluster, Group, Held, pairs
+from coordlib.testing.assignor_group import ASSIGNORS, Cluster, Group, Held, TwoHolders, pairs
 from coordlib.testing.assignor_properties import (
     are_equal,
     imbalance,
@@ -257,3 +258,57 @@ def test_the_seed_of_hashes_does_not_matter() -> None:
     }
 
     assert answers == {json.dumps(drawn_by_lot()) + "\n"}
+
+
+def test_balancing_ends_when_it_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sending other partitions back than those that move may go on for ever: not here."""
+    rounds = []
+    monkeypatch.setattr(General, "_balance_once", lambda *_: rounds.append(1) or True)
+    group = {"m": Member(("a",)), "n": Member(("a", "b"))}
+
+    given_ = pairs(ASSIGNORS["sticky"](group, Cluster({"a": 2, "b": 2})))
+
+    assert wrong_shares(group, {"a": 2, "b": 2}, given_) is None
+    assert len(rounds) == 2 * ROUNDS_MAX
+
+
+def test_the_checks_see_what_is_wrong() -> None:
+    """A check that finds nothing may be blind."""
+    group = {"m": Member(("a",)), "n": Member(("a", "b"))}
+    counts_ = {"a": 3, "b": 1}
+    zero, one, two, other = ("a", 0), ("a", 1), ("a", 2), ("b", 0)
+
+    def shares(m: set[tuple[str, int]], n: set[tuple[str, int]]) -> Held:
+        return {"m": frozenset(m), "n": frozenset(n)}
+
+    assert wrong_shares(group, counts_, shares({zero, one}, {two, other})) is None
+    assert wrong_shares(group, counts_, shares({zero, one}, {two}))
+    assert wrong_shares(group, counts_, shares({zero, other}, {one, two}))
+    assert wrong_shares(group, counts_, shares({zero, one}, {one, two, other}))
+    assert wrong_shares(group, counts_, {"m": frozenset({zero, one, two})})
+    assert imbalance(group, shares({zero, one, two}, {other}))
+    assert imbalance(group, shares({zero, one}, {two, other})) is None
+    assert swaps(shares({zero}, {one}), shares({one}, {zero}))
+    assert swaps(shares({zero}, {one}), shares({zero, one}, set())) is None
+    alike = {name: Member(("a",)) for name in ("m", "n")}
+    assert needless_moves(alike, shares({zero, one}, {two}), shares({zero, two}, {one}))
+    assert needless_moves(alike, shares({zero, one, two}, set()), shares({zero}, {one, two}))
+
+
+def test_a_partition_that_another_still_holds_is_seen() -> None:
+    """Eager assignors give it away at once: what a cooperative one must not do."""
+    group = Group("sticky", {name: Member(("a",)) for name in "mn"}, Cluster({"a": 2}))
+    group.rebalance()
+    group.members["l"] = group.members.pop("m")
+    group.members["m"] = Member(("a",))
+    group.assignor = "cooperative-sticky"
+    group.hold({"l": frozenset({("a", 0), ("a", 1)}), "m": frozenset(), "n": frozenset()})
+    group.rebalance()
+
+    assert all(len(some) <= 1 for some in group.held.values())
+
+    group.assignor = "uniform"
+    group.hold({"l": frozenset({("a", 0), ("a", 1)}), "m": frozenset(), "n": frozenset()})
+    given_ = group.round()
+    with pytest.raises(TwoHolders):
+        group._refuse_two_holders(given_)
