@@ -10,13 +10,15 @@ import sys
 from coordlib.errors import CoordError
 from coordlib.history.archive import ArchiveOptions, start_archive
 from coordlib.kafka_options import KafkaOptions
+from coordlib.streaming import logs
 from coordlib.streaming.lifecycle import run_until_stopped, stop_flag_on_signals, write_pid
 
 
 def main() -> int:
     """Returns the exit code: 0 stopped when asked, 1 failed, 2 wrong arguments."""
-    write_pid()
     stop_flag = stop_flag_on_signals()
+    write_pid()
+    logs.configure()
     try:
         options = _options()
     except CoordError as error:

@@ -6,15 +6,16 @@ from pyspark.sql import SparkSession
 
 from coordlib.errors import CoordError
 from coordlib.history.archive import start_archive
-from coordlib.streaming import lifecycle
+from coordlib.streaming import lifecycle, logs
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
 from coordlib.streaming.query import Coordinator
 
 
 def main() -> int:
     """Run until SIGTERM or SIGINT (exit 0), or until something ends the query (exit 1)."""
-    lifecycle.write_pid()
     stop_flag = lifecycle.stop_flag_on_signals()
+    lifecycle.write_pid()
+    logs.configure()
     arguments = parse_arguments(sys.argv[1:])
     try:
         options = coordinator_options(arguments)

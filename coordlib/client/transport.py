@@ -187,6 +187,7 @@ class KafkaTransport:
         for thread in self._threads:
             thread.join(5.0)
         self._reader.close()
+        self._producer.close()
 
     # ---- sending ------------------------------------------------------------------------------
 
