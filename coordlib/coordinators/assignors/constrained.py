@@ -14,7 +14,7 @@ from itertools import chain
 from coordlib.coordinators.assignors.layout import Layout
 from coordlib.coordinators.assignors.model import java_order
 from coordlib.coordinators.assignors.ownership import Ownership
-from coordlib.coordinators.assignors.racks import RackInfo
+from coordlib.coordinators.assignors.racks import RackInfo, Racks
 
 
 class Constrained:
@@ -87,8 +87,14 @@ class Constrained:
 
     def _deal_near(self, free: list[int]) -> list[int]:
         """Give free partitions to members near to them; answer those that nobody near can take."""
+        assert self._racks is not None
         left, turn = [], 0
+        # Racks in which nobody waits any more: members only ever stop waiting.
+        served: set[Racks] = set()
         for place in free:
+            if self._racks.racks[place] in served:
+                left.append(place)
+                continue
             at = self._next_near(place, self._below, turn)
             if at >= 0:
                 member, turn = self._below[at], at + 1
@@ -103,6 +109,7 @@ class Constrained:
             at = self._next_near(place, self._even, 0)
             if at < 0:
                 left.append(place)
+                served.add(self._racks.racks[place])
                 continue
             self._give(place, self._even.pop(at))
             self._rise()
