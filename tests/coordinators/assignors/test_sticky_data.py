@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlib.coordinators.assignors import cooperative_sticky, sticky
+from coordlib.coordinators.assignors.loads import Loads
 from coordlib.coordinators.assignors.model import Member, member_of
 from coordlib.coordinators.assignors.sticky_data import (
     Said,
@@ -132,7 +133,7 @@ def test_a_partition_does_not_return_to_who_does_not_want_its_topic_any_more() -
     members = {
         "a": Member(("t",), {}, 2),
         "b": Member(("s",), {"t": (0, 1)}, 1),
-        "c": Member(("s", "t"), {"t": (2, 3, 4, 5)}, 2),
+        "c": Member(("s", "t"), {"t": (0, 1, 2, 3, 4, 5)}, 2),
     }
 
     given_ = sticky.assign(
@@ -143,4 +144,41 @@ def test_a_partition_does_not_return_to_who_does_not_want_its_topic_any_more() -
         {"s": 1, "t": 6},
     )
 
-    assert given_["b"] == {"s": (0,)}
+    assert given_ == {"a": {"t": (0, 1, 2)}, "b": {"s": (0,)}, "c": {"t": (3, 4, 5)}}
+
+
+def test_old_subscriptions_are_compared_by_what_they_do_not_say() -> None:
+    """Kafka's rule for two claims takes the other's generation from its subscription alone.
+
+    Before version 2 there is none, so the last one in the map keeps the partition, newer or not.
+    """
+    members = {
+        "consumer1": Member(("t",), user_data=encode_sticky({"t": (0,)}, 3)),
+        "consumer2": Member(("t",), user_data=encode_sticky({"t": (0,)}, 5)),
+    }
+
+    assert sticky.assign(members, {"t": 2}) == {"consumer1": {"t": (0,)}, "consumer2": {"t": (1,)}}
+
+
+def test_racks_that_nobody_is_in_take_nothing_away() -> None:
+    """All partitions are far from all members: then distance is no reason to let go."""
+    racks = {"t": [["east"], ["north"], ["east"]]}
+    members = {
+        name: Member(("t",), owned, 1, rack="west")
+        for name, owned in (("a", {"t": (2,)}), ("b", {"t": (0, 1)}))
+    }
+
+    assert cooperative_sticky.assign(members, {"t": 3}, racks) == {
+        "a": {"t": (2,)},
+        "b": {"t": (0, 1)},
+    }
+
+
+def test_members_without_a_rack_are_near_to_everything() -> None:
+    loads = Loads([["t"], ["t"], ["t"]], ["east", None, "west"], [2, 1, 0])
+
+    assert loads.least("t") == 2
+    assert loads.least_near("t", frozenset({"east"})) == 1
+    loads.add(1, 2)
+    assert loads.least_near("t", frozenset({"east"})) == 0
+    assert Loads([["t"]], ["east"], [0]).least_near("t", frozenset({"west"})) is None
