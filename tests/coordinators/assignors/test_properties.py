@@ -312,3 +312,11 @@ def test_a_partition_that_another_still_holds_is_seen() -> None:
     given_ = group.round()
     with pytest.raises(TwoHolders):
         group._refuse_two_holders(given_)
+
+
+def test_uniform_hands_on_by_number_what_is_taken_away() -> None:
+    group = {"a": Member(("t",), {"t": range(6)}), "b": Member(("t",)), "c": Member(("t",))}
+
+    given_ = ASSIGNORS["uniform"](group, Cluster({"t": 6}))
+
+    assert given_ == {"a": {"t": (0, 1)}, "b": {"t": (2, 3)}, "c": {"t": (4, 5)}}
