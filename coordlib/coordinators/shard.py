@@ -22,6 +22,7 @@ from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.registry import MACHINE_OF
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
@@ -191,7 +192,7 @@ class Shard:
             cell.group if cell else None,
             at,
             self.settings.group,
-            cell.load_offsets if cell else dict,
+            cell.load_offsets if cell else OffsetTable,
             len(self.cells) < self.settings.group.groups_per_shard_max,
         )
         decide(draft)

@@ -7,10 +7,6 @@ import msgspec
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import reply_partition_of
-from coordlib.records.stored import CommittedValue
-
-#: topic -> partition -> value, read only.
-Offsets = dict[str, dict[int, CommittedValue]]
 
 REQUESTS: Final = "r"
 COMMITS: Final = "o"

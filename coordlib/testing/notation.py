@@ -38,7 +38,7 @@ def render(output: Output) -> str:
         return _words("assign" + _group(group), member, _entry(value, {"since_ms"}))
     if output.topic == COMMITTED:
         group, topic, partition = json.loads(output.key)
-        entry = _entry(value, {"commit_ms"})
+        entry = _entry(value, {"commit_ms", "commit_clock_ms"})
         return _words("commit" + _group(group), f"{topic}/{partition}", entry)
     return _response(output.partition, value)
 

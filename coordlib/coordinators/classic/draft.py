@@ -18,7 +18,8 @@ from coordlib.coordinators.classic.group import (
     Member,
     State,
 )
-from coordlib.coordinators.transition import At, Offsets, envelope, refusal, reply_of
+from coordlib.coordinators.offset_table import OffsetTable
+from coordlib.coordinators.transition import At, envelope, refusal, reply_of
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -46,7 +47,7 @@ class Draft:
         group: Group | None,
         at: At,
         config: ClassicConfig,
-        load_offsets: Callable[[], Offsets],
+        load_offsets: Callable[[], OffsetTable],
         may_create: bool = True,
     ) -> None:
         self.name = name
@@ -63,8 +64,8 @@ class Draft:
         self._load_offsets = load_offsets
 
     @property
-    def offsets(self) -> Offsets:
-        """Committed offsets of the group. Changed by Commit effects only."""
+    def offsets(self) -> OffsetTable:
+        """Committed offsets of the group, to be read. Changed by Commit effects only."""
         return self._load_offsets()
 
     @property

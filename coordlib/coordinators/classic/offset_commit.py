@@ -1,4 +1,9 @@
-"""OffsetCommit: who may store positions, and which of them are stored."""
+"""OffsetCommit: who may store positions, and which of them are stored.
+
+As in Kafka's coordinator, what is stored is stored as given: offsets may go back or lie below
+zero, leader epochs are not compared, and whether the partition exists, or is the member's own, is
+not asked (Kafka asks for existence before the coordinator, in its API layer).
+"""
 
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group, State
@@ -54,7 +59,7 @@ def _refused(draft: Draft, request: rq.OffsetCommit) -> ErrorCode | None:
 def _store(draft: Draft, request: rq.OffsetCommit) -> None:
     failed: list[rs.FailedPartition] = []
     accepted: list[dict[str, object]] = []
-    room = draft.config.offsets_per_group_max - sum(map(len, draft.offsets.values()))
+    room = draft.config.offsets_per_group_max - draft.offsets.count
     seen: set[tuple[str, int]] = set()
     for row in request.offsets:
         code, room = _judge_row(draft, row, room, seen)
@@ -78,7 +83,7 @@ def _judge_row(
     if len(row.metadata) > draft.config.offset_metadata_length_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE, room
     place = (row.topic, row.partition)
-    if place not in seen and row.partition not in draft.offsets.get(row.topic, {}):
+    if place not in seen and draft.offsets.get(*place) is None:
         if room <= 0:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE, room
         room -= 1
@@ -94,6 +99,7 @@ def _value(
         leader_epoch=row.leader_epoch,
         metadata=row.metadata,
         commit_ms=draft.at.time_ms,
+        commit_clock_ms=draft.at.clock_ms,
         generation=request.generation,
         member=request.member,
     )
