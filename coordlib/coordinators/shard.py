@@ -86,6 +86,8 @@ class Shard:
         self._first_offset = state.offset
         self._ordinal = 0
         self.cells = {row.name: Cell(row) for row in state.cells}
+        #: Groups that were deleted in this batch; some may be there again.
+        self._deleted: set[str] = set()
         self._agenda = Agenda(state.cells)
 
     # -- one record ------------------------------------------------------------------------
@@ -143,6 +145,7 @@ class Shard:
         settings = self.settings
         return At(
             settings.shard,
+            settings.shards,
             topic,
             record.offset,
             record.timestamp_ms,
@@ -200,6 +203,8 @@ class Shard:
             classic.check(draft.group)
         outputs = self._encode_effects(draft.effects, at)
         self.outputs += outputs
+        if draft.is_deleted and cell is not None:
+            self._forget(cell)
         if draft.group is None:
             return
         if cell is None:
@@ -215,6 +220,13 @@ class Shard:
         before = (row.timeout_ms, row.next_due_ms)
         cell.set_group(group, self.clock_ms, touched)
         self._agenda.note(row, *before)
+
+    def _forget(self, cell: Cell) -> None:
+        """Its effects have withdrawn everything that was written of this group but itself."""
+        name = cell.stored.name
+        del self.cells[name]
+        self._deleted.add(name)
+        self._agenda.forget(cell.stored)
 
     def _encode_effects(self, effects: list[fx.Effect], at: At) -> list[Output]:
         before = self._ordinal
@@ -303,9 +315,11 @@ class Shard:
     def close(self) -> list[Output]:
         """What is written once per batch: saved states of changed groups, and Progress."""
         shard = self.settings.shard
-        for name in sorted(self.cells):
-            cell = self.cells[name]
-            if cell.changed and cell.group is not None:
+        for name in sorted(self.cells.keys() | self._deleted):
+            cell = self.cells.get(name)
+            if cell is None:
+                self.outputs.append(route(fx.SaveGroup(name, None), shard))
+            elif cell.changed and cell.group is not None:
                 saved = classic.encode_saved(cell.group)
                 self.outputs.append(route(fx.SaveGroup(name, saved), shard))
         if self.offset > self._first_offset:

@@ -16,6 +16,7 @@ class At(msgspec.Struct, frozen=True):
     """The record being judged: where it stands, and what time it is."""
 
     shard: int
+    shards: int
     topic: str
     offset: int
     #: Log time of the record, epoch milliseconds: what people are shown.

@@ -23,6 +23,8 @@ what it sends, or a word that nobody sends:
     C leave
     C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
     C fetch
+    C delete-offsets T/P…        OffsetDelete
+    C describe, C delete, C find DescribeGroup, DeleteGroup, FindCoordinator
     C release         ReleaseQuarantine
     raw TEXT          a record of these bytes
     tick              covers all that was written;  tick published=N  covers up to N
@@ -42,7 +44,7 @@ import difflib
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +84,7 @@ class Session:
         return lines
 
     def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
-        fields = dict(word.split("=", 1) for word in words)
+        fields = {name: value for name, _, value in (word.partition("=") for word in words)}
         self._count[client] = self._count.get(client, 0) + 1
         fields.setdefault("id", f"{client}{self._count[client]}")
         request = self._request(client, verb, fields)
@@ -93,10 +95,12 @@ class Session:
         member, generation = self._known.get(client, ("", -1))
         if verb == "join":
             return driving.join(client, **fields)
-        if verb == "fetch":
-            return driving.fetch(client, **fields)
-        if verb == "release":
-            return driving.release(client, **fields)
+        if verb in _ABOUT_GROUPS:
+            return _ABOUT_GROUPS[verb](client, **fields)
+        if verb == "delete-offsets":
+            places = [_place(name) for name in fields if "/" in name]
+            rest = {name: value for name, value in fields.items() if "/" not in name}
+            return driving.delete_offsets(client, *places, **rest)
         if verb in ("commit", "position"):
             fields["offsets"] = _offsets(fields)
         if verb == "position":
@@ -173,6 +177,14 @@ _WORDS = {
     "show": Session.show,
     "settings": Session.settings,
 }
+#: Requests that need no more than a group.
+_ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
+    "fetch": driving.fetch,
+    "release": driving.release,
+    "describe": driving.describe,
+    "delete": driving.delete,
+    "find": driving.find,
+}
 _NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
 _NUMBERS = frozenset({"session", "rebalance", "generation", "reply"})
 
@@ -192,8 +204,12 @@ def _typed(words: dict[str, str]) -> dict[str, Any]:
 
 def _offsets(fields: dict[str, Any]) -> tuple[rq.CommittedOffset, ...]:
     places = [name for name in fields if "/" in name]
-    split = [(*place.rsplit("/", 1), fields.pop(place)) for place in places]
-    return tuple(rq.CommittedOffset(t, int(p), int(offset)) for t, p, offset in split)
+    return tuple(rq.CommittedOffset(*_place(name), int(fields.pop(name))) for name in places)
+
+
+def _place(text: str) -> tuple[str, int]:
+    topic, _, partition = text.rpartition("/")
+    return topic, int(partition)
 
 
 def replay(text: str) -> str:

@@ -6,7 +6,7 @@ not asked (Kafka asks for existence before the coordinator, in its API layer).
 """
 
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import Group, State
+from coordlib.coordinators.classic.group import State
 from coordlib.coordinators.classic.membership import find_in_generation
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -28,9 +28,7 @@ def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
         )
         return
     if draft.group is None:
-        # A group that only keeps offsets: no protocol type, Empty.
-        draft.group = Group(group=draft.name, state_since_ms=draft.at.time_ms)
-        draft.record(stored.EVENT_GROUP_CREATED, reason="first commit")
+        draft.create("first commit")  # only keeps offsets: no protocol type, Empty
     elif request.member in draft.live.members:
         draft.touched.append(request.member)
     _store(draft, request)
