@@ -35,6 +35,8 @@ class StoredCell(msgspec.Struct, array_like=True):
     timeout_ms: int
     replies: list[int]
     heard: msgspec.Raw
+    #: On the shard's clock, not later than the first expiry of an offset, or of the group.
+    expires_ms: int
     hard: msgspec.Raw
     offset_count: int
     offsets: msgspec.Raw
@@ -56,7 +58,19 @@ class Cell:
     @staticmethod
     def empty(name: str, kind: str) -> "Cell":
         row = StoredCell(
-            name, kind, -1, NEVER, -1, -1, 0, [], _EMPTY_MAP, msgspec.Raw(b""), 0, NO_OFFSETS
+            name,
+            kind,
+            quiet_generation=-1,
+            next_due_ms=NEVER,
+            uncovered_min=-1,
+            uncovered_max=-1,
+            timeout_ms=0,
+            replies=[],
+            heard=_EMPTY_MAP,
+            expires_ms=NEVER,
+            hard=msgspec.Raw(b""),
+            offset_count=0,
+            offsets=NO_OFFSETS,
         )
         return Cell(row)
 
@@ -119,6 +133,30 @@ class Cell:
         """Store or forget one offset."""
         self.offsets.apply(topic, partition, value)
         self.stored.offset_count = self.offsets.count
+
+    def bound_expiry(self, before: Group | None, count_before: int, retention_ms: int) -> None:
+        """Renew the bound without reading offsets, after the group or how many they are changed."""
+        group, row = self.group, self.stored
+        if group is None:
+            return
+        has_new_state = before is None or (
+            (before.state, before.state_since_clock_ms, before.is_quarantined)
+            != (group.state, group.state_since_clock_ms, group.is_quarantined)
+        )
+        if has_new_state or bool(count_before) != bool(row.offset_count):
+            row.expires_ms = classic.expiry_bound(group, row.offset_count, retention_ms)
+
+    def bound_expiry_by_commit(self, clock_ms: int, retention_ms: int) -> None:
+        """A new offset expires after those that there were, unless none of them could."""
+        group, row = self.group, self.stored
+        if group is not None and classic.expiry_bound(group, 1, retention_ms) < NEVER:
+            row.expires_ms = min(row.expires_ms, clock_ms + retention_ms)
+
+    def find_expiry(self, retention_ms: int) -> None:
+        """Read the offsets for the bound: exact, if nothing changes."""
+        if self.group is not None:
+            first_ms = classic.first_expiry(self.group, self.offsets, retention_ms)
+            self.stored.expires_ms = first_ms
 
     def encoded(self) -> StoredCell:
         """The row with everything that was decoded encoded again; equal content, equal bytes."""

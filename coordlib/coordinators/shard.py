@@ -36,7 +36,7 @@ from coordlib.coordinators.shard_state import (
     decode_blob,
     encode_blob,
 )
-from coordlib.coordinators.transition import COMMITS, REQUESTS, At
+from coordlib.coordinators.transition import COMMITS, REQUESTS, At, event_of
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output, route
 from coordlib.errors import ErrorCode
@@ -83,6 +83,10 @@ class Shard:
         self.commits_offset = state.commits_offset
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
+        self._retention_ms = settings.group.offsets_retention_ms
+        if state.retention_ms != self._retention_ms:
+            for row in state.cells:
+                row.expires_ms = 0  # looked at once
         self._first_offset = state.offset
         self._ordinal = 0
         self.cells = {row.name: Cell(row) for row in state.cells}
@@ -140,6 +144,8 @@ class Shard:
         self._ordinal = 0
         if self._agenda.has_due(self.clock_ms):
             self._fire_due(self._at(record, REQUESTS))
+        if self._agenda.has_expiring(self.clock_ms):
+            self._expire(self._at(record, REQUESTS))
 
     def _at(self, record: InputRecord, topic: str) -> At:
         settings = self.settings
@@ -209,16 +215,22 @@ class Shard:
             return
         if cell is None:
             cell = self.cells[name] = Cell.empty(name, classic.KIND)
-        for effect in draft.effects:
-            if isinstance(effect, fx.Commit):
-                cell.apply_commit(effect.topic, effect.partition, effect.value)
-        self._settle(cell, draft.group, draft.touched)
+        commits = [effect for effect in draft.effects if isinstance(effect, fx.Commit)]
+        self._settle(cell, draft.group, draft.touched, commits)
 
-    def _settle(self, cell: Cell, group: Group, touched: list[str]) -> None:
+    def _settle(
+        self, cell: Cell, group: Group, touched: list[str], commits: Iterable[fx.Commit] = ()
+    ) -> None:
         """Take over a group's new state, and what the shard knows about it by heart."""
         row = cell.stored
-        before = (row.timeout_ms, row.next_due_ms)
+        before = (row.timeout_ms, row.next_due_ms, row.expires_ms)
+        had = (cell.group, row.offset_count)
+        for commit in commits:
+            cell.apply_commit(commit.topic, commit.partition, commit.value)
         cell.set_group(group, self.clock_ms, touched)
+        cell.bound_expiry(*had, self._retention_ms)
+        if commits:
+            cell.bound_expiry_by_commit(self.clock_ms, self._retention_ms)
         self._agenda.note(row, *before)
 
     def _forget(self, cell: Cell) -> None:
@@ -240,19 +252,8 @@ class Shard:
         """Give a history line its id and time."""
         if not isinstance(effect, fx.Record):
             return effect
-        event = stored.Event(
-            event_id=f"{at.incarnation}-{at.coordinate}-{self._ordinal}",
-            time_ms=at.time_ms,
-            type=effect.type,
-            group=effect.group,
-            generation=effect.generation,
-            member=effect.member,
-            cause=effect.cause,
-            reason=effect.reason,
-            detail=effect.detail,
-        )
         self._ordinal += 1
-        return fx.Event(event)
+        return event_of(effect, at, self._ordinal - 1)
 
     def _put(self, at: At, *effects: fx.Effect) -> None:
         self.outputs += self._encode_effects(list(effects), at)
@@ -279,6 +280,23 @@ class Shard:
                 self._quarantine(at, name, problem)
             if cell.stored.next_due_ms == bound_ms:  # another one of the group, equally due
                 agenda.schedule(cell.stored)
+
+    def _expire(self, at: At) -> None:
+        """Retention: what was due at the newest check goes; a look where something may be."""
+        agenda, interval_ms = self._agenda, self.settings.group.offsets_retention_check_interval_ms
+        checked_ms = classic.newest_check(self.clock_ms, interval_ms)
+        while agenda.has_expiring(checked_ms):
+            bound_ms, name = agenda.pop_expiring()
+            cell = self.cells.get(name)
+            if cell is None or cell.stored.expires_ms != bound_ms or cell.group is None:
+                continue
+            try:
+                self._step(at, name, partial(classic.expire, checked_ms=checked_ms))
+                if name in self.cells:
+                    cell.find_expiry(self._retention_ms)
+                    agenda.schedule_expiry(cell.stored)
+            except Exception as problem:  # noqa: BLE001  INV-42
+                self._quarantine(at, name, problem)
 
     def _cover(self, published: int) -> None:
         """Rule 3: what waited to be heard of starts now."""
@@ -338,6 +356,7 @@ class Shard:
                 self.offset,
                 self.commits_offset,
                 self.published,
+                self._retention_ms,
                 [self.cells[name].encoded() for name in sorted(self.cells)],
             )
         )

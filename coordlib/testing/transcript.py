@@ -35,8 +35,9 @@ what it sends, or a word that nobody sends:
     settings K=V…     bounds of groups, before the first record
 
 Further `key=value` words set fields of the request: id, group, member, generation, session,
-rebalance, protocols=NAME:METADATA,…, type, reason, reply. A client knows its member id and its
-generation from its newest answer; ids of requests count up by themselves (a1, a2, …).
+rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply.
+A client knows its member id and its generation from its newest answer; ids of requests count up by
+themselves (a1, a2, …).
 """
 
 import argparse
@@ -51,6 +52,7 @@ from typing import Any
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES
+from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.testing import driving
 from coordlib.testing.driving import Conversation
@@ -195,6 +197,10 @@ def _typed(words: dict[str, str]) -> dict[str, Any]:
         if name == "protocols":
             pairs = (pair.partition(":") for pair in value.split(","))
             fields[name] = {protocol: metadata.encode() for protocol, _, metadata in pairs}
+        elif name == "topics":  # as Kafka's consumers say it
+            wanted = cp.Subscription(version=0, topics=tuple(value.split(",")))
+            fields["protocols"] = {"range": cp.encode_subscription(wanted)}
+            fields["protocol_type"] = cp.CONSUMER
         elif name == "type":
             fields["protocol_type"] = value
         else:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.classic import timers
+from coordlib.coordinators.classic import retention, timers
 from coordlib.coordinators.classic.delete_group import delete_group
 from coordlib.coordinators.classic.describe_group import describe_group
 from coordlib.coordinators.classic.draft import Draft
@@ -64,6 +64,10 @@ fire: Final = timers.fire
 cover: Final = timers.cover
 uncovered: Final = timers.uncovered
 restart: Final = timers.restart
+newest_check: Final = retention.newest_check
+expiry_bound: Final = retention.expiry_bound
+first_expiry: Final = retention.first_expiry
+expire: Final = retention.expire
 check: Final = check_invariants
 
 #: In these states a heartbeat of the current generation changes nothing but when it was heard.
