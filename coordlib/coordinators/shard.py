@@ -92,7 +92,7 @@ class Shard:
         self.cells = {row.name: Cell(row) for row in state.cells}
         #: Groups that were deleted in this batch; some may be there again.
         self._deleted: set[str] = set()
-        self._agenda = Agenda(state.cells)
+        self._agenda = Agenda(state.cells, settings.group.offsets_retention_check_interval_ms)
 
     # -- one record ------------------------------------------------------------------------
 
@@ -142,10 +142,10 @@ class Shard:
         self.previous_ms = record.timestamp_ms
         self.offset = record.offset
         self._ordinal = 0
-        if self._agenda.has_due(self.clock_ms):
-            self._fire_due(self._at(record, REQUESTS))
-        if self._agenda.has_expiring(self.clock_ms):
-            self._expire(self._at(record, REQUESTS))
+        if not self._agenda.is_quiet(self.clock_ms):
+            at = self._at(record, REQUESTS)
+            self._fire_due(at)
+            self._expire(at)
 
     def _at(self, record: InputRecord, topic: str) -> At:
         settings = self.settings
@@ -286,9 +286,9 @@ class Shard:
         agenda, interval_ms = self._agenda, self.settings.group.offsets_retention_check_interval_ms
         checked_ms = classic.newest_check(self.clock_ms, interval_ms)
         while agenda.has_expiring(checked_ms):
-            bound_ms, name = agenda.pop_expiring()
+            check_ms, name = agenda.pop_expiring()
             cell = self.cells.get(name)
-            if cell is None or cell.stored.expires_ms != bound_ms or cell.group is None:
+            if cell is None or agenda.check_of(cell.stored) != check_ms or cell.group is None:
                 continue
             try:
                 self._step(at, name, partial(classic.expire, checked_ms=checked_ms))

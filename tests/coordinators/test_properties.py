@@ -219,7 +219,7 @@ def check_numbers(shard: Shard) -> None:
         assert row.offset_count == len(offsets) == len({place[:2] for place in offsets})
         assert row.expires_ms <= classic.first_expiry(group, cell.offsets, retention_ms)
         if row.expires_ms < NEVER:
-            assert (row.expires_ms, name) in shard._agenda.expiring
+            assert (shard._agenda.check_of(row), name) in shard._agenda.expiring
         timeouts[row.timeout_ms] += bool(row.timeout_ms)
     shortest = min((ms for ms in timeouts if ms), default=0)
     assert shard.status().cap_ms == (shortest // 5 if shortest else limits.CLOCK_CAP_IDLE_MS)
