@@ -50,13 +50,6 @@ class Agenda:
         else:
             self.uncovered.discard(row.name)
 
-    def forget(self, row: StoredCell) -> None:
-        """A group is gone; what is noted of its deadlines names nobody any more."""
-        if row.timeout_ms:
-            self._timeouts[row.timeout_ms] -= 1
-            self.cap_ms = self._find_cap()
-        self.uncovered.discard(row.name)
-
     def schedule(self, row: StoredCell) -> None:
         if row.next_due_ms < NEVER:
             heappush(self.due, (row.next_due_ms, row.name))

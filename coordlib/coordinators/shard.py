@@ -234,11 +234,13 @@ class Shard:
         self._agenda.note(row, *before)
 
     def _forget(self, cell: Cell) -> None:
-        """Its effects have withdrawn everything that was written of this group but itself."""
-        name = cell.stored.name
-        del self.cells[name]
-        self._deleted.add(name)
-        self._agenda.forget(cell.stored)
+        """Its effects have withdrawn everything that was written of this group but itself.
+
+        It was Empty: the agenda knows no timeout and no cover of it, and a bound that is left
+        there names nobody.
+        """
+        del self.cells[cell.stored.name]
+        self._deleted.add(cell.stored.name)
 
     def _encode_effects(self, effects: list[fx.Effect], at: At) -> list[Output]:
         before = self._ordinal

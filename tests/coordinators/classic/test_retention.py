@@ -60,6 +60,19 @@ def test_offsets_without_members_expire_at_the_first_check_after_their_time() ->
     assert talk.end_batch() == ["saved gone"]
 
 
+def test_what_is_due_behind_the_newest_check_waits_for_the_next() -> None:
+    """INV-02: somebody else's offset in the group decides when it is looked at, not what goes."""
+    talk = Conversation(HOW)
+    talk.send(commit("tool"))
+    talk.send(commit("tool", offsets=(rq.CommittedOffset("u", 1, 5),)), after_ms=30_000)
+    talk.tick(after_ms=9 * MINUTE_MS)
+
+    assert expired(talk.tick(after_ms=80_000))[0] == "commit t/0 gone"
+    assert talk.shard.clock_ms == START_MS + 650_000 > START_MS + 30_000 + 10 * MINUTE_MS
+    assert talk.shard.cells["g"].offsets.count == 1
+    assert expired(talk.tick(after_ms=30_000))[0] == "commit u/1 gone"
+
+
 def test_offsets_of_a_group_that_was_left_count_from_the_last_member() -> None:
     """testOffsetExpirationSemantics: nobody commits while an application is idle, or is mended."""
     talk = settled(HOW)
@@ -140,6 +153,9 @@ def test_a_topic_that_is_given_up_late_expires_after_the_rebalance() -> None:
     assert live(talk, 18_000, 2) == []
     talk.send(sync("a", 2, LEADER))
 
+    cell = talk.shard.cells["g"]
+    first_ms = classic.first_expiry(talk.group(), cell.offsets, 10 * MINUTE_MS)
+    assert cell.stored.expires_ms == first_ms == talk.shard.clock_ms
     assert expired(live(talk, 2 * MINUTE_MS, 2))[0] == "commit u/1 gone"
 
 
@@ -162,6 +178,16 @@ def test_an_empty_group_without_offsets_goes_at_the_next_check() -> None:
         'event GroupDeleted generation=2 cause=deadline:retention reason="empty without offsets"'
     ]
     assert talk.end_batch() == ["saved gone"]
+
+
+def test_an_empty_group_is_not_taken_by_an_early_look() -> None:
+    """A shard that was rebuilt, or has another retention, looks at everything once."""
+    talk = empty(HOW)
+    talk.settings = settings(offsets_retention_ms=1, offsets_retention_check_interval_ms=MINUTE_MS)
+    talk.end_batch()
+
+    assert talk.tick(after_ms=TO_FIRST_CHECK_MS - 1) == []
+    assert "GroupDeleted" in talk.tick(after_ms=1)[0]
 
 
 def test_a_group_whose_last_offset_was_deleted_goes_too() -> None:
