@@ -327,6 +327,10 @@ def test_the_compacted_topics_give_the_shard_back(seed: int) -> None:
         assert list(rebuilt.cells[name].offsets) == list(cell.offsets)
         assert rebuilt.cells[name].stored.offset_count == cell.stored.offset_count
         assert set(rebuilt.cells[name].heard.values()) <= {shard.clock_ms}
+    for topic, _, key in (place for place, value in newest.items() if value is not None):
+        if topic == ASSIGNMENTS:  # of nobody who is gone, in no group that is
+            name, member = msgspec.json.decode(key)
+            assert member in shard.cells[name].group.members
     check_numbers(rebuilt)
 
 
