@@ -28,6 +28,8 @@ class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     groups_per_shard_max: Positive = limits.GROUPS_PER_SHARD_MAX
     offset_metadata_length_max: Positive = limits.OFFSET_METADATA_LENGTH_MAX
     offsets_per_group_max: Positive = limits.OFFSETS_PER_GROUP_MAX
+    offsets_retention_ms: Positive = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: Positive = 600_000
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

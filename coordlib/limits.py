@@ -21,7 +21,8 @@ REJECTED_BYTES_KEPT = 64  # first bytes of an undecodable request, kept in its h
 
 PROTOCOLS_MAX = 32  # protocols offered by one member; Kafka's clients offer two
 LEAVERS_MAX = 1_000  # members named in one LeaveGroup: a whole group
-OFFSETS_PER_REQUEST_MAX = 10_000  # rows of one OffsetCommit; about what 1 MiB holds
+OFFSETS_PER_REQUEST_MAX = 10_000  # rows of one OffsetCommit or OffsetDelete; about what 1 MiB holds
+OFFSETS_PER_EVENT_MAX = 10_000  # rows of one history event: below 6 MB with the longest names
 FETCH_PARTITIONS_MAX = 25_000  # partitions named in one OffsetFetch
 OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rewritten every batch
 OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: characters, as in Kafka

@@ -1,9 +1,14 @@
-"""`coord groups list` and `describe`: how groups stand, read from Kafka alone, job up or down."""
+"""`coord groups`: how groups stand, read from Kafka alone, job up or down; and what operators tell
+the coordinator to do with one.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+
+from coordlib.cli.confirm import confirm
 from coordlib.cli.output import (
     counted,
     millis_text,
@@ -15,10 +20,13 @@ from coordlib.cli.output import (
     time_text,
 )
 from coordlib.cli.where import HERE, Where
+from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
     from coordlib.cli.group_view import AsOf, GroupView, PartitionLine
 
+GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty")
+QUARANTINED = "Quarantined"
 OFFSET_COLUMNS = (
     "GROUP",
     "TOPIC",
@@ -31,17 +39,29 @@ OFFSET_COLUMNS = (
 )
 
 
-def list_groups(*, where: Where = HERE) -> int:
+def list_groups(
+    *, state: Annotated[list[str] | None, Parameter(negative="")] = None, where: Where = HERE
+) -> int:
     """List the groups with state, members and generation.
 
     States: Stable (everybody knows what is theirs), PreparingRebalance (members join again),
     CompletingRebalance (waiting for the leader's assignment), Empty (no members).
+
+    Parameters
+    ----------
+    state
+        Only groups in this state, or Quarantined ones; several with commas or given several times.
     """
     from coordlib.cli.group_view import read_groups
 
+    wanted = _states(state or [])
     where.reach()
     as_of_time = now()
-    groups = read_groups(where.client(), where.topic_prefix())
+    groups = [
+        group
+        for group in read_groups(where.client(), where.topic_prefix())
+        if not wanted or wanted & {group.state, QUARANTINED if group.is_quarantined else ""}
+    ]
     headers = ("GROUP", "STATE", "MEMBERS", "GENERATION", "PROTOCOL")
     rows = [(g.group, g.shown_state, len(g.members), g.generation, g.protocol) for g in groups]
     if where.format == "json":
@@ -52,6 +72,17 @@ def list_groups(*, where: Where = HERE) -> int:
     print_table(headers, rows)
     say(f"{counted(len(rows), 'group')} as of {time_text(as_of_time)}")
     return 0
+
+
+def _states(texts: list[str]) -> set[str]:
+    """Kafka's names of the states that are meant, in whatever letters."""
+    known = {name.lower(): name for name in (*GROUP_STATES, QUARANTINED)}
+    found = {known.get(text.lower(), text) for each in texts for text in each.split(",")}
+    for name in sorted(found - set(known.values())):
+        raise SetupError(
+            f"{name} is no state of a group", "--state", f"One of: {', '.join(known.values())}"
+        )
+    return found
 
 
 def describe(group: str, /, *, where: Where = HERE) -> int:
@@ -97,6 +128,29 @@ def release(group: str, /, *, where: Where = HERE) -> int:
         print_json("groups release", now(), group=group)
     else:
         say(f"{group} is released")
+    return 0
+
+
+def delete(group: str, /, *, yes: bool = False, where: Where = HERE) -> int:
+    """Delete a group without members, with all of its committed offsets.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    yes
+        Do not ask.
+    """
+    from coordlib.client.admin import Admin
+
+    where.reach()
+    confirm("Deleting a group with its offsets", f"group {group}", yes)
+    with Admin(where.client(), where.topic_prefix()) as admin:
+        admin.delete_group(group)
+    if where.format == "json":
+        print_json("groups delete", now(), group=group)
+    else:
+        say(f"{group} is deleted")
     return 0
 
 

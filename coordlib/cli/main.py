@@ -13,7 +13,7 @@ from typing import Final
 
 from cyclopts import App, CycloptsError
 
-from coordlib.cli import bench, demo, groups, history, sql, stack, topics
+from coordlib.cli import bench, demo, groups, history, offsets, sql, stack, topics
 from coordlib.cli.output import complain, print_json
 from coordlib.errors import CannotReach, CoordError, SetupError
 
@@ -53,6 +53,9 @@ def build() -> App:
     groups_app.command(groups.describe, name="describe")
     groups_app.command(history.history, name="history")
     groups_app.command(groups.release, name="release")
+    groups_app.command(groups.delete, name="delete")
+    offsets_app = App(name="offsets", help="Committed positions of groups.")
+    offsets_app.command(offsets.delete, name="delete")
     topics_app = App(name="topics", help="The engine's own topics.")
     topics_app.command(topics.create, name="create")
     topics_app.command(topics.check, name="check")
@@ -60,7 +63,7 @@ def build() -> App:
     bench_app.command(bench.settle, name="settle")
     bench_app.command(bench.load, name="load")
     bench_app.command(bench.core, name="core")
-    for part in (groups_app, topics_app, bench_app):
+    for part in (groups_app, offsets_app, topics_app, bench_app):
         app.command(part)
     return app
 

@@ -4,7 +4,7 @@ import os
 import queue
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coordlib.client import signals as sg
@@ -16,6 +16,7 @@ from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
 
 ANSWER_TIMEOUT_S = 30.0
+PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a request may hold
 
 
 class Admin:
@@ -63,6 +64,88 @@ class Admin:
         question = _Question(self._identity(group))
         self._ask(question, rq.ReleaseQuarantine(**question.envelope()), timeout_s)
 
+    def describe_group(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> rs.DescribeGroupResponse:
+        """State, generation and members; state "Dead" when there is no such group.
+
+        Raises:
+            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
+            CannotReach: no answer in time.
+        """
+        question = _Question(self._identity(group))
+        (answer,) = self._ask(question, rq.DescribeGroup(**question.envelope()), timeout_s)
+        assert isinstance(answer, rs.DescribeGroupResponse)
+        return answer
+
+    def delete_group(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Delete a group without members, with its offsets.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+            CannotReach: no answer in time; the request may still be judged later.
+        """
+        question = _Question(self._identity(group))
+        self._ask(question, rq.DeleteGroup(**question.envelope()), timeout_s)
+
+    def committed(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> tuple[rs.FetchedOffset, ...]:
+        """All committed offsets of a group; none of one that does not exist.
+
+        Raises:
+            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
+            CannotReach: no answer in time.
+        """
+        question = _Question(self._identity(group))
+        answers = self._ask(question, rq.OffsetFetch(**question.envelope()), timeout_s)
+        return tuple(row for answer in answers for row in getattr(answer, "offsets", ()))
+
+    def delete_offsets(
+        self,
+        group: str,
+        topics: Mapping[str, Sequence[int] | None],
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> tuple[int, tuple[rs.FailedPartition, ...]]:
+        """Delete committed offsets of these partitions; of a topic with None, of all that have one.
+
+        Returns how many partitions were named, and those that were refused: members of the group
+        subscribe to their topics (GROUP_SUBSCRIBED_TO_TOPIC).
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP, when members are no consumers.
+            CannotReach: no answer in time; some partitions may be done, others be judged later.
+        """
+        named = {
+            topic: partitions for topic, partitions in topics.items() if partitions is not None
+        }
+        rows = [(topic, partition) for topic in named for partition in named[topic]]
+        if len(named) < len(topics):
+            committed = self.committed(group, timeout_s)
+            whole = topics.keys() - named.keys()
+            rows += [(row.topic, row.partition) for row in committed if row.topic in whole]
+        failed: list[rs.FailedPartition] = []
+        # Once also for no partitions: the answer says whether there is such a group.
+        for first in range(0, max(len(rows), 1), PARTITIONS_PER_REQUEST):
+            question = _Question(self._identity(group))
+            named_now = _by_topic(rows[first : first + PARTITIONS_PER_REQUEST])
+            request = rq.OffsetDelete(**question.envelope(), topics=named_now)
+            (answer,) = self._ask(question, request, timeout_s)
+            failed += getattr(answer, "failed", ())
+        return len(rows), tuple(failed)
+
+    def find_coordinator(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
+        """The shard that coordinates a group, by the coordinator's own word.
+
+        Raises:
+            CannotReach: no answer in time.
+        """
+        question = _Question(self._identity(group))
+        (answer,) = self._ask(question, rq.FindCoordinator(**question.envelope()), timeout_s)
+        assert isinstance(answer, rs.FindCoordinatorResponse)
+        assert isinstance(answer.shard, int)
+        return answer.shard
+
     def _identity(self, group: str) -> Identity:
         place = self._transport.place
         return Identity(
@@ -74,17 +157,35 @@ class Admin:
             incarnation=place.incarnation,
         )
 
-    def _ask(self, question: "_Question", request: rq.Request, timeout_s: float) -> rs.Response:
+    def _ask(
+        self, question: "_Question", request: rq.Request, timeout_s: float
+    ) -> list[rs.Response]:
+        """All parts of the answer; most have one. Each may take as long."""
         self._transport.attach(question)
         try:
             self._transport.send(question, request)
             answer = question.wait(timeout_s)
+            answers = [answer]
+            while len(answers) < _parts(answer):
+                answers.append(question.wait(timeout_s))
         finally:
             self._transport.detach(question)
         if answer.error != ErrorCode.NONE.name:
             message = answer.message if isinstance(answer.message, str) else ""
             raise GroupError(ErrorCode[answer.error], f"group {request.group}", message)
-        return answer
+        return answers
+
+
+def _parts(answer: rs.Response) -> int:
+    parts = getattr(answer, "parts", 1)
+    return parts if isinstance(parts, int) else 1
+
+
+def _by_topic(rows: Sequence[tuple[str, int]]) -> tuple[rq.TopicPartitions, ...]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in rows:
+        topics.setdefault(topic, []).append(partition)
+    return tuple(rq.TopicPartitions(topic, tuple(found)) for topic, found in topics.items())
 
 
 class _Question:

@@ -4,18 +4,17 @@ Most rows of a batch see heartbeats only, or nothing at all. So the row carries,
 encoded group, the few numbers by which the shard decides without decoding it.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER
-from coordlib.coordinators.transition import Offsets
+from coordlib.coordinators.offset_table import NO_OFFSETS, OffsetTable
 from coordlib.records.stored import CommittedValue
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
-_decode_offsets: Final = msgspec.msgpack.Decoder(dict[str, dict[int, CommittedValue]]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _EMPTY_MAP: Final = msgspec.Raw(_encode({}))
 
@@ -36,7 +35,10 @@ class StoredCell(msgspec.Struct, array_like=True):
     timeout_ms: int
     replies: list[int]
     heard: msgspec.Raw
+    #: On the shard's clock, not later than the first expiry of an offset, or of the group.
+    expires_ms: int
     hard: msgspec.Raw
+    offset_count: int
     offsets: msgspec.Raw
 
 
@@ -49,14 +51,26 @@ class Cell:
         self.stored = stored
         self._group: Group | None = None
         self._heard: dict[str, int] | None = None
-        self._offsets: Offsets | None = None
+        self._offsets: OffsetTable | None = None
         #: Whether the group's hard state changed in this batch.
         self.changed = False
 
     @staticmethod
     def empty(name: str, kind: str) -> "Cell":
         row = StoredCell(
-            name, kind, -1, NEVER, -1, -1, 0, [], _EMPTY_MAP, msgspec.Raw(b""), _EMPTY_MAP
+            name,
+            kind,
+            quiet_generation=-1,
+            next_due_ms=NEVER,
+            uncovered_min=-1,
+            uncovered_max=-1,
+            timeout_ms=0,
+            replies=[],
+            heard=_EMPTY_MAP,
+            expires_ms=NEVER,
+            hard=msgspec.Raw(b""),
+            offset_count=0,
+            offsets=NO_OFFSETS,
         )
         return Cell(row)
 
@@ -74,12 +88,12 @@ class Cell:
         return self._heard
 
     @property
-    def offsets(self) -> Offsets:
+    def offsets(self) -> OffsetTable:
         if self._offsets is None:
-            self._offsets = _decode_offsets(self.stored.offsets)
+            self._offsets = OffsetTable(self.stored.offsets, self.stored.offset_count)
         return self._offsets
 
-    def load_offsets(self) -> Offsets:
+    def load_offsets(self) -> OffsetTable:
         return self.offsets
 
     def set_group(self, group: Group, clock_ms: int, touched: list[str]) -> None:
@@ -117,13 +131,32 @@ class Cell:
 
     def apply_commit(self, topic: str, partition: int, value: CommittedValue | None) -> None:
         """Store or forget one offset."""
-        if value is not None:
-            self.offsets.setdefault(topic, {})[partition] = value
+        self.offsets.apply(topic, partition, value)
+        self.stored.offset_count = self.offsets.count
+
+    def bound_expiry(self, before: Group | None, count_before: int, retention_ms: int) -> None:
+        """Renew the bound without reading offsets, after the group or how many they are changed."""
+        group, row = self.group, self.stored
+        if group is None:
             return
-        partitions = self.offsets.get(topic, {})
-        partitions.pop(partition, None)
-        if not partitions:
-            self.offsets.pop(topic, None)
+        has_new_state = before is None or (
+            (before.state, before.state_since_clock_ms, before.is_quarantined)
+            != (group.state, group.state_since_clock_ms, group.is_quarantined)
+        )
+        if has_new_state or bool(count_before) != bool(row.offset_count):
+            row.expires_ms = classic.expiry_bound(group, row.offset_count, retention_ms)
+
+    def bound_expiry_by_commit(self, clock_ms: int, retention_ms: int) -> None:
+        """A new offset expires after those that there were, unless none of them could."""
+        group, row = self.group, self.stored
+        if group is not None and classic.expiry_bound(group, 1, retention_ms) < NEVER:
+            row.expires_ms = min(row.expires_ms, clock_ms + retention_ms)
+
+    def find_expiry(self, retention_ms: int) -> None:
+        """Read the offsets for the bound: exact, if nothing changes."""
+        if self.group is not None:
+            first_ms = classic.first_expiry(self.group, self.offsets, retention_ms)
+            self.stored.expires_ms = first_ms
 
     def encoded(self) -> StoredCell:
         """The row with everything that was decoded encoded again; equal content, equal bytes."""
@@ -133,9 +166,5 @@ class Cell:
         if self._heard is not None:
             row.heard = msgspec.Raw(_encode(self._heard))
         if self._offsets is not None:
-            row.offsets = msgspec.Raw(_encode(_sorted(self._offsets)))
+            row.offsets = self._offsets.encoded()
         return row
-
-
-def _sorted(offsets: Offsets) -> dict[str, Any]:
-    return {topic: dict(sorted(rows.items())) for topic, rows in sorted(offsets.items())}

@@ -27,7 +27,9 @@ def misdirected(
     if request.reply is not None and request.reply >= settings.reply_partitions:
         bound = f"reply must be below {settings.reply_partitions}."
         return refuse(request, ErrorCode.INVALID_REQUEST, bound)
-    home = settings.shard if is_known else shard_of(request.group, settings.shards)
+    if is_known or isinstance(request, rq.FindCoordinator):
+        return None
+    home = shard_of(request.group, settings.shards)
     if home != settings.shard:  # INV-05
         where = f"This group belongs into partition {home} of {settings.shards}."
         return refuse(request, ErrorCode.WRONG_SHARD, where)

@@ -49,6 +49,7 @@ def restore(
             position.offset,
             position.commits_offset,
             position.published,
+            0,  # no retention: bounds of expiry are found when the shard is loaded
             [cells[name].encoded() for name in sorted(cells)],
         )
     )

@@ -22,6 +22,7 @@ from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.registry import MACHINE_OF
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
@@ -35,7 +36,7 @@ from coordlib.coordinators.shard_state import (
     decode_blob,
     encode_blob,
 )
-from coordlib.coordinators.transition import COMMITS, REQUESTS, At
+from coordlib.coordinators.transition import COMMITS, REQUESTS, At, event_of
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output, route
 from coordlib.errors import ErrorCode
@@ -82,10 +83,16 @@ class Shard:
         self.commits_offset = state.commits_offset
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
+        self._retention_ms = settings.group.offsets_retention_ms
+        if state.retention_ms != self._retention_ms:
+            for row in state.cells:
+                row.expires_ms = 0  # looked at once
         self._first_offset = state.offset
         self._ordinal = 0
         self.cells = {row.name: Cell(row) for row in state.cells}
-        self._agenda = Agenda(state.cells)
+        #: Groups that were deleted in this batch; some may be there again.
+        self._deleted: set[str] = set()
+        self._agenda = Agenda(state.cells, settings.group.offsets_retention_check_interval_ms)
 
     # -- one record ------------------------------------------------------------------------
 
@@ -135,13 +142,16 @@ class Shard:
         self.previous_ms = record.timestamp_ms
         self.offset = record.offset
         self._ordinal = 0
-        if self._agenda.has_due(self.clock_ms):
-            self._fire_due(self._at(record, REQUESTS))
+        if not self._agenda.is_quiet(self.clock_ms):
+            at = self._at(record, REQUESTS)
+            self._fire_due(at)
+            self._expire(at)
 
     def _at(self, record: InputRecord, topic: str) -> At:
         settings = self.settings
         return At(
             settings.shard,
+            settings.shards,
             topic,
             record.offset,
             record.timestamp_ms,
@@ -191,7 +201,7 @@ class Shard:
             cell.group if cell else None,
             at,
             self.settings.group,
-            cell.load_offsets if cell else dict,
+            cell.load_offsets if cell else OffsetTable,
             len(self.cells) < self.settings.group.groups_per_shard_max,
         )
         decide(draft)
@@ -199,21 +209,38 @@ class Shard:
             classic.check(draft.group)
         outputs = self._encode_effects(draft.effects, at)
         self.outputs += outputs
+        if draft.is_deleted and cell is not None:
+            self._forget(cell)
         if draft.group is None:
             return
         if cell is None:
             cell = self.cells[name] = Cell.empty(name, classic.KIND)
-        for effect in draft.effects:
-            if isinstance(effect, fx.Commit):
-                cell.apply_commit(effect.topic, effect.partition, effect.value)
-        self._settle(cell, draft.group, draft.touched)
+        commits = [effect for effect in draft.effects if isinstance(effect, fx.Commit)]
+        self._settle(cell, draft.group, draft.touched, commits)
 
-    def _settle(self, cell: Cell, group: Group, touched: list[str]) -> None:
+    def _settle(
+        self, cell: Cell, group: Group, touched: list[str], commits: Iterable[fx.Commit] = ()
+    ) -> None:
         """Take over a group's new state, and what the shard knows about it by heart."""
         row = cell.stored
-        before = (row.timeout_ms, row.next_due_ms)
+        before = (row.timeout_ms, row.next_due_ms, row.expires_ms)
+        had = (cell.group, row.offset_count)
+        for commit in commits:
+            cell.apply_commit(commit.topic, commit.partition, commit.value)
         cell.set_group(group, self.clock_ms, touched)
+        cell.bound_expiry(*had, self._retention_ms)
+        if commits:
+            cell.bound_expiry_by_commit(self.clock_ms, self._retention_ms)
         self._agenda.note(row, *before)
+
+    def _forget(self, cell: Cell) -> None:
+        """Its effects have withdrawn everything that was written of this group but itself.
+
+        It was Empty: the agenda knows no timeout and no cover of it, and a bound that is left
+        there names nobody.
+        """
+        del self.cells[cell.stored.name]
+        self._deleted.add(cell.stored.name)
 
     def _encode_effects(self, effects: list[fx.Effect], at: At) -> list[Output]:
         before = self._ordinal
@@ -227,19 +254,8 @@ class Shard:
         """Give a history line its id and time."""
         if not isinstance(effect, fx.Record):
             return effect
-        event = stored.Event(
-            event_id=f"{at.incarnation}-{at.coordinate}-{self._ordinal}",
-            time_ms=at.time_ms,
-            type=effect.type,
-            group=effect.group,
-            generation=effect.generation,
-            member=effect.member,
-            cause=effect.cause,
-            reason=effect.reason,
-            detail=effect.detail,
-        )
         self._ordinal += 1
-        return fx.Event(event)
+        return event_of(effect, at, self._ordinal - 1)
 
     def _put(self, at: At, *effects: fx.Effect) -> None:
         self.outputs += self._encode_effects(list(effects), at)
@@ -266,6 +282,23 @@ class Shard:
                 self._quarantine(at, name, problem)
             if cell.stored.next_due_ms == bound_ms:  # another one of the group, equally due
                 agenda.schedule(cell.stored)
+
+    def _expire(self, at: At) -> None:
+        """Retention: what was due at the newest check goes; a look where something may be."""
+        agenda, interval_ms = self._agenda, self.settings.group.offsets_retention_check_interval_ms
+        checked_ms = classic.newest_check(self.clock_ms, interval_ms)
+        while agenda.has_expiring(checked_ms):
+            check_ms, name = agenda.pop_expiring()
+            cell = self.cells.get(name)
+            if cell is None or agenda.check_of(cell.stored) != check_ms or cell.group is None:
+                continue
+            try:
+                self._step(at, name, partial(classic.expire, checked_ms=checked_ms))
+                if name in self.cells:
+                    cell.find_expiry(self._retention_ms)
+                    agenda.schedule_expiry(cell.stored)
+            except Exception as problem:  # noqa: BLE001  INV-42
+                self._quarantine(at, name, problem)
 
     def _cover(self, published: int) -> None:
         """Rule 3: what waited to be heard of starts now."""
@@ -302,9 +335,11 @@ class Shard:
     def close(self) -> list[Output]:
         """What is written once per batch: saved states of changed groups, and Progress."""
         shard = self.settings.shard
-        for name in sorted(self.cells):
-            cell = self.cells[name]
-            if cell.changed and cell.group is not None:
+        for name in sorted(self.cells.keys() | self._deleted):
+            cell = self.cells.get(name)
+            if cell is None:
+                self.outputs.append(route(fx.SaveGroup(name, None), shard))
+            elif cell.changed and cell.group is not None:
                 saved = classic.encode_saved(cell.group)
                 self.outputs.append(route(fx.SaveGroup(name, saved), shard))
         if self.offset > self._first_offset:
@@ -323,6 +358,7 @@ class Shard:
                 self.offset,
                 self.commits_offset,
                 self.published,
+                self._retention_ms,
                 [self.cells[name].encoded() for name in sorted(self.cells)],
             )
         )

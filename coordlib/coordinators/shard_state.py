@@ -56,6 +56,8 @@ class StoredShard(msgspec.Struct, array_like=True):
     offset: int
     commits_offset: int
     published: int
+    #: By which the rows' bounds of expiry were found; they are found anew for another one.
+    retention_ms: int
     cells: list[StoredCell]
 
 
@@ -77,7 +79,7 @@ encode_blob: Final = msgspec.msgpack.Encoder().encode
 
 def decode_blob(blob: bytes | None) -> StoredShard:
     """Read a blob; None is a new shard. Raises UnknownStateVersion."""
-    state = _decode(blob) if blob else StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, [])
+    state = _decode(blob) if blob else StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, 0, [])
     if state.version != STATE_VERSION:
         raise UnknownStateVersion(f"state version {state.version}, known {STATE_VERSION}")
     return state

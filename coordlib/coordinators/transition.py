@@ -4,13 +4,11 @@ from typing import Any, Final
 
 import msgspec
 
+from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
+from coordlib.records import stored
 from coordlib.records.partitioner import reply_partition_of
-from coordlib.records.stored import CommittedValue
-
-#: topic -> partition -> value, read only.
-Offsets = dict[str, dict[int, CommittedValue]]
 
 REQUESTS: Final = "r"
 COMMITS: Final = "o"
@@ -20,6 +18,7 @@ class At(msgspec.Struct, frozen=True):
     """The record being judged: where it stands, and what time it is."""
 
     shard: int
+    shards: int
     topic: str
     offset: int
     #: Log time of the record, epoch milliseconds: what people are shown.
@@ -50,6 +49,23 @@ def envelope(request: rq.Request, at: At) -> dict[str, Any]:
         "group": request.group,
         "cause": at.coordinate,
     }
+
+
+def event_of(line: fx.Record, at: At, ordinal: int) -> fx.Event:
+    """A line of history with its id and time; `ordinal`: which one of this record's lines."""
+    return fx.Event(
+        stored.Event(
+            event_id=f"{at.incarnation}-{at.coordinate}-{ordinal}",
+            time_ms=at.time_ms,
+            type=line.type,
+            group=line.group,
+            generation=line.generation,
+            member=line.member,
+            cause=line.cause,
+            reason=line.reason,
+            detail=line.detail,
+        )
+    )
 
 
 def refusal(code: ErrorCode, message: str | None = None) -> dict[str, Any]:

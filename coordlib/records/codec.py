@@ -142,10 +142,18 @@ def _commit_fault(request: rq.OffsetCommit) -> str | None:
     return _bad_name("member", [request.member])
 
 
-def _topics_fault(request: rq.OffsetFetch | rq.OffsetDelete) -> str | None:
-    rows = request.topics or ()
-    if sum(len(row.partitions) for row in rows) > limits.FETCH_PARTITIONS_MAX:
-        return f"topics names more than {limits.FETCH_PARTITIONS_MAX} partitions."
+def _fetch_fault(request: rq.OffsetFetch) -> str | None:
+    return _topics_fault(request.topics or (), limits.FETCH_PARTITIONS_MAX)
+
+
+def _delete_fault(request: rq.OffsetDelete) -> str | None:
+    # Refused partitions come back in one answer: fewer than a fetch, which is answered in parts.
+    return _topics_fault(request.topics, limits.OFFSETS_PER_REQUEST_MAX)
+
+
+def _topics_fault(rows: tuple[rq.TopicPartitions, ...], partitions_max: int) -> str | None:
+    if sum(len(row.partitions) for row in rows) > partitions_max:
+        return f"topics names more than {partitions_max} partitions."
     for row in rows:
         if not is_name(row.topic, limits.NAME_LENGTH_MAX):
             return _name_fault("topics.topic", limits.NAME_LENGTH_MAX)
@@ -157,8 +165,8 @@ _CHECKS: Final[dict[type, Any]] = {
     rq.SyncGroup: _sync_fault,
     rq.LeaveGroup: _leave_fault,
     rq.OffsetCommit: _commit_fault,
-    rq.OffsetFetch: _topics_fault,
-    rq.OffsetDelete: _topics_fault,
+    rq.OffsetFetch: _fetch_fault,
+    rq.OffsetDelete: _delete_fault,
 }
 
 

@@ -60,6 +60,18 @@ def decode_subscription(value: bytes) -> Subscription:
     )
 
 
+def decode_topics(value: bytes) -> tuple[str, ...]:
+    """The topics alone, by the layout that all versions begin with (version 0). Raises Unreadable.
+
+    As in Kafka's coordinator: what later versions append may be broken or of tomorrow.
+    """
+    reader = _Reader(value)
+    reader.version()
+    topics = tuple(reader.string() for _ in range(reader.count(2)))
+    reader.nullable_bytes()
+    return topics
+
+
 def encode_subscription(value: Subscription) -> bytes:
     """Write a subscription in its own version, at most the newest that is known here."""
     version = min(value.version, NEWEST_VERSION)

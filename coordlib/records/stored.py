@@ -45,6 +45,8 @@ class CommittedValue(msgspec.Struct, frozen=True, kw_only=True):
     metadata: str
     #: Log time of the commit, epoch milliseconds.
     commit_ms: int
+    #: The shard's clock at the commit: what retention counts on.
+    commit_clock_ms: int
     generation: int
     member: str
 

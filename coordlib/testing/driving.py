@@ -244,5 +244,24 @@ def fetch(client: str, **fields: Any) -> rq.OffsetFetch:
     return rq.OffsetFetch(v=1, client=client, **{"group": "g", "id": "f", **fields})
 
 
+def delete_offsets(client: str, *places: tuple[str, int], **fields: Any) -> rq.OffsetDelete:
+    """An OffsetDelete; places are topics and partitions."""
+    fields = {"group": "g", "id": "o", **fields}
+    rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
+    return rq.OffsetDelete(v=1, client=client, topics=rows, **fields)
+
+
+def describe(client: str, **fields: Any) -> rq.DescribeGroup:
+    return rq.DescribeGroup(v=1, client=client, **{"group": "g", "id": "d", **fields})
+
+
+def delete(client: str, **fields: Any) -> rq.DeleteGroup:
+    return rq.DeleteGroup(v=1, client=client, **{"group": "g", "id": "d", **fields})
+
+
+def find(client: str, **fields: Any) -> rq.FindCoordinator:
+    return rq.FindCoordinator(v=1, client=client, **{"group": "g", "id": "f", **fields})
+
+
 def release(client: str, **fields: Any) -> rq.ReleaseQuarantine:
     return rq.ReleaseQuarantine(v=1, client=client, **{"group": "g", "id": "q", **fields})

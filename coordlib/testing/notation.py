@@ -6,7 +6,7 @@
     assign a-t-0-0 generation=1 protocol=range assignment=p0 fence=2        or: assign a-t-0-0 gone
     commit t/0 offset=5 generation=1 member=a-t-0-0                         or: commit t/0 gone
     event RebalanceStarted generation=0 cause=r0-0 reason="member joined" detail…
-    saved Stable generation=1                                               a batch ended
+    saved Stable generation=1        or: saved gone                         a batch ended
     progress offset=7                                                       a batch ended
 
 Partition 0 and group "g" are not written, others are: `answer@2`, `event[h]`. Fields at their
@@ -24,6 +24,7 @@ from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, Out
 _USUAL: Final[tuple[Any, ...]] = (None, "", 0, -1, [], {}, False)
 _ENVELOPE: Final = frozenset({"v", "type", "id", "client", "group", "cause", "error", "message"})
 _BYTES: Final = frozenset({"metadata", "assignment", "bytes"})
+_ALWAYS: Final = frozenset({"offset", "shard"})  # zero says something
 
 
 def render(output: Output) -> str:
@@ -32,13 +33,15 @@ def render(output: Output) -> str:
     if output.topic == EVENTS:
         return _event(value)
     if output.topic == GROUPS:
+        if value is None:
+            return "saved" + _group(output.key.decode()) + " gone"
         return _words("saved" + _group(value["group"]), value["state"], _only(value, "generation"))
     if output.topic == ASSIGNMENTS:
         group, member = json.loads(output.key)
         return _words("assign" + _group(group), member, _entry(value, {"since_ms"}))
     if output.topic == COMMITTED:
         group, topic, partition = json.loads(output.key)
-        entry = _entry(value, {"commit_ms"})
+        entry = _entry(value, {"commit_ms", "commit_clock_ms"})
         return _words("commit" + _group(group), f"{topic}/{partition}", entry)
     return _response(output.partition, value)
 
@@ -83,7 +86,7 @@ def _only(value: dict[str, Any], *names: str) -> str:
 
 
 def _fields(value: dict[str, Any]) -> str:
-    shown = {k: v for k, v in value.items() if k == "offset" or v not in _USUAL or v is True}
+    shown = {k: v for k, v in value.items() if k in _ALWAYS or v not in _USUAL or v is True}
     return " ".join(f"{name}={_shown(name, field)}" for name, field in shown.items())
 
 

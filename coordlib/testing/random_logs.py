@@ -6,6 +6,7 @@ mixed in.
 """
 
 import json
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -13,13 +14,22 @@ from coordlib.coordinators.shard import InputRecord, ShardSettings
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
+from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.testing import driving
 from coordlib.testing.driving import Conversation
 
 CLIENTS = ("a", "b", "c", "d", "e")
 GROUPS = ("g", "h")
+#: This one's members are consumers, so that its offsets may expire while they are there.
+CONSUMERS = "h"
+WANTS_T = cp.encode_subscription(cp.Subscription(topics=("t",)))
+WANTS_TU = cp.encode_subscription(cp.Subscription(topics=("t", "u")))
 STEPS_MS = (0, 0, 1, 300, 900, 1_500, 4_000, 20_000, 3_600_000, -5_000)
+VERBS = (
+    *("join", "sync", "heartbeat", "leave", "leave", "commit", "fetch", "release"),
+    *("describe", "find", "delete", "delete", "delete-offsets"),
+)
 GARBAGE = (
     b"",
     b"{",
@@ -44,6 +54,8 @@ class Client:
         self.wants = "join"
 
     def hear(self, answer: dict[str, Any]) -> None:
+        if answer["type"] in ("DeleteGroup", "OffsetDelete"):
+            return  # the operator's business, whatever it was
         if answer["type"] == "JoinGroup" and answer["error"] == "NONE":
             self.member, self.generation = answer["member"], answer["generation"]
             self.members = [row["member"] for row in answer["members"]]
@@ -66,7 +78,7 @@ class Client:
         if verb == "heartbeat":
             verb = rnd.choice(("heartbeat", "heartbeat", "heartbeat", "commit", "fetch"))
         if verb == "wait" or rnd.random() < 0.15:
-            verb = rnd.choice(("join", "sync", "heartbeat", "leave", "commit", "fetch", "release"))
+            verb = rnd.choice(VERBS)
         if verb == self.wants and verb in ("join", "sync"):
             self.wants = "wait"
         if rnd.random() < 0.03:
@@ -81,6 +93,8 @@ class Client:
     ) -> rq.AnyRequest:
         if verb == "join":
             names = rnd.choice(({"range": b"1"}, {"range": b"1", "sticky": b"2"}))
+            if self.group == CONSUMERS:
+                names = {"range": rnd.choice((WANTS_T, WANTS_T, WANTS_TU, b"unreadable"))}
             known = rnd.choice((-1, self.generation)) if member else -1
             timeouts = rnd.choice(((6_000, 6_000), (10_000, 20_000), (45_000, 300_000)))
             return driving.join(
@@ -88,6 +102,7 @@ class Client:
                 member=member,
                 generation=known,
                 protocols=names,
+                protocol_type="consumer" if self.group == CONSUMERS else "demo",
                 session_timeout_ms=timeouts[0],
                 rebalance_timeout_ms=timeouts[1],
                 **envelope,
@@ -102,9 +117,19 @@ class Client:
         if verb == "commit":
             place = rq.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), rnd.randrange(100))
             return driving.commit(self.name, generation, member, offsets=(place,), **envelope)
-        if verb == "fetch":
-            return driving.fetch(self.name, **envelope)
-        return driving.release(self.name, **envelope)
+        if verb == "delete-offsets":
+            at = (rnd.choice("tu"), rnd.randrange(3))
+            return driving.delete_offsets(self.name, at, ("t", 0), **envelope)
+        return _ABOUT_GROUPS[verb](self.name, **envelope)
+
+
+_ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
+    "fetch": driving.fetch,
+    "release": driving.release,
+    "describe": driving.describe,
+    "find": driving.find,
+    "delete": driving.delete,
+}
 
 
 def draw_log(
@@ -137,10 +162,12 @@ def _write_something(
         talk.wait(rnd.choice((8_000, 24_000)), 4_000)
     elif kind < 0.15:
         talk.send(rnd.choice(GARBAGE), step_ms)
-    elif positions and kind < 0.20:
+    elif kind < 0.18:
+        _stop_group(rnd, talk, rnd.choice(GROUPS))
+    elif positions and kind < 0.23:
         request = driving.commit(rnd.choice(CLIENTS), group=rnd.choice(GROUPS))
         talk.send(request, topic=COMMITS)
-    elif kind < 0.23 and talk.log:  # a producer's retry, perhaps a late one
+    elif kind < 0.26 and talk.log:  # a producer's retry, perhaps a late one
         again = rnd.choice(talk.log)
         if again.topic == REQUESTS:
             talk.send(again.value, step_ms)
@@ -148,6 +175,28 @@ def _write_something(
         ready = [client for client in clients if client.wants != "wait"]
         patient = rnd.random() < 0.9 and ready
         talk.send(rnd.choice(ready if patient else clients).say(rnd), step_ms)
+
+
+def _stop_group(rnd: Random, talk: Conversation, name: str) -> None:
+    """All members leave; perhaps time passes, and an operator takes away what is left."""
+    cell = talk.shard.cells.get(name)
+    if cell is None or cell.group is None:
+        return
+    for member in cell.group.members.values():
+        talk.send(driving.leave(member.client, member.member, group=name))
+    if rnd.random() < 0.5:
+        place = rq.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), 7)
+        talk.send(driving.commit("ops", group=name, offsets=(place,)))
+    if rnd.random() < 0.5:
+        talk.wait(rnd.choice((4_000, 8_000, 24_000)), 4_000)
+    places = [(topic, partition) for topic in "tu" for partition in range(rnd.choice((1, 3)))]
+    requests: tuple[rq.AnyRequest, ...] = (
+        driving.delete_offsets("ops", *places, group=name),
+        driving.delete("ops", group=name),
+        driving.describe("ops", group=name),
+    )
+    for request in rnd.sample(requests, rnd.randrange(3)):
+        talk.send(request, rnd.choice((0, 900)))
 
 
 def _hear(rnd: Random, clients: list[Client], answer: dict[str, Any]) -> None:

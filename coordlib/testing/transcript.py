@@ -23,6 +23,8 @@ what it sends, or a word that nobody sends:
     C leave
     C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
     C fetch
+    C delete-offsets T/P…        OffsetDelete
+    C describe, C delete, C find DescribeGroup, DeleteGroup, FindCoordinator
     C release         ReleaseQuarantine
     raw TEXT          a record of these bytes
     tick              covers all that was written;  tick published=N  covers up to N
@@ -33,8 +35,9 @@ what it sends, or a word that nobody sends:
     settings K=V…     bounds of groups, before the first record
 
 Further `key=value` words set fields of the request: id, group, member, generation, session,
-rebalance, protocols=NAME:METADATA,…, type, reason, reply. A client knows its member id and its
-generation from its newest answer; ids of requests count up by themselves (a1, a2, …).
+rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply.
+A client knows its member id and its generation from its newest answer; ids of requests count up by
+themselves (a1, a2, …).
 """
 
 import argparse
@@ -42,13 +45,14 @@ import difflib
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES
+from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.testing import driving
 from coordlib.testing.driving import Conversation
@@ -82,7 +86,7 @@ class Session:
         return lines
 
     def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
-        fields = dict(word.split("=", 1) for word in words)
+        fields = {name: value for name, _, value in (word.partition("=") for word in words)}
         self._count[client] = self._count.get(client, 0) + 1
         fields.setdefault("id", f"{client}{self._count[client]}")
         request = self._request(client, verb, fields)
@@ -93,10 +97,12 @@ class Session:
         member, generation = self._known.get(client, ("", -1))
         if verb == "join":
             return driving.join(client, **fields)
-        if verb == "fetch":
-            return driving.fetch(client, **fields)
-        if verb == "release":
-            return driving.release(client, **fields)
+        if verb in _ABOUT_GROUPS:
+            return _ABOUT_GROUPS[verb](client, **fields)
+        if verb == "delete-offsets":
+            places = [_place(name) for name in fields if "/" in name]
+            rest = {name: value for name, value in fields.items() if "/" not in name}
+            return driving.delete_offsets(client, *places, **rest)
         if verb in ("commit", "position"):
             fields["offsets"] = _offsets(fields)
         if verb == "position":
@@ -173,6 +179,14 @@ _WORDS = {
     "show": Session.show,
     "settings": Session.settings,
 }
+#: Requests that need no more than a group.
+_ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
+    "fetch": driving.fetch,
+    "release": driving.release,
+    "describe": driving.describe,
+    "delete": driving.delete,
+    "find": driving.find,
+}
 _NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
 _NUMBERS = frozenset({"session", "rebalance", "generation", "reply"})
 
@@ -183,6 +197,10 @@ def _typed(words: dict[str, str]) -> dict[str, Any]:
         if name == "protocols":
             pairs = (pair.partition(":") for pair in value.split(","))
             fields[name] = {protocol: metadata.encode() for protocol, _, metadata in pairs}
+        elif name == "topics":  # as Kafka's consumers say it
+            wanted = cp.Subscription(version=0, topics=tuple(value.split(",")))
+            fields["protocols"] = {"range": cp.encode_subscription(wanted)}
+            fields["protocol_type"] = cp.CONSUMER
         elif name == "type":
             fields["protocol_type"] = value
         else:
@@ -192,8 +210,12 @@ def _typed(words: dict[str, str]) -> dict[str, Any]:
 
 def _offsets(fields: dict[str, Any]) -> tuple[rq.CommittedOffset, ...]:
     places = [name for name in fields if "/" in name]
-    split = [(*place.rsplit("/", 1), fields.pop(place)) for place in places]
-    return tuple(rq.CommittedOffset(t, int(p), int(offset)) for t, p, offset in split)
+    return tuple(rq.CommittedOffset(*_place(name), int(fields.pop(name))) for name in places)
+
+
+def _place(text: str) -> tuple[str, int]:
+    topic, _, partition = text.rpartition("/")
+    return topic, int(partition)
 
 
 def replay(text: str) -> str:

@@ -44,7 +44,13 @@ class Engine:
 
     def committed(self, topic: str, partition: int, offset: int | None) -> None:
         value = stored.CommittedValue(
-            offset=offset or 0, leader_epoch=-1, metadata="", commit_ms=0, generation=3, member="m1"
+            offset=offset or 0,
+            leader_epoch=-1,
+            metadata="",
+            commit_ms=0,
+            commit_clock_ms=0,
+            generation=3,
+            member="m1",
         )
         key = codec.encode(["payments", topic, partition])
         self.put("committed", key, None if offset is None else codec.encode(value))

@@ -8,8 +8,9 @@ import pytest
 from coordlib.client.admin import Admin, _Question
 from coordlib.coordinators.classic import machine
 from coordlib.errors import CannotReach, ErrorCode, GroupError
+from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from coordlib.testing.fake_log import FakeLog
+from coordlib.testing.fake_log import INCARNATION, FakeLog
 
 
 @pytest.fixture
@@ -27,6 +28,93 @@ def log() -> Iterator[FakeLog]:
     yield log
     is_over.set()
     thread.join()
+
+
+def commit_as(admin: Admin, group: str, *places: tuple[str, int]) -> None:
+    """As a tool that is no member."""
+    for first in range(0, len(places), 2_000):
+        asked = _Question(admin._identity(group))
+        rows = [rq.CommittedOffset(*place, 7, -1, "m") for place in places[first : first + 2_000]]
+        admin._ask(asked, rq.OffsetCommit(**asked.envelope(), offsets=tuple(rows)), 10)
+
+
+def join_as(admin: Admin, group: str, *topics: str) -> None:
+    """Become a consumer of these topics, and answer nothing any more."""
+    asked = _Question(admin._identity(group))
+    wanted = cp.encode_subscription(cp.Subscription(topics=topics))
+    request = rq.JoinGroup(
+        **asked.envelope(),
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(rq.Protocol("range", wanted),),
+    )
+    admin._ask(asked, request, 10)
+
+
+def test_a_group_is_described_and_deleted(log: FakeLog) -> None:
+    admin = Admin(transport=log.transport())
+    assert admin.describe_group("g").state == "Dead"
+    commit_as(admin, "g", ("t", 0))
+    assert admin.describe_group("g").state == "Empty"
+
+    admin.delete_group("g")
+
+    assert admin.describe_group("g").state == "Dead"
+    assert admin.committed("g") == ()
+    with pytest.raises(GroupError) as unknown:
+        admin.delete_group("g")
+    assert unknown.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_with_members_is_not_deleted(log: FakeLog) -> None:
+    """Whoever stopped the application forgot one host."""
+    admin = Admin(transport=log.transport(), client="app")
+    join_as(admin, "g", "t")
+
+    described = admin.describe_group("g")
+    with pytest.raises(GroupError) as alive:
+        admin.delete_group("g")
+
+    assert (described.state, described.leader) == ("CompletingRebalance", f"app-{INCARNATION}-0-0")
+    assert alive.value.code is ErrorCode.NON_EMPTY_GROUP
+
+
+def test_offsets_are_deleted_where_nobody_reads(log: FakeLog) -> None:
+    """Some partitions of one topic, all of another; what is subscribed to is told and kept."""
+    admin = Admin(transport=log.transport(), client="app")
+    commit_as(admin, "g", ("t", 0), ("u", 0), ("u", 1), ("v", 0), ("v", 1))
+    join_as(admin, "g", "t")
+
+    asked, failed = admin.delete_offsets("g", {"t": None, "u": [1, 2], "v": None})
+
+    assert asked == 5
+    assert [(row.topic, row.partition, row.error) for row in failed] == [
+        ("t", 0, "GROUP_SUBSCRIBED_TO_TOPIC")
+    ]
+    assert [(row.topic, row.partition) for row in admin.committed("g")] == [("t", 0), ("u", 0)]
+
+
+def test_offsets_of_a_large_group_come_in_parts_and_go_in_requests(log: FakeLog) -> None:
+    """An answer of ten thousand partitions has several records, a request must fit into one."""
+    admin = Admin(transport=log.transport())
+    topic = "t" * 200
+    commit_as(admin, "g", *((topic, partition) for partition in range(10_000)))
+    assert len(admin.committed("g")) == 10_000
+
+    assert admin.delete_offsets("g", {topic: None}) == (10_000, ())
+    assert admin.committed("g") == ()
+
+
+def test_offsets_of_an_unknown_group_are_an_error_also_without_partitions(log: FakeLog) -> None:
+    with pytest.raises(GroupError) as unknown:
+        Admin(transport=log.transport()).delete_offsets("nobody", {"t": None})
+
+    assert unknown.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_the_shard_of_a_group_is_told(log: FakeLog) -> None:
+    assert Admin(transport=log.transport()).find_coordinator("g") == 0
 
 
 def test_releasing_a_group_that_does_not_exist(log: FakeLog) -> None:

@@ -25,6 +25,7 @@ from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RES
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing import random_logs as logs
+from coordlib.testing.driving import START_MS
 
 SETTINGS = ShardSettings(
     shard=0,
@@ -37,6 +38,14 @@ SETTINGS = ShardSettings(
 DELAYED = msgspec.structs.replace(
     SETTINGS, group=msgspec.structs.replace(SETTINGS.group, initial_rebalance_delay_ms=3_000)
 )
+#: Offsets and empty groups go within seconds.
+FORGETFUL = ClassicConfig(
+    initial_rebalance_delay_ms=0,
+    max_size=4,
+    groups_per_shard_max=2,
+    offsets_retention_ms=15_000,
+    offsets_retention_check_interval_ms=4_000,
+)
 SEEDS = st.integers(0, 2**32)
 PROFILE = settings(
     max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -45,6 +54,8 @@ LENGTH = 150
 
 
 def settings_of(seed: int) -> ShardSettings:
+    if seed % 3 == 0:
+        return msgspec.structs.replace(SETTINGS, group=FORGETFUL)
     return DELAYED if seed % 2 else SETTINGS
 
 
@@ -166,13 +177,15 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
     shard = Shard(None, how)
     before = {}
     for record in records:
-        clock_ms = shard.clock_ms
+        clock_ms, count = shard.clock_ms, len(shard.outputs)
         shard.judge(record)
+        new = shard.outputs[count:]
         assert shard.clock_ms >= clock_ms
         check_numbers(shard)
         groups = {name: cell.group for name, cell in shard.cells.items()}
         for name, group in groups.items():
-            earlier = before.get(name)
+            came_again = any(b'"GroupDeleted"' in o.value for o in new if o.key == name.encode())
+            earlier = None if came_again else before.get(name)
             if earlier is not None and group is not None:
                 assert group.generation >= earlier.generation
                 assert group.fence >= earlier.fence
@@ -184,6 +197,7 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
 def check_numbers(shard: Shard) -> None:
     """INV-15: what a row knows by heart equals its recomputation."""
     timeouts: Counter[int] = Counter()
+    retention_ms = shard.settings.group.offsets_retention_ms
     for name, cell in shard.cells.items():
         group, row = cell.group, cell.stored
         assert group is not None
@@ -201,6 +215,11 @@ def check_numbers(shard: Shard) -> None:
         assert row.timeout_ms == classic.shortest_timeout_ms(group)
         assert row.replies == classic.reply_partitions(group)
         assert row.quiet_generation == classic.quiet_generation(group)
+        offsets = list(cell.offsets)
+        assert row.offset_count == len(offsets) == len({place[:2] for place in offsets})
+        assert row.expires_ms <= classic.first_expiry(group, cell.offsets, retention_ms)
+        if row.expires_ms < NEVER:
+            assert (shard._agenda.check_of(row), name) in shard._agenda.expiring
         timeouts[row.timeout_ms] += bool(row.timeout_ms)
     shortest = min((ms for ms in timeouts if ms), default=0)
     assert shard.status().cap_ms == (shortest // 5 if shortest else limits.CLOCK_CAP_IDLE_MS)
@@ -214,12 +233,13 @@ def test_generations_rise_by_one_when_a_join_phase_ends(seed: int) -> None:
     _, talk = logs.draw_log(seed, LENGTH, how)
     events = [msgspec.json.decode(o.value) for o in talk.outputs if o.topic == EVENTS]
     for name in logs.GROUPS:
-        ends = [
-            event["generation"]
-            for event in events
-            if event["group"] == name and event["type"] in ("GenerationStarted", "GroupEmptied")
-        ]
-        assert ends == list(range(1, len(ends) + 1))
+        ends = []
+        for event in events:
+            if event["group"] == name and event["type"] == "GroupDeleted":
+                ends = []
+            if event["group"] == name and event["type"] in ("GenerationStarted", "GroupEmptied"):
+                ends.append(event["generation"])
+            assert ends == list(range(1, len(ends) + 1))
     joined = [event["member"] for event in events if event["type"] == "MemberJoined"]
     assert len(set(joined)) == len(joined)
     ids = [event["event_id"] for event in events]
@@ -260,13 +280,13 @@ def test_a_refused_request_changes_nothing(seed: int) -> None:
     records, _ = logs.draw_log(seed, LENGTH, how)
     shard = Shard(None, how)
     for record in records:
-        before = {name: (cell.group, dict(cell.offsets)) for name, cell in shard.cells.items()}
+        before = {name: (cell.group, list(cell.offsets)) for name, cell in shard.cells.items()}
         count = len(shard.outputs)
         shard.judge(record)
         request, new = logs.decoded(record), shard.outputs[count:]
         if not isinstance(request, rq.SyncGroup | rq.OffsetCommit | rq.Heartbeat):
             continue
-        group, offsets = before.get(request.group, (None, {}))
+        group, offsets = before.get(request.group, (None, []))
         belongs = (
             group is not None
             and request.member in group.members
@@ -279,7 +299,7 @@ def test_a_refused_request_changes_nothing(seed: int) -> None:
         is_admin = isinstance(request, rq.OffsetCommit) and request.generation < 0
         if not (belongs or by_deadlines or is_admin):
             after = shard.cells.get(request.group)
-            assert (after and after.group, dict(after.offsets) if after else {}) == (group, offsets)
+            assert (after and after.group, list(after.offsets) if after else []) == (group, offsets)
             assert {output.topic for output in new} <= {RESPONSES, EVENTS}
             assert sum(b'"error":"NONE"' in (output.value or b"") for output in new) == 0
 
@@ -304,9 +324,74 @@ def test_the_compacted_topics_give_the_shard_back(seed: int) -> None:
     assert rebuilt.cells.keys() == shard.cells.keys()
     for name, cell in shard.cells.items():
         assert rebuilt.cells[name].group == cell.group
-        assert rebuilt.cells[name].offsets == cell.offsets
+        assert list(rebuilt.cells[name].offsets) == list(cell.offsets)
+        assert rebuilt.cells[name].stored.offset_count == cell.stored.offset_count
         assert set(rebuilt.cells[name].heard.values()) <= {shard.clock_ms}
+    for topic, _, key in (place for place, value in newest.items() if value is not None):
+        if topic == ASSIGNMENTS:  # of nobody who is gone, in no group that is
+            name, member = msgspec.json.decode(key)
+            assert member in shard.cells[name].group.members
     check_numbers(rebuilt)
+
+
+@PROFILE
+@given(SEEDS)
+def test_a_rebuilt_shard_forgets_at_the_same_time(seed: int) -> None:
+    """INV-38: its bounds of expiry are other ones; only when it looks depends on them."""
+    how = msgspec.structs.replace(SETTINGS, group=FORGETFUL)
+    records, _ = logs.draw_log(seed, LENGTH, how)
+    done = fold(None, records, how)
+    newest = compacted(done.outputs)
+    saved = [v for (topic, _, _), v in newest.items() if topic == GROUPS and v]
+    committed = [(k, v) for (topic, _, k), v in newest.items() if topic == COMMITTED and v]
+    shards = Shard(done.blob, how), Shard(restore(saved, committed, done.status.position), how)
+    empty = {name for name, cell in shards[0].cells.items() if cell.group.state == "Empty"}
+
+    for offset in range(len(records), len(records) + 40):
+        time_ms = shards[0].previous_ms + 700
+        tick = InputRecord(REQUESTS, offset, time_ms, b'{"v":1,"type":"Tick","published":-1}')
+        for shard in shards:
+            shard.outputs.clear()
+            shard.judge(tick)
+        first, second = ([o for o in s.outputs if o.topic == COMMITTED] for s in shards)
+        assert [o for o in first if msgspec.json.decode(o.key)[0] in empty] == [
+            o for o in second if msgspec.json.decode(o.key)[0] in empty
+        ]
+        assert empty & shards[0].cells.keys() == empty & shards[1].cells.keys()
+    assert not empty & shards[0].cells.keys()
+
+
+@PROFILE
+@given(SEEDS)
+def test_offsets_expire_neither_early_nor_subscribed(seed: int) -> None:
+    """Whoever lost a position would read a topic from its beginning, or skip to its end."""
+    how = msgspec.structs.replace(SETTINGS, group=FORGETFUL)
+    records, _ = logs.draw_log(seed, LENGTH, how, positions=True)
+    shard = Shard(None, how)
+    committed_at: dict[tuple[str, str, int], int] = {}
+    for record in records:
+        count = len(shard.outputs)
+        before = {name: cell.group for name, cell in shard.cells.items()}
+        shard.judge(record)
+        new = shard.outputs[count:]
+        expired = [
+            msgspec.json.decode(o.value) for o in new if b"OffsetsExpired" in (o.value or b"")
+        ]
+        for event in expired:
+            group = before[event["group"]]
+            by_deadline = any(b"deadline:s" in (o.value or b"") for o in new)  # it emptied now
+            assert group.state in ("Empty", "Stable") or by_deadline
+            for row in event["detail"]["offsets"]:
+                at_ms = committed_at.pop((event["group"], row["topic"], row["partition"]))
+                assert shard.clock_ms - at_ms >= FORGETFUL.offsets_retention_ms
+                assert event["reason"] == "group empty" or (
+                    group.protocol_type == "consumer" and row["topic"] == "u"
+                )
+        for output in new:
+            if output.topic == COMMITTED and output.value is not None:
+                # Before the first request there is no clock, which must not make it old.
+                at_ms = shard.clock_ms or START_MS
+                committed_at[tuple(msgspec.json.decode(output.key))] = at_ms
 
 
 @PROFILE

@@ -21,7 +21,13 @@ EVENT = stored.Event(
     detail={},
 )
 COMMITTED = stored.CommittedValue(
-    offset=5, leader_epoch=-1, metadata="", commit_ms=1, generation=2, member="m"
+    offset=5,
+    leader_epoch=-1,
+    metadata="",
+    commit_ms=1,
+    commit_clock_ms=1,
+    generation=2,
+    member="m",
 )
 ASSIGNMENT = stored.AssignmentValue(
     generation=2, protocol="range", assignment=b"p", fence=7, since_ms=1

@@ -81,6 +81,7 @@ class Log:
                     leader_epoch=-1,
                     metadata="",
                     commit_ms=START_MS + round(seconds * 1000),
+                    commit_clock_ms=START_MS + round(seconds * 1000),
                     generation=1,
                     member=member,
                 )

@@ -18,11 +18,13 @@ from coordlib.coordinators.classic.group import (
     Member,
     State,
 )
-from coordlib.coordinators.transition import At, Offsets, envelope, refusal, reply_of
+from coordlib.coordinators.offset_table import OffsetTable
+from coordlib.coordinators.transition import At, envelope, refusal, reply_of
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records import stored
 
 
 class Draft:
@@ -35,6 +37,7 @@ class Draft:
         "config",
         "effects",
         "group",
+        "is_deleted",
         "may_create",
         "name",
         "touched",
@@ -46,11 +49,13 @@ class Draft:
         group: Group | None,
         at: At,
         config: ClassicConfig,
-        load_offsets: Callable[[], Offsets],
+        load_offsets: Callable[[], OffsetTable],
         may_create: bool = True,
     ) -> None:
         self.name = name
         self.group = group
+        #: Whether this step deleted the group; then `group` is None.
+        self.is_deleted = False
         self.at = at
         self.config = config
         #: What history gives as the cause: the record's coordinate, or a deadline's name.
@@ -63,8 +68,8 @@ class Draft:
         self._load_offsets = load_offsets
 
     @property
-    def offsets(self) -> Offsets:
-        """Committed offsets of the group. Changed by Commit effects only."""
+    def offsets(self) -> OffsetTable:
+        """Committed offsets of the group, to be read. Changed by Commit effects only."""
         return self._load_offsets()
 
     @property
@@ -81,7 +86,21 @@ class Draft:
         """Change the state, along the table only.  # INV-12"""
         if self.live.state not in VALID_PREVIOUS_STATES[state]:
             raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
-        self.change(state=state, state_since_ms=self.at.time_ms)
+        at = self.at
+        self.change(state=state, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
+
+    def create(self, reason: str) -> None:
+        """A group without members and offsets."""
+        at = self.at
+        self.group = Group(
+            group=self.name, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms
+        )
+        self.record(stored.EVENT_GROUP_CREATED, reason=reason)
+
+    def delete(self) -> None:
+        """The last that a step does to a group: no request finds it any more."""
+        self.enter(State.DEAD)
+        self.group, self.is_deleted = None, True
 
     def put(self, *members: Member) -> None:
         """Add members or replace them under their ids."""

@@ -159,6 +159,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
     fence: int = -1
     #: Log time of the newest change of state.
     state_since_ms: int = 0
+    #: The same on the shard's clock: what retention counts on.
+    state_since_clock_ms: int = 0
     #: Runs in PreparingRebalance only.
     join_timer: Timer | None = None
     #: Runs from the end of a join phase until everybody has synced.

@@ -13,7 +13,6 @@ from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import (
     JOIN,
     NAMES_BYTES_MAX,
-    Group,
     Member,
     OfferedProtocol,
     Parked,
@@ -35,8 +34,7 @@ def join_group(draft: Draft, request: rq.JoinGroup) -> None:
         draft.refuse(request, rs.JoinGroupResponse, code, message, member=request.member)
         return
     if draft.group is None:
-        draft.group = Group(group=draft.name, state_since_ms=draft.at.time_ms)
-        draft.record(stored.EVENT_GROUP_CREATED, reason="first member joins")
+        draft.create("first member joins")
     if request.member:
         _join_known(draft, request)
         return

@@ -9,13 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.classic import timers
+from coordlib.coordinators.classic import retention, timers
+from coordlib.coordinators.classic.delete_group import delete_group
+from coordlib.coordinators.classic.describe_group import describe_group
 from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.find_coordinator import find_coordinator
 from coordlib.coordinators.classic.group import Group, State, check_invariants
 from coordlib.coordinators.classic.heartbeat import heartbeat
 from coordlib.coordinators.classic.join_group import join_group
 from coordlib.coordinators.classic.leave_group import leave_group
 from coordlib.coordinators.classic.offset_commit import offset_commit
+from coordlib.coordinators.classic.offset_delete import offset_delete
 from coordlib.coordinators.classic.offset_fetch import offset_fetch
 from coordlib.coordinators.classic.sync_group import sync_group
 from coordlib.records import requests as rq
@@ -30,6 +34,10 @@ HANDLERS: Final[dict[type[rq.Request], Callable[[Draft, Any], None]]] = {
     rq.LeaveGroup: leave_group,
     rq.OffsetCommit: offset_commit,
     rq.OffsetFetch: offset_fetch,
+    rq.OffsetDelete: offset_delete,
+    rq.DescribeGroup: describe_group,
+    rq.DeleteGroup: delete_group,
+    rq.FindCoordinator: find_coordinator,
 }
 
 ANSWERS: Final[dict[type[rq.Request], type[rs.Response]]] = {
@@ -39,6 +47,10 @@ ANSWERS: Final[dict[type[rq.Request], type[rs.Response]]] = {
     rq.LeaveGroup: rs.LeaveGroupResponse,
     rq.OffsetCommit: rs.OffsetCommitResponse,
     rq.OffsetFetch: rs.OffsetFetchResponse,
+    rq.OffsetDelete: rs.OffsetDeleteResponse,
+    rq.DescribeGroup: rs.DescribeGroupResponse,
+    rq.DeleteGroup: rs.DeleteGroupResponse,
+    rq.FindCoordinator: rs.FindCoordinatorResponse,
     rq.ReleaseQuarantine: rs.ReleaseQuarantineResponse,
 }
 
@@ -52,6 +64,10 @@ fire: Final = timers.fire
 cover: Final = timers.cover
 uncovered: Final = timers.uncovered
 restart: Final = timers.restart
+newest_check: Final = retention.newest_check
+expiry_bound: Final = retention.expiry_bound
+first_expiry: Final = retention.first_expiry
+expire: Final = retention.expire
 check: Final = check_invariants
 
 #: In these states a heartbeat of the current generation changes nothing but when it was heard.

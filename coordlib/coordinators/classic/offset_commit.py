@@ -1,7 +1,12 @@
-"""OffsetCommit: who may store positions, and which of them are stored."""
+"""OffsetCommit: who may store positions, and which of them are stored.
+
+As in Kafka's coordinator, what is stored is stored as given: offsets may go back or lie below
+zero, leader epochs are not compared, and whether the partition exists, or is the member's own, is
+not asked (Kafka asks for existence before the coordinator, in its API layer).
+"""
 
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import Group, State
+from coordlib.coordinators.classic.group import State
 from coordlib.coordinators.classic.membership import find_in_generation
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -23,9 +28,7 @@ def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
         )
         return
     if draft.group is None:
-        # A group that only keeps offsets: no protocol type, Empty.
-        draft.group = Group(group=draft.name, state_since_ms=draft.at.time_ms)
-        draft.record(stored.EVENT_GROUP_CREATED, reason="first commit")
+        draft.create("first commit")  # only keeps offsets: no protocol type, Empty
     elif request.member in draft.live.members:
         draft.touched.append(request.member)
     _store(draft, request)
@@ -54,7 +57,7 @@ def _refused(draft: Draft, request: rq.OffsetCommit) -> ErrorCode | None:
 def _store(draft: Draft, request: rq.OffsetCommit) -> None:
     failed: list[rs.FailedPartition] = []
     accepted: list[dict[str, object]] = []
-    room = draft.config.offsets_per_group_max - sum(map(len, draft.offsets.values()))
+    room = draft.config.offsets_per_group_max - draft.offsets.count
     seen: set[tuple[str, int]] = set()
     for row in request.offsets:
         code, room = _judge_row(draft, row, room, seen)
@@ -78,7 +81,7 @@ def _judge_row(
     if len(row.metadata) > draft.config.offset_metadata_length_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE, room
     place = (row.topic, row.partition)
-    if place not in seen and row.partition not in draft.offsets.get(row.topic, {}):
+    if place not in seen and draft.offsets.get(*place) is None:
         if room <= 0:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE, room
         room -= 1
@@ -94,6 +97,7 @@ def _value(
         leader_epoch=row.leader_epoch,
         metadata=row.metadata,
         commit_ms=draft.at.time_ms,
+        commit_clock_ms=draft.at.clock_ms,
         generation=request.generation,
         member=request.member,
     )

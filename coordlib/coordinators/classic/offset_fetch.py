@@ -1,9 +1,14 @@
-"""OffsetFetch: positions, in as many parts as fit into records. Never fails for unknown groups."""
+"""OffsetFetch: positions, in as many parts as fit into records. Never fails for unknown groups.
+
+There are no transactional commits here, so every offset is stable: `require_stable` is accepted
+and changes nothing, as for a Kafka group that no transaction writes to.
+"""
 
 from collections.abc import Iterator
 
 from coordlib import limits
 from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.offset_table import KeptOffset
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
@@ -23,19 +28,17 @@ def offset_fetch(draft: Draft, request: rq.OffsetFetch) -> None:
 
 
 def _all(draft: Draft) -> Iterator[rs.FetchedOffset]:
-    for topic, partitions in sorted(draft.offsets.items()):
-        for partition in sorted(partitions):
-            yield _row(draft, topic, partition)
+    for topic, partition, value in draft.offsets:
+        yield _row(topic, partition, value)
 
 
 def _named(draft: Draft, topics: tuple[rq.TopicPartitions, ...]) -> Iterator[rs.FetchedOffset]:
     for row in topics:
         for partition in row.partitions:
-            yield _row(draft, row.topic, partition)
+            yield _row(row.topic, partition, draft.offsets.get(row.topic, partition))
 
 
-def _row(draft: Draft, topic: str, partition: int) -> rs.FetchedOffset:
-    value = draft.offsets.get(topic, {}).get(partition)
+def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffset:
     if value is None:
         return rs.FetchedOffset(topic, partition, -1, -1, "")
     return rs.FetchedOffset(topic, partition, value.offset, value.leader_epoch, value.metadata)

@@ -1,0 +1,25 @@
+"""Ask before something is done that nobody can undo."""
+
+import sys
+
+from coordlib.cli.output import say
+from coordlib.errors import CoordError
+
+
+def confirm(what: str, where: str, yes: bool) -> None:
+    """Return if the user agrees, by `--yes` or on the terminal.
+
+    Raises:
+        CoordError: the user does not, or there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CoordError(
+            f"{what} cannot be undone, and there is no terminal to ask on",
+            where,
+            "Nothing was done. Say --yes if it is meant.",
+        )
+    say(f"{what}: {where}. This cannot be undone. Go on? [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CoordError("Nothing was done", where, "Answer y, or say --yes.")

@@ -1,0 +1,39 @@
+"""OffsetDelete: forget positions of topics that nobody in the group reads (KIP-496)."""
+
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import Group, State
+from coordlib.coordinators.classic.removal import remove_offsets
+from coordlib.coordinators.classic.subscription import is_subscribed, subscribed_topics
+from coordlib.errors import ErrorCode
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+
+def offset_delete(draft: Draft, request: rq.OffsetDelete) -> None:
+    """Judge one OffsetDelete."""
+    group = draft.group
+    if group is None:
+        draft.refuse(request, rs.OffsetDeleteResponse, ErrorCode.GROUP_ID_NOT_FOUND)
+    elif group.state is not State.EMPTY and group.protocol_type != cp.CONSUMER:
+        # What its members read is written in bytes that only they can read.
+        draft.refuse(request, rs.OffsetDeleteResponse, ErrorCode.NON_EMPTY_GROUP)
+    else:
+        _delete(draft, request, group)
+
+
+def _delete(draft: Draft, request: rq.OffsetDelete, group: Group) -> None:
+    wanted = subscribed_topics(group)
+    failed: list[rs.FailedPartition] = []
+    known: dict[tuple[str, int], None] = {}  # a set that keeps its order
+    for row in request.topics:
+        for partition in row.partitions:
+            if is_subscribed(wanted, row.topic):
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                failed.append(rs.FailedPartition(row.topic, partition, code.name))
+            elif draft.offsets.get(row.topic, partition) is not None:
+                known[row.topic, partition] = None
+    detail = {"client": request.client}
+    remove_offsets(draft, list(known), stored.EVENT_OFFSETS_DELETED, "deleted", detail)
+    draft.answer(request, rs.OffsetDeleteResponse, failed=tuple(failed))
