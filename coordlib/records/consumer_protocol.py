@@ -65,7 +65,7 @@ def decode_topics(value: bytes) -> tuple[str, ...]:
 
     As in Kafka's coordinator: what later versions append may be broken or of tomorrow.
     """
-    reader = _Reader(value)
+    reader = Reader(value)
     reader.version()
     topics = tuple(reader.string() for _ in range(reader.count(2)))
     reader.nullable_bytes()
