@@ -35,6 +35,8 @@ class StoredCell(msgspec.Struct, array_like=True):
     #: Shortest session or rebalance timeout of a member; 0: no members.
     timeout_ms: int
     replies: list[int]
+    #: Instance id of each static member to its member id.
+    instances: dict[str, str]
     heard: msgspec.Raw
     hard: msgspec.Raw
     offsets: msgspec.Raw
@@ -56,7 +58,7 @@ class Cell:
     @staticmethod
     def empty(name: str, kind: str) -> "Cell":
         row = StoredCell(
-            name, kind, -1, NEVER, -1, -1, 0, [], _EMPTY_MAP, msgspec.Raw(b""), _EMPTY_MAP
+            name, kind, -1, NEVER, -1, -1, 0, [], {}, _EMPTY_MAP, msgspec.Raw(b""), _EMPTY_MAP
         )
         return Cell(row)
 
@@ -106,6 +108,7 @@ class Cell:
             return
         row.timeout_ms = classic.shortest_timeout_ms(group)
         row.replies = classic.reply_partitions(group)
+        row.instances = classic.instances(group)
         if group.is_quarantined:
             row.quiet_generation, row.next_due_ms = -1, NEVER
             row.uncovered_min = row.uncovered_max = -1

@@ -156,7 +156,10 @@ class Shard:
         if cell is None or cell.stored.quiet_generation != request.generation:
             return False
         heard = cell.heard
-        if request.generation < 0 or request.instance is not None or request.member not in heard:
+        if request.generation < 0 or request.member not in heard:
+            return False
+        instance = request.instance
+        if instance is not None and cell.stored.instances.get(instance) != request.member:
             return False
         heard[request.member] = self.clock_ms
         return True
@@ -193,6 +196,7 @@ class Shard:
             self.settings.group,
             cell.load_offsets if cell else dict,
             len(self.cells) < self.settings.group.groups_per_shard_max,
+            cell.heard if cell else {},
         )
         decide(draft)
         if self.settings.checks_invariants and draft.group is not None:

@@ -5,7 +5,8 @@ one step a `Draft` holds the group as it stands by now and collects what should 
 step fails half-way the draft is thrown away, and the group is as it was before.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,6 +36,7 @@ class Draft:
         "config",
         "effects",
         "group",
+        "heard",
         "may_create",
         "name",
         "touched",
@@ -48,6 +50,7 @@ class Draft:
         config: ClassicConfig,
         load_offsets: Callable[[], Offsets],
         may_create: bool = True,
+        heard: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.group = group
@@ -58,6 +61,8 @@ class Draft:
         self.effects: list[fx.Effect] = []
         #: Members that were heard of in this step; their session starts anew.
         self.touched: list[str] = []
+        #: When each member was last heard, on the shard's clock. Read only.
+        self.heard = heard
         #: Whether the shard has room for one more group.
         self.may_create = may_create
         self._load_offsets = load_offsets
@@ -92,6 +97,20 @@ class Draft:
             size += member.size_bytes() - (before.size_bytes() if before else 0)
             table[member.member] = member
         self.change(members=table, size_bytes=size)
+
+    def rename(self, member: Member, successor: Member) -> None:
+        """Put a successor in a member's place, also in the order of members and as leader."""
+        table = dict(
+            (successor.member, successor) if each is member else (name, each)
+            for name, each in self.live.members.items()
+        )
+        size = self.live.size_bytes + successor.size_bytes() - member.size_bytes()
+        leader = self.live.leader
+        self.change(
+            members=table,
+            size_bytes=size,
+            leader=successor.member if leader == member.member else leader,
+        )
 
     def drop(self, member: Member) -> None:
         table = dict(self.live.members)

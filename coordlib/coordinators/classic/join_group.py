@@ -8,7 +8,7 @@ current generation for those who merely ask again. Order of checks as in Kafka's
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.classic import rebalance
+from coordlib.coordinators.classic import pending, rebalance, static_member
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import (
     JOIN,
@@ -20,6 +20,7 @@ from coordlib.coordinators.classic.group import (
     State,
     offered_bytes,
 )
+from coordlib.coordinators.classic.membership import find_member
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -41,8 +42,11 @@ def join_group(draft: Draft, request: rq.JoinGroup) -> None:
         _join_known(draft, request)
         return
     repeated = draft.live.first_join(request.client, request.id)
+    older = draft.live.static_member(request.instance) if request.instance is not None else None
     if repeated is not None:
         _join_again(draft, request, repeated)
+    elif older is not None:
+        _join_in_place(draft, request, older)
     else:
         _join_new(draft, request)
 
@@ -51,8 +55,6 @@ def _refused_before_group(
     draft: Draft, request: rq.JoinGroup
 ) -> tuple[ErrorCode, str | None] | None:
     config = draft.config
-    if request.instance is not None:
-        return ErrorCode.UNSUPPORTED_VERSION, "Static membership (instance) is not built yet."
     session_ms = request.session_timeout_ms
     if not config.session_timeout_min_ms <= session_ms <= config.session_timeout_max_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT, (
@@ -80,12 +82,25 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
     if code is not None:
         draft.refuse(request, rs.JoinGroupResponse, code)
         return
-    group, at = draft.live, draft.at
-    # A client knows its id from the produce acknowledgement: it is where the request stands.
-    member_id = f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}"  # INV-16
-    member = Member(
+    member_id = _new_id(draft, request)
+    if draft.config.requires_member_id and request.instance is None:
+        pending.announce(draft, request, member_id)
+    else:
+        _add(draft, request, member_id)
+
+
+def _new_id(draft: Draft, request: rq.JoinGroup) -> str:
+    """A client knows its id from the produce acknowledgement: it is where the request stands."""
+    at = draft.at
+    return f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}"  # INV-16
+
+
+def _made_from(draft: Draft, request: rq.JoinGroup, member_id: str) -> Member:
+    at = draft.at
+    return Member(
         member=member_id,
         client=request.client,
+        instance=request.instance,
         reply=reply_of(request, at),
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -96,6 +111,23 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
     )
+
+
+def _join_in_place(draft: Draft, request: rq.JoinGroup, older: Member) -> None:
+    """A newer process under the instance id of a member."""
+    code = _refused_by_group(draft, request, older)
+    if code is not None:
+        draft.refuse(request, rs.JoinGroupResponse, code)
+        return
+    newcomer = _made_from(draft, request, _new_id(draft, request))
+    _record_joined(draft, request, newcomer)
+    static_member.take_place(draft, older, newcomer, _parked(draft, request))
+
+
+def _add(draft: Draft, request: rq.JoinGroup, member_id: str) -> None:
+    """One member more, and so a rebalance."""
+    group = draft.live
+    member = _made_from(draft, request, member_id)
     if group.state is State.EMPTY:
         draft.change(protocol_type=request.protocol_type)
     draft.put(member)
@@ -107,14 +139,12 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
 def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
     """A member joins again: for the next generation, or with other metadata."""
     group = draft.live
-    member = group.members.get(request.member)
-    if member is None:
-        draft.refuse(
-            request,
-            rs.JoinGroupResponse,
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            member=request.member,
-        )
+    if request.member in group.pending and request.instance is None:
+        _join_announced(draft, request)
+        return
+    member = find_member(draft, request.member, request.instance)
+    if isinstance(member, ErrorCode):
+        draft.refuse(request, rs.JoinGroupResponse, member, member=request.member)
         return
     code = _refused_by_group(draft, request, member)
     if code is not None:
@@ -141,6 +171,15 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
         # Rule 3: it waits for this answer and may not heartbeat until it can read it.
         awaited = None if member.parked else draft.at.offset
         draft.put(replace(member, reply=reply_of(request, draft.at), awaits_cover=awaited))
+
+
+def _join_announced(draft: Draft, request: rq.JoinGroup) -> None:
+    code = _refused_by_group(draft, request, None)
+    if code is not None:
+        draft.refuse(request, rs.JoinGroupResponse, code, member=request.member)
+        return
+    pending.forget(draft, request.member)
+    _add(draft, request, request.member)
 
 
 def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
@@ -212,6 +251,7 @@ def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=_offered(request),
             parked=_parked(draft, request),
+            has_let_go=False,
             awaits_cover=draft.at.offset if member.is_new else None,
         )
     )
