@@ -113,9 +113,15 @@ class Draft:
         )
 
     def drop(self, member: Member) -> None:
+        """Take a member out; nobody waits any more for the one that it replaced."""
         table = dict(self.live.members)
         del table[member.member]
-        self.change(members=table, size_bytes=self.live.size_bytes - member.size_bytes())
+        guards = {
+            name: replace(guard, successor=None) if guard.successor == member.member else guard
+            for name, guard in self.live.guards.items()
+        }
+        size = self.live.size_bytes - member.size_bytes()
+        self.change(members=table, guards=guards, size_bytes=size)
 
     def emit(self, effect: fx.Effect) -> None:
         self.effects.append(effect)

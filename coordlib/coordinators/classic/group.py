@@ -85,13 +85,28 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     #: Its member id: that of a replaced static member, or of one who was made to leave.
     member: str
     client: str
+    #: Correlation id of its first JoinGroup, which may come once more, late.
+    first_id: str
     session_timeout_ms: int
-    #: When its own fence has stopped it for certain, on the shard's clock.
+    #: One session after it was last heard, on the shard's clock: its own fence has stopped it.
     due_ms: int
+    #: Its rebalance timeout, from when it could read that it is out: it has read it, or stopped
+    #: because it cannot read (rule 9). Bounds the wait for one that heartbeats on.
+    told: Timer
     #: The static member that took its place, and waits for its assignment; None: nobody.
     successor: str | None = None
     #: Whether it was replaced by its instance id; else it was made to leave.
     was_replaced: bool = False
+
+
+class Announced(msgspec.Struct, frozen=True, kw_only=True):
+    """An id that was handed out with MEMBER_ID_REQUIRED, and whose member has not joined yet."""
+
+    #: Runs for its session timeout from when it could read its id.
+    timer: Timer
+    client: str
+    #: Correlation id of the JoinGroup that asked: the same request again gets the same id.
+    first_id: str
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,8 +154,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def size_bytes(self) -> int:
         """An upper bound of its share of the group's encoded hard state."""
-        names = len(self.member) + len(self.client) + len(self.instance or "") + len(self.first_id)
-        return 1024 + 16 * names + offered_bytes(self.protocols) + _base64(self.assignment)
+        names = names_bytes(self.member, self.client, self.instance, self.first_id)
+        return 1024 + names + offered_bytes(self.protocols) + _base64(self.assignment)
 
 
 #: The share of a member that offers nothing and owns nothing, with the longest names.
@@ -150,6 +165,15 @@ NAMES_BYTES_MAX: Final = 1024 + 16 * (
     + limits.NAME_LENGTH_MAX
     + limits.CORRELATION_ID_LENGTH_MAX
 )
+
+
+#: An announced id: three names and a timer, in JSON.
+ANNOUNCED_BYTES_MAX: Final = 2 * limits.KIB
+
+
+def names_bytes(*names: str | None) -> int:
+    """An upper bound of the encoded size of names, some of which stand several times."""
+    return 16 * sum(len(name or "") for name in names)
 
 
 def offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
@@ -178,7 +202,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
     #: In the order in which they joined.
     members: dict[str, Member] = {}
     #: Ids that were handed out with MEMBER_ID_REQUIRED and have not joined (KIP-394).
-    pending: dict[str, Timer] = {}
+    pending: dict[str, Announced] = {}
     #: By member id; while there are any, no assignment is handed on.
     guards: dict[str, Guard] = {}
     #: Log offset of the SyncGroup that brought the current assignment; rises for ever.
@@ -243,9 +267,14 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
         )
 
     def reaction_timers(self) -> Iterator[Timer]:
-        for timer in (self.join_timer, self.sync_timer, *self.pending.values()):
-            if timer is not None:
-                yield timer
+        if self.join_timer is not None:
+            yield self.join_timer
+        if self.sync_timer is not None:
+            yield self.sync_timer
+        for announced in self.pending.values():
+            yield announced.timer
+        for guard in self.guards.values():
+            yield guard.told
 
 
 class BrokenInvariant(AssertionError):
@@ -280,6 +309,11 @@ def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
     )
     yield "joins are parked only while preparing", joining or not any(m.is_joining for m in members)
     guarded = {guard.successor for guard in group.guards.values()}
+    yield "who waits for a former owner is a member", guarded - {None} <= group.members.keys()
+    yield (
+        "guards hold up a join phase, or a successor",
+        joining or not group.guards or (group.state is State.STABLE and None not in guarded),
+    )
     yield (
         "syncs are parked only while completing, or behind a guard",
         (completing or all(m.member in guarded for m in members if m.is_syncing)),

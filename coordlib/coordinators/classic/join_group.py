@@ -8,9 +8,10 @@ current generation for those who merely ask again. Order of checks as in Kafka's
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.classic import pending, rebalance, static_member
+from coordlib.coordinators.classic import guards, pending, rebalance, static_member
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import (
+    ANNOUNCED_BYTES_MAX,
     JOIN,
     NAMES_BYTES_MAX,
     Group,
@@ -18,6 +19,7 @@ from coordlib.coordinators.classic.group import (
     OfferedProtocol,
     Parked,
     State,
+    names_bytes,
     offered_bytes,
 )
 from coordlib.coordinators.classic.membership import find_member
@@ -40,12 +42,15 @@ def join_group(draft: Draft, request: rq.JoinGroup) -> None:
         draft.record(stored.EVENT_GROUP_CREATED, reason="first member joins")
     if request.member:
         _join_known(draft, request)
-        return
-    repeated = draft.live.first_join(request.client, request.id)
-    older = draft.live.static_member(request.instance) if request.instance is not None else None
-    if repeated is not None:
+    elif (repeated := draft.live.first_join(request.client, request.id)) is not None:
         _join_again(draft, request, repeated)
-    elif older is not None:
+    elif (former := guards.first_join(draft, request)) is not None:
+        fenced = ErrorCode.FENCED_INSTANCE_ID if former.was_replaced else None
+        code = fenced or ErrorCode.UNKNOWN_MEMBER_ID
+        draft.refuse(request, rs.JoinGroupResponse, code, member=former.member)
+    elif request.instance is None:
+        _join_new(draft, request)
+    elif (older := draft.live.static_member(request.instance)) is not None:
         _join_in_place(draft, request, older)
     else:
         _join_new(draft, request)
@@ -82,11 +87,15 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
     if code is not None:
         draft.refuse(request, rs.JoinGroupResponse, code)
         return
-    member_id = _new_id(draft, request)
-    if draft.config.requires_member_id and request.instance is None:
+    member_id = pending.find(draft, request)
+    if member_id is not None:
         pending.announce(draft, request, member_id)
+    elif not (draft.config.requires_member_id and request.instance is None):
+        _add(draft, request, _new_id(draft, request))
+    elif len(draft.live.pending) < draft.config.max_size:
+        pending.announce(draft, request, _new_id(draft, request))
     else:
-        _add(draft, request, member_id)
+        draft.refuse(request, rs.JoinGroupResponse, ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
 def _new_id(draft: Draft, request: rq.JoinGroup) -> str:
@@ -124,10 +133,11 @@ def _join_in_place(draft: Draft, request: rq.JoinGroup, older: Member) -> None:
     static_member.take_place(draft, older, newcomer, _parked(draft, request))
 
 
-def _add(draft: Draft, request: rq.JoinGroup, member_id: str) -> None:
-    """One member more, and so a rebalance."""
+def _add(draft: Draft, request: rq.JoinGroup, member_id: str, first_id: str = "") -> None:
+    """One member more, and so a rebalance; `first_id` names the request that was announced."""
     group = draft.live
     member = _made_from(draft, request, member_id)
+    member = replace(member, first_id=first_id or request.id)
     if group.state is State.EMPTY:
         draft.change(protocol_type=request.protocol_type)
     draft.put(member)
@@ -170,16 +180,20 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
         rebalance.answer_join(draft, member, _parked(draft, request))
         # Rule 3: it waits for this answer and may not heartbeat until it can read it.
         awaited = None if member.parked else draft.at.offset
-        draft.put(replace(member, reply=reply_of(request, draft.at), awaits_cover=awaited))
+        reply = reply_of(request, draft.at)
+        draft.put(replace(member, reply=reply, has_let_go=False, awaits_cover=awaited))
 
 
 def _join_announced(draft: Draft, request: rq.JoinGroup) -> None:
     code = _refused_by_group(draft, request, None)
-    if code is not None:
-        draft.refuse(request, rs.JoinGroupResponse, code, member=request.member)
+    if code is None:
+        first_id = draft.live.pending[request.member].first_id
+        pending.forget(draft, request.member)
+        _add(draft, request, request.member, first_id)
         return
-    pending.forget(draft, request.member)
-    _add(draft, request, request.member)
+    draft.refuse(request, rs.JoinGroupResponse, code, member=request.member)
+    if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+        pending.drop(draft, request.member)  # it will not come, so nobody may wait for it
 
 
 def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
@@ -225,9 +239,9 @@ def _refused_by_group(
 def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
     """Whether one more member, and its metadata, fits into the group's limits."""
     group = draft.live
-    grows_by = offered_bytes(_offered(request))
-    grows_by += -offered_bytes(member.protocols) if member else NAMES_BYTES_MAX
-    if grows_by > 0 and group.size_bytes + grows_by > limits.GROUP_BYTES_MAX:
+    announced_bytes = len(group.pending) * ANNOUNCED_BYTES_MAX
+    grows_by = _grows_by(draft, request, member)
+    if grows_by > 0 and group.size_bytes + announced_bytes + grows_by > limits.GROUP_BYTES_MAX:
         return False
     if member is not None and group.state is not State.PREPARING_REBALANCE:
         return True
@@ -238,6 +252,19 @@ def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> boo
         joining = sum(m.is_joining for m in group.members.values())
         return (member is not None and member.is_joining) or joining < draft.config.max_size
     return False
+
+
+def _grows_by(draft: Draft, request: rq.JoinGroup, member: Member | None) -> int:
+    """By how many bytes the group's hard state grows at most."""
+    grows_by = offered_bytes(_offered(request))
+    if member is None:
+        return grows_by + NAMES_BYTES_MAX
+    grows_by -= offered_bytes(member.protocols)
+    if request.member:
+        return grows_by
+    # In the place of an older twin, perhaps with longer names.
+    names = names_bytes(_new_id(draft, request), request.client, request.id)
+    return grows_by + names - names_bytes(member.member, member.client, member.first_id)
 
 
 def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:

@@ -21,12 +21,14 @@ def leave_group(draft: Draft, request: rq.LeaveGroup) -> None:
     before = draft.group
     rows = tuple(_leave(draft, request, leaver) for leaver in request.members)
     draft.answer(request, rs.LeaveGroupResponse, members=rows)
-    if before is None or draft.live.members.keys() == before.members.keys():
+    if before is None:
         return
-    detail = {"client": request.client}
-    if request.reason:
-        detail["client_reason"] = request.reason
-    rebalance.membership_changed(draft, "member left", detail)
+    if draft.live.members.keys() != before.members.keys():
+        detail = {"client": request.client}
+        if request.reason:
+            detail["client_reason"] = request.reason
+        rebalance.membership_changed(draft, "member left", detail)
+    rebalance.go_on(draft)
 
 
 def _leave(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
@@ -41,21 +43,24 @@ def _judge(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode
     if draft.group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if leaver.member in draft.live.pending:
-        pending.drop(draft, leaver.member)
+        pending.forget(draft, leaver.member)
         return ErrorCode.NONE
     member = _find(draft, leaver)
     if isinstance(member, ErrorCode):
         guard = draft.live.guards.get(leaver.member)
         if guard is not None and guard.client == request.client:
-            guards.lift(draft, leaver.member)  # the former owner itself says that it stopped
+            guards.end(draft, leaver.member)  # the former owner itself says that it stopped
         return member
-    is_itself = member.client == request.client
-    if is_itself and request.remain and member.instance is not None:
+    # A newer process of the same configuration has the client id too, but not the member id.
+    is_itself = member.client == request.client and member.member == leaver.member
+    if request.remain and not is_itself:
+        return ErrorCode.INVALID_REQUEST  # nobody else knows whether it has stopped
+    if request.remain and member.instance is not None:
         draft.put(replace(member, has_let_go=True))
         return ErrorCode.NONE
     if not is_itself:
         guards.place(draft, member)
-    _remove(draft, request, member)
+    rebalance.remove(draft, member, _reason(request, is_itself))
     return ErrorCode.NONE
 
 
@@ -66,6 +71,6 @@ def _find(draft: Draft, leaver: rq.Leaver) -> Member | ErrorCode:
     return find_member(draft, leaver.member, leaver.instance)
 
 
-def _remove(draft: Draft, request: rq.LeaveGroup, member: Member) -> None:
-    reason = f"left: {request.reason}" if request.reason else "left"
-    rebalance.remove(draft, member, reason)
+def _reason(request: rq.LeaveGroup, is_itself: bool) -> str:
+    what = "left" if is_itself else f"removed by {request.client}"
+    return f"{what}: {request.reason}" if request.reason else what

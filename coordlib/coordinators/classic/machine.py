@@ -67,15 +67,17 @@ def quiet_generation(group: Group) -> int:
 
 
 def shortest_timeout_ms(group: Group) -> int:
-    """The shortest session or rebalance timeout of any member; 0: no members (rule 1)."""
-    # Former owners count: a jump of the clock must not end a guard early.
-    guarded = [guard.session_timeout_ms for guard in group.guards.values()]
+    """The shortest session or rebalance timeout of anybody waited for; 0: nobody (rule 1)."""
     members = group.members.values()
+    # Former owners and announced ids count: a jump of the clock must not end their time early.
+    others = [a.timer.duration_ms for a in group.pending.values()]
+    for guard in group.guards.values():
+        others += (guard.session_timeout_ms, guard.told.duration_ms)
     if not members:
-        return min(guarded, default=0)
+        return min(others, default=0)
     # Two passes in C are three times as fast as one in Python; this runs for every change.
     shortest_ms: int = min(
-        min(map(_session_timeout_ms, members)), min(map(_rebalance_timeout_ms, members)), *guarded
+        min(map(_session_timeout_ms, members)), min(map(_rebalance_timeout_ms, members)), *others
     )
     return shortest_ms
 

@@ -123,10 +123,12 @@ def complete(draft: Draft) -> None:
         _become_empty(draft)
 
 
-def complete_if_overdue(draft: Draft) -> None:
-    """The last guard was lifted after the join phase's time was up."""
+def go_on(draft: Draft) -> None:
+    """Something that a join phase may have waited for is over: an announced id, a guard."""
     if draft.live.is_overdue and not draft.live.guards:
         complete(draft)
+    else:
+        complete_if_all_joined(draft)
 
 
 def _become_empty(draft: Draft) -> None:

@@ -34,7 +34,9 @@ def take_place(draft: Draft, older: Member, newcomer: Member, parked: Parked) ->
         _join_phase(draft, newcomer, parked)
     elif _agreed_protocol(draft) == draft.live.protocol:
         rebalance.answer_join(draft, newcomer, parked, is_static_return=True)
-        draft.put(replace(newcomer, awaits_cover=draft.at.offset))
+        newcomer = replace(newcomer, awaits_cover=draft.at.offset)
+        draft.put(newcomer)
+        guards.hand_over(draft, newcomer)
     else:
         _join_phase(draft, newcomer, parked)
 

@@ -42,14 +42,22 @@ def _return_assignment(draft: Draft, request: rq.SyncGroup, member: Member) -> N
     if guards.is_waited_for(draft, member):
         _park(draft, request, member)
         return
-    draft.put(replace(member, has_synced=True, awaits_cover=draft.at.offset))
+    draft.put(replace(member, has_synced=True, has_let_go=False, awaits_cover=draft.at.offset))
     _stop_timer_when_all_synced(draft)
     send_assignment(draft, member, _parked(draft, request))
 
 
 def _park(draft: Draft, request: rq.SyncGroup, member: Member) -> None:
     member = rebalance.supersede(draft, member, SYNC, request)
-    draft.put(replace(member, parked=_parked(draft, request), has_synced=True, awaits_cover=None))
+    draft.put(
+        replace(
+            member,
+            parked=_parked(draft, request),
+            has_synced=True,
+            has_let_go=False,
+            awaits_cover=None,
+        )
+    )
     _stop_timer_when_all_synced(draft)
 
 

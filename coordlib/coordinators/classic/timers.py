@@ -74,11 +74,12 @@ def _of_the_group(group: Group) -> Iterator[Due]:
         yield Due(group.join_timer.due_ms, INITIAL_DELAY if group.is_initial else JOIN_PHASE)
     if group.sync_timer is not None and group.sync_timer.due_ms is not None:
         yield Due(group.sync_timer.due_ms, SYNC_PHASE)
-    for name, timer in group.pending.items():
-        if timer.due_ms is not None:
-            yield Due(timer.due_ms, PENDING, name)
+    for name, announced in group.pending.items():
+        if announced.timer.due_ms is not None:
+            yield Due(announced.timer.due_ms, PENDING, name)
     for name, guard in group.guards.items():
-        yield Due(guard.due_ms, GUARD, name)
+        told_ms = NEVER if guard.told.due_ms is None else guard.told.due_ms
+        yield Due(min(guard.due_ms, told_ms), GUARD, name)
 
 
 def fire(draft: Draft, due: Due) -> None:
@@ -133,7 +134,12 @@ def cover(group: Group, published: int, clock_ms: int) -> tuple[Group, list[str]
         join_timer=group.join_timer and group.join_timer.covered_by(published, clock_ms),
         sync_timer=group.sync_timer and group.sync_timer.covered_by(published, clock_ms),
         pending={
-            name: timer.covered_by(published, clock_ms) for name, timer in group.pending.items()
+            name: replace(announced, timer=announced.timer.covered_by(published, clock_ms))
+            for name, announced in group.pending.items()
+        },
+        guards={
+            name: replace(guard, told=guard.told.covered_by(published, clock_ms))
+            for name, guard in group.guards.items()
         },
     ), [member.member for member in heard_now]
 
@@ -151,9 +157,16 @@ def restart(group: Group, clock_ms: int) -> Group:
         group,
         join_timer=group.join_timer and _rerun(group.join_timer, clock_ms),
         sync_timer=group.sync_timer and _rerun(group.sync_timer, clock_ms),
-        pending={name: _rerun(timer, clock_ms) for name, timer in group.pending.items()},
+        pending={
+            name: replace(announced, timer=_rerun(announced.timer, clock_ms))
+            for name, announced in group.pending.items()
+        },
         guards={
-            name: replace(guard, due_ms=clock_ms + guard.session_timeout_ms)
+            name: replace(
+                guard,
+                due_ms=clock_ms + guard.session_timeout_ms,
+                told=_rerun(guard.told, clock_ms),
+            )
             for name, guard in group.guards.items()
         },
     )
