@@ -40,6 +40,8 @@ def prepare(draft: Draft, reason: str, detail: dict[str, str] | None = None) -> 
     draft.record(stored.EVENT_REBALANCE_STARTED, reason=reason, detail=detail or {})
     if was_empty:
         _start_initial_delay(draft)
+    elif not draft.live.members:
+        complete(draft)  # nobody is left to be asked
     else:
         _ask_to_rejoin(draft)
         complete_if_all_joined(draft)
@@ -174,6 +176,12 @@ def _record_generation(draft: Draft) -> None:
             "duration_ms": draft.at.time_ms - group.rebalance_started_ms,
         },
     )
+
+
+def stop_sync_timer_when_all_synced(draft: Draft) -> None:
+    """Nobody is waited for any more: each has asked for its share, or was replaced since."""
+    if all(member.has_synced for member in draft.live.members.values()):
+        draft.change(sync_timer=None)
 
 
 def select_protocol(members: list[Member]) -> str | None:

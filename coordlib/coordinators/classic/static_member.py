@@ -36,6 +36,7 @@ def take_place(draft: Draft, older: Member, newcomer: Member, parked: Parked) ->
         rebalance.answer_join(draft, newcomer, parked, is_static_return=True)
         newcomer = replace(newcomer, awaits_cover=draft.at.offset)
         draft.put(newcomer)
+        rebalance.stop_sync_timer_when_all_synced(draft)  # the older one had perhaps not synced
         guards.hand_over(draft, newcomer)
     else:
         _join_phase(draft, newcomer, parked)

@@ -43,7 +43,7 @@ def _return_assignment(draft: Draft, request: rq.SyncGroup, member: Member) -> N
         _park(draft, request, member)
         return
     draft.put(replace(member, has_synced=True, has_let_go=False, awaits_cover=draft.at.offset))
-    _stop_timer_when_all_synced(draft)
+    rebalance.stop_sync_timer_when_all_synced(draft)
     send_assignment(draft, member, _parked(draft, request))
 
 
@@ -58,18 +58,13 @@ def _park(draft: Draft, request: rq.SyncGroup, member: Member) -> None:
             awaits_cover=None,
         )
     )
-    _stop_timer_when_all_synced(draft)
+    rebalance.stop_sync_timer_when_all_synced(draft)
 
 
 def _parked(draft: Draft, request: rq.SyncGroup) -> Parked:
     return Parked(
         SYNC, request.id, request.client, draft.at.coordinate, reply_of(request, draft.at)
     )
-
-
-def _stop_timer_when_all_synced(draft: Draft) -> None:
-    if all(member.has_synced for member in draft.live.members.values()):
-        draft.change(sync_timer=None)
 
 
 def _assign(draft: Draft, request: rq.SyncGroup) -> None:
