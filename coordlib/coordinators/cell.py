@@ -35,11 +35,11 @@ class StoredCell(msgspec.Struct, array_like=True):
     #: Shortest session or rebalance timeout of a member; 0: no members.
     timeout_ms: int
     replies: list[int]
-    #: Instance id of each static member to its member id.
-    instances: dict[str, str]
     heard: msgspec.Raw
     hard: msgspec.Raw
     offsets: msgspec.Raw
+    #: Instance id of each static member to its member id. Last, so that blobs without it are read.
+    instances: dict[str, str] = {}
 
 
 class Cell:
@@ -58,7 +58,7 @@ class Cell:
     @staticmethod
     def empty(name: str, kind: str) -> "Cell":
         row = StoredCell(
-            name, kind, -1, NEVER, -1, -1, 0, [], {}, _EMPTY_MAP, msgspec.Raw(b""), _EMPTY_MAP
+            name, kind, -1, NEVER, -1, -1, 0, [], _EMPTY_MAP, msgspec.Raw(b""), _EMPTY_MAP
         )
         return Cell(row)
 

@@ -45,7 +45,7 @@ def _may_work(draft: Draft, owner: Member) -> bool:
     """Whether it was given something and has not let go of it: a JoinGroup is consent, and so is
 
     a SyncGroup that is not answered yet."""
-    was_given = owner.fence >= 0 and not owner.is_new and not is_waited_for(draft, owner)
+    was_given = draft.live.fence >= 0 and not owner.is_new and not is_waited_for(draft, owner)
     return was_given and not owner.has_let_go and owner.parked is None
 
 

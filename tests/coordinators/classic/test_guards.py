@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
+from coordlib import limits
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import BrokenInvariant, Guard, State
+from coordlib.coordinators.shard import Shard
 from coordlib.records import requests as rq
 from coordlib.testing.driving import (
     FOLLOWER,
@@ -18,6 +20,7 @@ from coordlib.testing.driving import (
     release,
     sync,
 )
+from coordlib.testing.driving import stable as dynamic_stable
 from tests.coordinators.classic.static_states import completing, preparing, stable
 
 
@@ -266,3 +269,29 @@ def test_a_full_group_takes_a_restarted_static_member() -> None:
     assert talk.send(join("x")) == ["answer x#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
     talk.send(join("d", instance="k"))
     assert list(talk.group().members) == [LEADER, f"d-t-0-{talk.next_offset - 1}"]
+
+
+def test_a_restart_with_longer_names_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is accepted must be writable: a group at its limit takes back what is as large."""
+    talk = stable()
+    monkeypatch.setattr(limits, "GROUP_BYTES_MAX", talk.group().size_bytes)
+
+    assert talk.send(join("d" * 150, instance="k"))[0].split()[2:] == [
+        "JoinGroup",
+        "GROUP_MAX_SIZE_REACHED",
+    ]
+    assert "MemberJoined" in talk.send(join("d", instance="k"))[0]
+
+
+def test_a_blob_without_instances_is_read() -> None:
+    """A job is upgraded over the checkpoint of one that did not know static members."""
+    talk = dynamic_stable()
+    state = msgspec.msgpack.decode(talk.shard.encode())
+    *_, rows = state
+    for row in rows:
+        assert row.pop() == {}
+
+    read = Shard(msgspec.msgpack.encode(state), talk.settings)
+
+    assert read.cells["g"].stored.instances == {}
+    assert read.cells["g"].group == talk.group()
