@@ -24,6 +24,8 @@ class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     session_timeout_min_ms: Positive = limits.SESSION_TIMEOUT_MIN_MS
     session_timeout_max_ms: Positive = limits.SESSION_TIMEOUT_MAX_MS
     initial_rebalance_delay_ms: NotNegative = 3_000
+    #: Whether a first JoinGroup is answered MEMBER_ID_REQUIRED (KIP-394), for foreign clients.
+    requires_member_id: bool = False
     max_size: Positive = limits.GROUP_SIZE_MAX
     groups_per_shard_max: Positive = limits.GROUPS_PER_SHARD_MAX
     offset_metadata_length_max: Positive = limits.OFFSET_METADATA_LENGTH_MAX

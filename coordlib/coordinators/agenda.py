@@ -50,6 +50,12 @@ class Agenda:
         else:
             self.uncovered.discard(row.name)
 
+    def forget(self, row: StoredCell) -> None:
+        """The group is deleted; bounds that are left of it name nobody."""
+        self.uncovered.discard(row.name)
+        self._timeouts[row.timeout_ms] -= 1
+        self.cap_ms = self._find_cap()
+
     def schedule(self, row: StoredCell) -> None:
         if row.next_due_ms < NEVER:
             heappush(self.due, (row.next_due_ms, row.name))

@@ -40,6 +40,8 @@ class StoredCell(msgspec.Struct, array_like=True):
     hard: msgspec.Raw
     offset_count: int
     offsets: msgspec.Raw
+    #: Instance id of each static member to its member id. Last, so that blobs without it are read.
+    instances: dict[str, str] = {}
 
 
 class Cell:
@@ -120,6 +122,7 @@ class Cell:
             return
         row.timeout_ms = classic.shortest_timeout_ms(group)
         row.replies = classic.reply_partitions(group)
+        row.instances = classic.instances(group)
         if group.is_quarantined:
             row.quiet_generation, row.next_due_ms = -1, NEVER
             row.uncovered_min = row.uncovered_max = -1

@@ -166,7 +166,10 @@ class Shard:
         if cell is None or cell.stored.quiet_generation != request.generation:
             return False
         heard = cell.heard
-        if request.generation < 0 or request.instance is not None or request.member not in heard:
+        if request.generation < 0 or request.member not in heard:
+            return False
+        instance = request.instance
+        if instance is not None and cell.stored.instances.get(instance) != request.member:
             return False
         heard[request.member] = self.clock_ms
         return True
@@ -203,6 +206,7 @@ class Shard:
             self.settings.group,
             cell.load_offsets if cell else OffsetTable,
             len(self.cells) < self.settings.group.groups_per_shard_max,
+            cell.heard if cell else {},
         )
         decide(draft)
         if self.settings.checks_invariants and draft.group is not None:
@@ -234,11 +238,9 @@ class Shard:
         self._agenda.note(row, *before)
 
     def _forget(self, cell: Cell) -> None:
-        """Its effects have withdrawn everything that was written of this group but itself.
-
-        It was Empty: the agenda knows no timeout and no cover of it, and a bound that is left
-        there names nobody.
-        """
+        """Its effects have withdrawn everything that was written of this group but itself."""
+        # It was Empty, but an announced id may have waited in it.
+        self._agenda.forget(cell.stored)
         del self.cells[cell.stored.name]
         self._deleted.add(cell.stored.name)
 

@@ -48,25 +48,27 @@ VIEWS: Final[dict[str, str]] = {
         FROM (SELECT e.group_id, e.time, e.member_id, e.generation, explode(e.items) AS item
               FROM (SELECT *, offsets_in(detail) AS items
                     FROM events WHERE type = 'OffsetsCommitted') AS e) AS x""",
-    # A member owns what was issued to it until its group's next assignment (a higher fence,
-    # which rises for ever, also when a group is deleted and created again) or its own removal.
+    # A member owns what was issued to it until its group's next assignment (a later SyncGroup of
+    # the leader: its log offset rises for ever, also when a group is deleted and created again)
+    # or its own removal. A static successor has the assignment's `sync` and a fence of its own.
     "ownership": """
         SELECT i.group_id, i.generation, i.member_id, i.topic, i.partition,
                MIN(i.issued) AS issued, MIN(LEAST(f.superseded, r.removed)) AS until, i.fence
-        FROM (SELECT x.group_id, x.generation, x.member_id, x.fence, x.issued,
+        FROM (SELECT x.group_id, x.generation, x.member_id, x.fence, x.sync, x.issued,
                      x.entry.key AS topic, explode(x.entry.value) AS partition
               FROM (SELECT e.group_id, e.generation, e.member_id, e.time AS issued,
                            TRY_CAST(get_json_object(e.detail, '$.fence') AS BIGINT) AS fence,
+                           TRY_CAST(get_json_object(e.detail, '$.sync') AS BIGINT) AS sync,
                            explode(e.entries) AS entry
                     FROM (SELECT *, partitions_in(detail) AS entries
                           FROM events WHERE type = 'AssignmentIssued') AS e) AS x) AS i
-        JOIN (SELECT group_id, fence,
-                     LEAD(since) OVER (PARTITION BY group_id ORDER BY fence) AS superseded
+        JOIN (SELECT group_id, sync,
+                     LEAD(since) OVER (PARTITION BY group_id ORDER BY sync) AS superseded
               FROM (SELECT group_id, MIN(time) AS since,
-                           TRY_CAST(get_json_object(detail, '$.fence') AS BIGINT) AS fence
+                           TRY_CAST(get_json_object(detail, '$.sync') AS BIGINT) AS sync
                     FROM events WHERE type = 'AssignmentIssued'
-                    GROUP BY group_id, get_json_object(detail, '$.fence')) AS s) AS f
-        ON f.group_id = i.group_id AND f.fence = i.fence
+                    GROUP BY group_id, get_json_object(detail, '$.sync')) AS s) AS f
+        ON f.group_id = i.group_id AND f.sync = i.sync
         LEFT JOIN (SELECT group_id, member_id, MIN(time) AS removed
                    FROM events WHERE type = 'MemberRemoved' GROUP BY group_id, member_id) AS r
         ON r.group_id = i.group_id AND r.member_id = i.member_id

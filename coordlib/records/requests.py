@@ -115,6 +115,9 @@ class LeaveGroup(Request, tag="LeaveGroup", kw_only=True, frozen=True):
 
     members: Annotated[tuple[Leaver, ...], Meta(min_length=1, max_length=limits.LEAVERS_MAX)]
     reason: Reason | None = None
+    #: The sender has stopped working but keeps its place: a static member before a restart
+    #: (KIP-1092, REMAIN_IN_GROUP). Its successor need not wait for its fence.
+    remain: bool = False
 
 
 class OffsetCommit(Request, tag="OffsetCommit", kw_only=True, frozen=True):

@@ -226,9 +226,9 @@ def heartbeat(client: str, generation: int, member: str, **fields: Any) -> rq.He
     return rq.Heartbeat(v=1, client=client, generation=generation, member=member, **fields)
 
 
-def leave(client: str, *members: str, **fields: Any) -> rq.LeaveGroup:
+def leave(client: str, *members: str | rq.Leaver, **fields: Any) -> rq.LeaveGroup:
     fields = {"group": "g", "id": "l", **fields}
-    rows = tuple(rq.Leaver(member) for member in members)
+    rows = tuple(rq.Leaver(each) if isinstance(each, str) else each for each in members)
     return rq.LeaveGroup(v=1, client=client, members=rows, **fields)
 
 

@@ -2,7 +2,8 @@
 
 Clients are simulated while the log is drawn: they know the answers that they could have read, and
 sometimes act on them. So most requests fit the state of their group, and all kinds of others are
-mixed in.
+mixed in. Some are static members, two of them twins under one instance id, and anybody may remove
+anybody.
 """
 
 import json
@@ -25,6 +26,8 @@ GROUPS = ("g", "h")
 CONSUMERS = "h"
 WANTS_T = cp.encode_subscription(cp.Subscription(topics=("t",)))
 WANTS_TU = cp.encode_subscription(cp.Subscription(topics=("t", "u")))
+#: Static members: c and d are twins.
+INSTANCES = {"c": "i", "d": "i", "e": "j"}
 STEPS_MS = (0, 0, 1, 300, 900, 1_500, 4_000, 20_000, 3_600_000, -5_000)
 VERBS = (
     *("join", "sync", "heartbeat", "leave", "leave", "commit", "fetch", "release"),
@@ -42,13 +45,22 @@ GARBAGE = (
 )
 
 
+ODD_VERBS = (
+    *("join", "sync", "heartbeat", "leave", "remain"),
+    *("expel", "commit", "fetch", "release"),
+)
+
+
 class Client:
     """What a client knows of one group."""
 
     def __init__(self, name: str, group: str) -> None:
         self.name, self.group = name, group
+        self.instance = INSTANCES.get(name)
         self.member, self.generation, self.leads = "", -1, False
         self.members: list[str] = []
+        #: Another process has its instance id: it gives up, mostly.
+        self.is_fenced = False
         self.count = 0
         #: What it would say next if all went well; "wait" while an answer is due.
         self.wants = "join"
@@ -60,9 +72,15 @@ class Client:
             self.member, self.generation = answer["member"], answer["generation"]
             self.members = [row["member"] for row in answer["members"]]
             self.wants = "sync"
-        elif answer.get("error") == "UNKNOWN_MEMBER_ID":
+        elif answer.get("error") == "MEMBER_ID_REQUIRED":
+            self.member, self.wants = answer["member"], "join"
+        elif answer.get("error") == "FENCED_INSTANCE_ID":
+            self.wants = "leave" if self.member else "wait"  # it says that it has stopped
+            self.is_fenced = True
+        elif answer["type"] == "LeaveGroup" or answer.get("error") == "UNKNOWN_MEMBER_ID":
             self.member, self.generation, self.members = "", -1, []
-            self.wants = "join"
+            self.wants = "wait" if self.is_fenced else "join"
+            self.is_fenced = False
         elif answer.get("error") == "GROUP_MAX_SIZE_REACHED":
             self.wants = "wait"
         elif answer["type"] == "RebalanceInProgress" or answer.get("error", "NONE") != "NONE":
@@ -78,11 +96,13 @@ class Client:
         if verb == "heartbeat":
             verb = rnd.choice(("heartbeat", "heartbeat", "heartbeat", "commit", "fetch"))
         if verb == "wait" or rnd.random() < 0.15:
-            verb = rnd.choice(VERBS)
+            verb = rnd.choice((*VERBS, *ODD_VERBS))
         if verb == self.wants and verb in ("join", "sync"):
             self.wants = "wait"
         if rnd.random() < 0.03:
             envelope["reply"] = rnd.choice((0, 1, 2, 7))
+        if self.instance and rnd.random() < 0.9 and verb in ("join", "sync", "heartbeat", "commit"):
+            envelope["instance"] = self.instance
         member, generation = self.member, self.generation
         if rnd.random() < 0.05:
             member, generation = rnd.choice((member, "", "x")), generation + rnd.choice((-1, 1))
@@ -113,7 +133,11 @@ class Client:
         if verb == "heartbeat":
             return driving.heartbeat(self.name, generation, member, **envelope)
         if verb == "leave":
-            return driving.leave(self.name, member or "x", **envelope)
+            return driving.leave(self.name, self._leaver(member, rnd), **envelope)
+        if verb == "remain":
+            return driving.leave(self.name, self._leaver(member, rnd), remain=True, **envelope)
+        if verb == "expel":
+            return driving.leave(self.name, *self._others(rnd), **envelope)
         if verb == "commit":
             place = rq.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), rnd.randrange(100))
             return driving.commit(self.name, generation, member, offsets=(place,), **envelope)
@@ -121,6 +145,15 @@ class Client:
             at = (rnd.choice("tu"), rnd.randrange(3))
             return driving.delete_offsets(self.name, at, ("t", 0), **envelope)
         return _ABOUT_GROUPS[verb](self.name, **envelope)
+
+    def _leaver(self, member: str, rnd: Random) -> rq.Leaver:
+        return rq.Leaver(member or "x", self.instance if rnd.random() < 0.5 else None)
+
+    def _others(self, rnd: Random) -> list[rq.Leaver]:
+        """Whom somebody else might remove, by member id or by instance id."""
+        known = [rq.Leaver(member) for member in self.members]
+        known += [rq.Leaver("", instance) for instance in ("i", "j", "k")]
+        return rnd.sample(known, rnd.randint(1, min(3, len(known))))
 
 
 _ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {

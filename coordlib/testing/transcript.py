@@ -20,7 +20,7 @@ what it sends, or a word that nobody sends:
     C rejoin          JoinGroup under the id and generation that C knows
     C sync X=BYTES…   SyncGroup; for the leader with assignments by client (quote with spaces)
     C heartbeat
-    C leave
+    C leave           itself; member= instance=I: whoever has that id; remain=1: keeps its place
     C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
     C fetch
     C delete-offsets T/P…        OffsetDelete
@@ -35,9 +35,9 @@ what it sends, or a word that nobody sends:
     settings K=V…     bounds of groups, before the first record
 
 Further `key=value` words set fields of the request: id, group, member, generation, session,
-rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply.
-A client knows its member id and its generation from its newest answer; ids of requests count up by
-themselves (a1, a2, …).
+rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply,
+instance. A client knows its member id and its generation from its newest answer; ids of requests
+count up by themselves (a1, a2, …).
 """
 
 import argparse
@@ -109,7 +109,8 @@ class Session:
             return driving.commit(client, **fields)
         member = fields.pop("member", member)
         if verb == "leave":
-            return driving.leave(client, member, **fields)
+            leaver = rq.Leaver(member, fields.pop("instance", None))
+            return driving.leave(client, leaver, **fields)
         generation = fields.pop("generation", generation)
         if verb == "rejoin":
             return driving.join(client, member=member, generation=generation, **fields)
@@ -161,9 +162,14 @@ class Session:
             + (f" waits for {m.parked.kind}" if m.parked else "")
             + (f" assignment={m.assignment.decode()}" if m.assignment else "")
             + (" leads" if m.member == group.leader else "")
+            + (" has let go" if m.has_let_go else "")
             for m in group.members.values()
         ]
-        return [yields, *members]
+        waits_for = [
+            f"guard {guard.member}" + (f" before {guard.successor}" if guard.successor else "")
+            for guard in group.guards.values()
+        ] + [f"announced {member_id}" for member_id in group.pending]
+        return [yields + (" overdue" if group.is_overdue else ""), *members, *waits_for]
 
     def settings(self, words: list[str]) -> list[str]:
         bounds: dict[str, Any] = {k: int(v) for k, v in (word.split("=") for word in words)}
@@ -203,6 +209,8 @@ def _typed(words: dict[str, str]) -> dict[str, Any]:
             fields["protocol_type"] = cp.CONSUMER
         elif name == "type":
             fields["protocol_type"] = value
+        elif name == "remain":
+            fields[name] = bool(int(value))
         else:
             fields[_NAMES.get(name, name)] = int(value) if name in _NUMBERS else value
     return fields

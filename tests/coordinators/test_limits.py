@@ -272,13 +272,6 @@ def test_a_join_that_offers_nothing_is_refused(fields: dict[str, object]) -> Non
         ]
 
 
-def test_static_membership_is_refused_not_ignored() -> None:
-    """A client that relies on its instance id must not be treated as a dynamic member."""
-    assert Conversation().send(join("a", instance="i")) == [
-        "answer a#j1 JoinGroup UNSUPPORTED_VERSION"
-    ]
-
-
 def test_members_that_the_leader_forgot_get_an_empty_share() -> None:
     """testSyncGroupEmptyAssignment: and members that do not exist get nothing."""
     talk = completing()
@@ -287,9 +280,9 @@ def test_members_that_the_leader_forgot_get_an_empty_share() -> None:
 
     assert lines == [
         "assign a-t-0-0 generation=2 protocol=range fence=6",
-        "event AssignmentIssued generation=2 member=a-t-0-0 cause=r0-6 fence=6",
+        "event AssignmentIssued generation=2 member=a-t-0-0 cause=r0-6 fence=6 sync=6",
         "assign b-t-0-3 generation=2 protocol=range assignment=p fence=6",
-        "event AssignmentIssued generation=2 member=b-t-0-3 cause=r0-6 fence=6 bytes=p",
+        "event AssignmentIssued generation=2 member=b-t-0-3 cause=r0-6 fence=6 sync=6 bytes=p",
         "answer a#s1 SyncGroup protocol_type=demo protocol=range fence=6",
     ]
 

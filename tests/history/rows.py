@@ -103,9 +103,15 @@ def a_life_of_a_group() -> Log:
         *("GenerationStarted", 3.0), reason="member joined",
         protocol="range", leader="m1", members=["m1", "m2"], duration_ms=2900,
     )  # fmt: skip
-    log.event("AssignmentIssued", 3.2, member="m1", fence=104, partitions={"orders": [0, 1]})
     log.event(
-        *("AssignmentIssued", 3.2), member="m2", fence=104, partitions={"orders": [2], "a.b": [0]}
+        "AssignmentIssued", 3.2, member="m1", fence=104, sync=104, partitions={"orders": [0, 1]}
+    )
+    log.event(
+        *("AssignmentIssued", 3.2),
+        member="m2",
+        fence=104,
+        sync=104,
+        partitions={"orders": [2], "a.b": [0]},
     )
     log.event(
         *("OffsetsCommitted", 5.0), member="m2",
@@ -119,7 +125,7 @@ def a_life_of_a_group() -> Log:
         protocol="range", leader="m1", members=["m1"], duration_ms=3000,
     )  # fmt: skip
     log.event(
-        *("AssignmentIssued", 33.5), member="m1", generation=2, fence=112,
+        *("AssignmentIssued", 33.5), member="m1", generation=2, fence=112, sync=112,
         partitions={"orders": [0, 1, 2], "a.b": [0]},
     )  # fmt: skip
     log.event(

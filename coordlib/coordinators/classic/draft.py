@@ -5,7 +5,8 @@ one step a `Draft` holds the group as it stands by now and collects what should 
 step fails half-way the draft is thrown away, and the group is as it was before.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,6 +38,7 @@ class Draft:
         "config",
         "effects",
         "group",
+        "heard",
         "is_deleted",
         "may_create",
         "name",
@@ -51,6 +53,7 @@ class Draft:
         config: ClassicConfig,
         load_offsets: Callable[[], OffsetTable],
         may_create: bool = True,
+        heard: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.group = group
@@ -63,6 +66,8 @@ class Draft:
         self.effects: list[fx.Effect] = []
         #: Members that were heard of in this step; their session starts anew.
         self.touched: list[str] = []
+        #: When each member was last heard, on the shard's clock. Read only.
+        self.heard = heard
         #: Whether the shard has room for one more group.
         self.may_create = may_create
         self._load_offsets = load_offsets
@@ -112,10 +117,30 @@ class Draft:
             table[member.member] = member
         self.change(members=table, size_bytes=size)
 
+    def rename(self, member: Member, successor: Member) -> None:
+        """Put a successor in a member's place, also in the order of members and as leader."""
+        table = dict(
+            (successor.member, successor) if each is member else (name, each)
+            for name, each in self.live.members.items()
+        )
+        size = self.live.size_bytes + successor.size_bytes() - member.size_bytes()
+        leader = self.live.leader
+        self.change(
+            members=table,
+            size_bytes=size,
+            leader=successor.member if leader == member.member else leader,
+        )
+
     def drop(self, member: Member) -> None:
+        """Take a member out; nobody waits any more for the one that it replaced."""
         table = dict(self.live.members)
         del table[member.member]
-        self.change(members=table, size_bytes=self.live.size_bytes - member.size_bytes())
+        guards = {
+            name: replace(guard, successor=None) if guard.successor == member.member else guard
+            for name, guard in self.live.guards.items()
+        }
+        size = self.live.size_bytes - member.size_bytes()
+        self.change(members=table, guards=guards, size_bytes=size)
 
     def emit(self, effect: fx.Effect) -> None:
         self.effects.append(effect)

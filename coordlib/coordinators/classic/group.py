@@ -76,6 +76,39 @@ class OfferedProtocol(msgspec.Struct, frozen=True):
     metadata: bytes
 
 
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who owned partitions until others took them away, and who may not know yet.
+
+    Until it is over, nothing that this owner had is given to anybody (guards.py, rule 14).
+    """
+
+    #: Its member id: that of a replaced static member, or of one who was made to leave.
+    member: str
+    client: str
+    #: Correlation id of its first JoinGroup, which may come once more, late.
+    first_id: str
+    session_timeout_ms: int
+    #: One session after it was last heard, on the shard's clock: its own fence has stopped it.
+    due_ms: int
+    #: Its rebalance timeout, from when it could read that it is out: it has read it, or stopped
+    #: because it cannot read (rule 9). Bounds the wait for one that heartbeats on.
+    told: Timer
+    #: The static member that took its place, and waits for its assignment; None: nobody.
+    successor: str | None = None
+    #: Whether it was replaced by its instance id; else it was made to leave.
+    was_replaced: bool = False
+
+
+class Announced(msgspec.Struct, frozen=True, kw_only=True):
+    """An id that was handed out with MEMBER_ID_REQUIRED, and whose member has not joined yet."""
+
+    #: Runs for its session timeout from when it could read its id.
+    timer: Timer
+    client: str
+    #: Correlation id of the JoinGroup that asked: the same request again gets the same id.
+    first_id: str
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """One member, from its first JoinGroup to its removal."""
 
@@ -90,6 +123,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     protocols: tuple[OfferedProtocol, ...]
     #: Empty until the leader of its first generation has synced.
     assignment: bytes = b""
+    #: Log offset of the record that brought this assignment: its fencing token.
+    fence: int = -1
     #: Correlation id of its first JoinGroup: (client, this) names one member, not two.
     first_id: str
     #: Log time of its first JoinGroup.
@@ -99,6 +134,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool = True
     #: Whether it has asked for its assignment in this generation.
     has_synced: bool = False
+    #: It has stopped working and said so, without leaving (KIP-1092): a static restart.
+    has_let_go: bool = False
     #: Offset whose outputs must be visible before its session (a newcomer's patience) runs;
     #: None: it runs.
     awaits_cover: int | None = None
@@ -117,8 +154,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def size_bytes(self) -> int:
         """An upper bound of its share of the group's encoded hard state."""
-        names = len(self.member) + len(self.client) + len(self.instance or "") + len(self.first_id)
-        return 1024 + 16 * names + offered_bytes(self.protocols) + _base64(self.assignment)
+        names = names_bytes(self.member, self.client, self.instance, self.first_id)
+        return 1024 + names + offered_bytes(self.protocols) + _base64(self.assignment)
 
 
 #: The share of a member that offers nothing and owns nothing, with the longest names.
@@ -128,6 +165,15 @@ NAMES_BYTES_MAX: Final = 1024 + 16 * (
     + limits.NAME_LENGTH_MAX
     + limits.CORRELATION_ID_LENGTH_MAX
 )
+
+
+#: An announced id: three names and a timer, in JSON.
+ANNOUNCED_BYTES_MAX: Final = 2 * limits.KIB
+
+
+def names_bytes(*names: str | None) -> int:
+    """An upper bound of the encoded size of names, some of which stand several times."""
+    return 16 * sum(len(name or "") for name in names)
 
 
 def offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
@@ -155,6 +201,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
     leader: str | None = None
     #: In the order in which they joined.
     members: dict[str, Member] = {}
+    #: Ids that were handed out with MEMBER_ID_REQUIRED and have not joined (KIP-394).
+    pending: dict[str, Announced] = {}
+    #: By member id; while there are any, no assignment is handed on.
+    guards: dict[str, Guard] = {}
     #: Log offset of the SyncGroup that brought the current assignment; rises for ever.
     fence: int = -1
     #: Log time of the newest change of state.
@@ -163,6 +213,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
     state_since_clock_ms: int = 0
     #: Runs in PreparingRebalance only.
     join_timer: Timer | None = None
+    #: The join timer has run out, and a guard still forbids to complete.
+    is_overdue: bool = False
     #: Runs from the end of a join phase until everybody has synced.
     sync_timer: Timer | None = None
     #: What is left of the initial delay's budget (KIP-134); None: not the initial rebalance.
@@ -183,7 +235,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
 
     @property
     def all_joined(self) -> bool:
-        return all(member.is_joining for member in self.members.values())
+        """Whether nobody has to be waited for: members, announced newcomers, former owners."""
+        return (
+            not self.pending
+            and not self.guards
+            and all(member.is_joining for member in self.members.values())
+        )
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -197,6 +254,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
                 return member
         return None
 
+    def static_member(self, instance: str) -> Member | None:
+        """The member of this instance id.  # INV-19"""
+        for member in self.members.values():
+            if member.instance == instance:
+                return member
+        return None
+
     def supports(self, protocol: str) -> bool:
         """Whether every member offers this protocol."""
         return all(
@@ -205,9 +269,14 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
         )
 
     def reaction_timers(self) -> Iterator[Timer]:
-        for timer in (self.join_timer, self.sync_timer):
-            if timer is not None:
-                yield timer
+        if self.join_timer is not None:
+            yield self.join_timer
+        if self.sync_timer is not None:
+            yield self.sync_timer
+        for announced in self.pending.values():
+            yield announced.timer
+        for guard in self.guards.values():
+            yield guard.told
 
 
 class BrokenInvariant(AssertionError):
@@ -241,11 +310,23 @@ def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
         not (completing or group.state is State.STABLE) or group.supports(group.protocol or ""),
     )
     yield "joins are parked only while preparing", joining or not any(m.is_joining for m in members)
+    guarded = {guard.successor for guard in group.guards.values()}
+    yield "who waits for a former owner is a member", guarded - {None} <= group.members.keys()
     yield (
-        "syncs are parked only while completing",
-        (completing or not any(m.is_syncing for m in members)),
+        "guards hold up a join phase, or a successor",
+        joining or not group.guards or (group.state is State.STABLE and None not in guarded),
     )
-    yield "the join timer runs while preparing", (group.join_timer is not None) == joining
+    yield (
+        "syncs are parked only while completing, or behind a guard",
+        (completing or all(m.member in guarded for m in members if m.is_syncing)),
+    )
+    yield "announced ids are no members", not group.pending.keys() & group.members.keys()
+    yield "former owners are no members", not group.guards.keys() & group.members.keys()
+    yield (
+        "the join timer runs while preparing, until it is overdue",
+        (group.join_timer is not None) == (joining and not group.is_overdue),
+    )
+    yield "only guards keep an overdue join phase open", not group.is_overdue or bool(group.guards)
     yield (
         "the sync timer runs only after a join phase",
         (group.sync_timer is None or completing or group.state is State.STABLE),

@@ -4,6 +4,7 @@ Healthy ones never get here: the shard accepts them in bulk (shard.py). What com
 heartbeat in a rebalance, of another generation, or of nobody.
 """
 
+from coordlib.coordinators.classic import guards
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import State
 from coordlib.coordinators.classic.membership import find_in_generation
@@ -16,6 +17,7 @@ def heartbeat(draft: Draft, request: rq.Heartbeat) -> None:
     """Judge one Heartbeat. Accepted in CompletingRebalance too (KAFKA-10134)."""
     member = find_in_generation(draft, request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
+        guards.renew(draft, request.member)
         draft.refuse(request, rs.HeartbeatResponse, member)
         return
     draft.touched.append(member.member)

@@ -8,17 +8,20 @@ current generation for those who merely ask again. Order of checks as in Kafka's
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.classic import rebalance
+from coordlib.coordinators.classic import guards, pending, rebalance, static_member
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import (
+    ANNOUNCED_BYTES_MAX,
     JOIN,
     NAMES_BYTES_MAX,
     Member,
     OfferedProtocol,
     Parked,
     State,
+    names_bytes,
     offered_bytes,
 )
+from coordlib.coordinators.classic.membership import find_member
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -37,10 +40,16 @@ def join_group(draft: Draft, request: rq.JoinGroup) -> None:
         draft.create("first member joins")
     if request.member:
         _join_known(draft, request)
-        return
-    repeated = draft.live.first_join(request.client, request.id)
-    if repeated is not None:
+    elif (repeated := draft.live.first_join(request.client, request.id)) is not None:
         _join_again(draft, request, repeated)
+    elif (former := guards.first_join(draft, request)) is not None:
+        fenced = ErrorCode.FENCED_INSTANCE_ID if former.was_replaced else None
+        code = fenced or ErrorCode.UNKNOWN_MEMBER_ID
+        draft.refuse(request, rs.JoinGroupResponse, code, member=former.member)
+    elif request.instance is None:
+        _join_new(draft, request)
+    elif (older := draft.live.static_member(request.instance)) is not None:
+        _join_in_place(draft, request, older)
     else:
         _join_new(draft, request)
 
@@ -49,8 +58,6 @@ def _refused_before_group(
     draft: Draft, request: rq.JoinGroup
 ) -> tuple[ErrorCode, str | None] | None:
     config = draft.config
-    if request.instance is not None:
-        return ErrorCode.UNSUPPORTED_VERSION, "Static membership (instance) is not built yet."
     session_ms = request.session_timeout_ms
     if not config.session_timeout_min_ms <= session_ms <= config.session_timeout_max_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT, (
@@ -78,12 +85,29 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
     if code is not None:
         draft.refuse(request, rs.JoinGroupResponse, code)
         return
-    group, at = draft.live, draft.at
-    # A client knows its id from the produce acknowledgement: it is where the request stands.
-    member_id = f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}"  # INV-16
-    member = Member(
+    member_id = pending.find(draft, request)
+    if member_id is not None:
+        pending.announce(draft, request, member_id)
+    elif not (draft.config.requires_member_id and request.instance is None):
+        _add(draft, request, _new_id(draft, request))
+    elif len(draft.live.pending) < draft.config.max_size:
+        pending.announce(draft, request, _new_id(draft, request))
+    else:
+        draft.refuse(request, rs.JoinGroupResponse, ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+
+def _new_id(draft: Draft, request: rq.JoinGroup) -> str:
+    """A client knows its id from the produce acknowledgement: it is where the request stands."""
+    at = draft.at
+    return f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}"  # INV-16
+
+
+def _made_from(draft: Draft, request: rq.JoinGroup, member_id: str) -> Member:
+    at = draft.at
+    return Member(
         member=member_id,
         client=request.client,
+        instance=request.instance,
         reply=reply_of(request, at),
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -94,6 +118,24 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
     )
+
+
+def _join_in_place(draft: Draft, request: rq.JoinGroup, older: Member) -> None:
+    """A newer process under the instance id of a member."""
+    code = _refused_by_group(draft, request, older)
+    if code is not None:
+        draft.refuse(request, rs.JoinGroupResponse, code)
+        return
+    newcomer = _made_from(draft, request, _new_id(draft, request))
+    _record_joined(draft, request, newcomer)
+    static_member.take_place(draft, older, newcomer, _parked(draft, request))
+
+
+def _add(draft: Draft, request: rq.JoinGroup, member_id: str, first_id: str = "") -> None:
+    """One member more, and so a rebalance; `first_id` names the request that was announced."""
+    group = draft.live
+    member = _made_from(draft, request, member_id)
+    member = replace(member, first_id=first_id or request.id)
     if group.state is State.EMPTY:
         draft.change(protocol_type=request.protocol_type)
     draft.put(member)
@@ -105,14 +147,12 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
 def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
     """A member joins again: for the next generation, or with other metadata."""
     group = draft.live
-    member = group.members.get(request.member)
-    if member is None:
-        draft.refuse(
-            request,
-            rs.JoinGroupResponse,
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            member=request.member,
-        )
+    if request.member in group.pending and request.instance is None:
+        _join_announced(draft, request)
+        return
+    member = find_member(draft, request.member, request.instance)
+    if isinstance(member, ErrorCode):
+        draft.refuse(request, rs.JoinGroupResponse, member, member=request.member)
         return
     code = _refused_by_group(draft, request, member)
     if code is not None:
@@ -138,7 +178,20 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
         rebalance.answer_join(draft, member, _parked(draft, request))
         # Rule 3: it waits for this answer and may not heartbeat until it can read it.
         awaited = None if member.parked else draft.at.offset
-        draft.put(replace(member, reply=reply_of(request, draft.at), awaits_cover=awaited))
+        reply = reply_of(request, draft.at)
+        draft.put(replace(member, reply=reply, has_let_go=False, awaits_cover=awaited))
+
+
+def _join_announced(draft: Draft, request: rq.JoinGroup) -> None:
+    code = _refused_by_group(draft, request, None)
+    if code is None:
+        first_id = draft.live.pending[request.member].first_id
+        pending.forget(draft, request.member)
+        _add(draft, request, request.member, first_id)
+        return
+    draft.refuse(request, rs.JoinGroupResponse, code, member=request.member)
+    if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+        pending.drop(draft, request.member)  # it will not come, so nobody may wait for it
 
 
 def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
@@ -184,9 +237,9 @@ def _refused_by_group(
 def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
     """Whether one more member, and its metadata, fits into the group's limits."""
     group = draft.live
-    grows_by = offered_bytes(_offered(request))
-    grows_by += -offered_bytes(member.protocols) if member else NAMES_BYTES_MAX
-    if grows_by > 0 and group.size_bytes + grows_by > limits.GROUP_BYTES_MAX:
+    announced_bytes = len(group.pending) * ANNOUNCED_BYTES_MAX
+    grows_by = _grows_by(draft, request, member)
+    if grows_by > 0 and group.size_bytes + announced_bytes + grows_by > limits.GROUP_BYTES_MAX:
         return False
     if member is not None and group.state is not State.PREPARING_REBALANCE:
         return True
@@ -197,6 +250,19 @@ def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> boo
         joining = sum(m.is_joining for m in group.members.values())
         return (member is not None and member.is_joining) or joining < draft.config.max_size
     return False
+
+
+def _grows_by(draft: Draft, request: rq.JoinGroup, member: Member | None) -> int:
+    """By how many bytes the group's hard state grows at most."""
+    grows_by = offered_bytes(_offered(request))
+    if member is None:
+        return grows_by + NAMES_BYTES_MAX
+    grows_by -= offered_bytes(member.protocols)
+    if request.member:
+        return grows_by
+    # In the place of an older twin, perhaps with longer names.
+    names = names_bytes(_new_id(draft, request), request.client, request.id)
+    return grows_by + names - names_bytes(member.member, member.client, member.first_id)
 
 
 def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
@@ -210,6 +276,7 @@ def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=_offered(request),
             parked=_parked(draft, request),
+            has_let_go=False,
             awaits_cover=draft.at.offset if member.is_new else None,
         )
     )

@@ -1,6 +1,13 @@
-"""LeaveGroup: members give up their place, each with a row of its own in the answer."""
+"""LeaveGroup: members give up their place, each with a row of its own in the answer.
 
-from coordlib.coordinators.classic import rebalance
+Who leaves by itself has stopped working. Who is made to leave by somebody else (an operator, by
+member or instance id) may still be at it, so what it had is guarded (guards.py). Differs from
+Kafka's Java coordinator, as its Scala one did: an announced id that leaves begins no rebalance.
+"""
+
+from msgspec.structs import replace
+
+from coordlib.coordinators.classic import guards, pending, rebalance
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Member
 from coordlib.coordinators.classic.membership import find_member
@@ -11,29 +18,59 @@ from coordlib.records import responses as rs
 
 def leave_group(draft: Draft, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
+    before = draft.group
     rows = tuple(_leave(draft, request, leaver) for leaver in request.members)
     draft.answer(request, rs.LeaveGroupResponse, members=rows)
-    if any(row.error == ErrorCode.NONE.name for row in rows):
+    if before is None:
+        return
+    if draft.live.members.keys() != before.members.keys():
         detail = {"client": request.client}
         if request.reason:
             detail["client_reason"] = request.reason
         rebalance.membership_changed(draft, "member left", detail)
+    rebalance.go_on(draft)
 
 
 def _leave(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
-    member = find_member(draft, leaver.member, leaver.instance)
+    return rs.LeftMember(
+        member=leaver.member,
+        instance=leaver.instance,
+        error=_judge(draft, request, leaver).name,
+    )
+
+
+def _judge(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
+    if draft.group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if leaver.member in draft.live.pending:
+        pending.forget(draft, leaver.member)
+        return ErrorCode.NONE
+    member = _find(draft, leaver)
     if isinstance(member, ErrorCode):
-        code = member
-    elif member.client != request.client:
-        # Rule 14: who is made to leave by somebody else may still be working; handing its share
-        # on at once would let two own it.
-        code = ErrorCode.UNSUPPORTED_VERSION
-    else:
-        code = ErrorCode.NONE
-        _remove(draft, request, member)
-    return rs.LeftMember(member=leaver.member, instance=leaver.instance, error=code.name)
+        guard = draft.live.guards.get(leaver.member)
+        if guard is not None and guard.client == request.client:
+            guards.end(draft, leaver.member)  # the former owner itself says that it stopped
+        return member
+    # A newer process of the same configuration has the client id too, but not the member id.
+    is_itself = member.client == request.client and member.member == leaver.member
+    if request.remain and not is_itself:
+        return ErrorCode.INVALID_REQUEST  # nobody else knows whether it has stopped
+    if request.remain and member.instance is not None:
+        draft.put(replace(member, has_let_go=True))
+        return ErrorCode.NONE
+    if not is_itself:
+        guards.place(draft, member)
+    rebalance.remove(draft, member, _reason(request, is_itself))
+    return ErrorCode.NONE
 
 
-def _remove(draft: Draft, request: rq.LeaveGroup, member: Member) -> None:
-    reason = f"left: {request.reason}" if request.reason else "left"
-    rebalance.remove(draft, member, reason)
+def _find(draft: Draft, leaver: rq.Leaver) -> Member | ErrorCode:
+    """By member id, or (an operator) by instance id alone."""
+    if leaver.member == "" and leaver.instance is not None:
+        return draft.live.static_member(leaver.instance) or ErrorCode.UNKNOWN_MEMBER_ID
+    return find_member(draft, leaver.member, leaver.instance)
+
+
+def _reason(request: rq.LeaveGroup, is_itself: bool) -> str:
+    what = "left" if is_itself else f"removed by {request.client}"
+    return f"{what}: {request.reason}" if request.reason else what

@@ -10,8 +10,13 @@ def find_member(draft: Draft, member_id: str, instance: str | None) -> Member | 
     if draft.group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if instance is not None:
-        # Static membership is not built yet, so no instance id is known.
-        return ErrorCode.UNKNOWN_MEMBER_ID
+        static = draft.group.static_member(instance)
+        if static is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if static.member != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID  # INV-19
+    elif (guard := draft.group.guards.get(member_id)) is not None and guard.was_replaced:
+        return ErrorCode.FENCED_INSTANCE_ID
     return draft.group.members.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -34,27 +34,26 @@ def membership_changed(draft: Draft, reason: str, detail: dict[str, str] | None 
 def prepare(draft: Draft, reason: str, detail: dict[str, str] | None = None) -> None:
     """Ask everybody to join again."""
     was_empty = draft.live.state is State.EMPTY
-    if draft.live.state is State.COMPLETING_REBALANCE:
-        _abandon_sync(draft)
+    _abandon_sync(draft, draft.live.state is State.COMPLETING_REBALANCE)
     draft.enter(State.PREPARING_REBALANCE)
     draft.change(sync_timer=None, rebalance_reason=reason, rebalance_started_ms=draft.at.time_ms)
     draft.record(stored.EVENT_REBALANCE_STARTED, reason=reason, detail=detail or {})
     if was_empty:
         _start_initial_delay(draft)
+    elif not draft.live.members:
+        complete(draft)  # nobody is left to be asked
     else:
         _ask_to_rejoin(draft)
         complete_if_all_joined(draft)
 
 
-def _abandon_sync(draft: Draft) -> None:
-    """The assignment of this generation will never come: answer those who wait for it."""
-    draft.put(
-        *(
-            replace(answer_parked(draft, member, ErrorCode.REBALANCE_IN_PROGRESS), assignment=b"")
-            for member in draft.live.members.values()
-            if not member.is_joining
-        )
-    )
+def _abandon_sync(draft: Draft, is_unassigned: bool) -> None:
+    """The assignment of this generation will not come: answer those who wait for it."""
+    for member in list(draft.live.members.values()):
+        if member.is_syncing:
+            draft.put(answer_parked(draft, member, ErrorCode.REBALANCE_IN_PROGRESS))
+    if is_unassigned:
+        draft.put(*(replace(m, assignment=b"") for m in draft.live.members.values()))
 
 
 def _start_initial_delay(draft: Draft) -> None:
@@ -104,14 +103,34 @@ def initial_delay_over(draft: Draft) -> None:
 
 def complete(draft: Draft) -> None:
     """The join phase ends: who has joined is in the next generation, who has not is out."""
-    draft.change(join_timer=None, initial_remaining_ms=None, has_newcomer=False)
+    if draft.live.guards:
+        # Overdue, but a former owner may still be at work: nothing is handed on yet (rule 14).
+        draft.change(join_timer=None, is_overdue=True)
+        return
+    draft.change(join_timer=None, initial_remaining_ms=None, has_newcomer=False, is_overdue=False)
     for member in [m for m in draft.live.members.values() if not m.is_joining]:
-        remove(draft, member, "did not rejoin in time")
+        if member.instance is None:
+            remove(draft, member, "did not rejoin in time")
+    if draft.live.members and not any(m.is_joining for m in draft.live.members.values()):
+        # Only absent static members are left: ask them once more (KAFKA-9801).
+        draft.change(
+            join_timer=deadlines.reaction(draft.live.rebalance_timeout_ms, draft.at.offset)
+        )
+        return
+    _elect_leader_among_joined(draft)
     draft.change(generation=draft.live.generation + 1)  # INV-11
     if draft.live.members:
         _begin_generation(draft)
     else:
         _become_empty(draft)
+
+
+def go_on(draft: Draft) -> None:
+    """Something that a join phase may have waited for is over: an announced id, a guard."""
+    if draft.live.is_overdue and not draft.live.guards:
+        complete(draft)
+    else:
+        complete_if_all_joined(draft)
 
 
 def _become_empty(draft: Draft) -> None:
@@ -135,7 +154,8 @@ def _begin_generation(draft: Draft) -> None:
                 parked=None,
                 is_new=False,
                 has_synced=False,
-                awaits_cover=draft.at.offset,
+                # An absent static member got no answer: its session goes on as it was.
+                awaits_cover=draft.at.offset if member.is_joining else member.awaits_cover,
             )
             for member in draft.live.members.values()
         )
@@ -158,6 +178,12 @@ def _record_generation(draft: Draft) -> None:
     )
 
 
+def stop_sync_timer_when_all_synced(draft: Draft) -> None:
+    """Nobody is waited for any more: each has asked for its share, or was replaced since."""
+    if all(member.has_synced for member in draft.live.members.values()):
+        draft.change(sync_timer=None)
+
+
 def select_protocol(members: list[Member]) -> str | None:
     """Each member votes for the first protocol in its list that all support; most votes win.
 
@@ -176,8 +202,13 @@ def select_protocol(members: list[Member]) -> str | None:
     return max(votes, key=lambda name: votes[name], default=None)
 
 
-def answer_join(draft: Draft, member: Member, parked: Parked | None) -> None:
-    """Tell a member its generation; its leader gets everybody's metadata too."""
+def answer_join(
+    draft: Draft, member: Member, parked: Parked | None, is_static_return: bool = False
+) -> None:
+    """Tell a member its generation; its leader gets everybody's metadata too.
+
+    A leader that comes back under its instance id must not assign again (KIP-814).
+    """
     if parked is None:
         return
     group = draft.live
@@ -196,7 +227,7 @@ def answer_join(draft: Draft, member: Member, parked: Parked | None) -> None:
                 leader=group.leader or "",
                 member=member.member,
                 members=_seen_by_leader(draft) if is_leader else (),
-                skip_assignment=False,
+                skip_assignment=is_static_return and is_leader,
             ),
         )
     )
@@ -254,6 +285,13 @@ def remove(draft: Draft, member: Member, reason: str) -> None:
     """
     answer_parked(draft, member, ErrorCode.UNKNOWN_MEMBER_ID)
     draft.drop(member)
+    tell_removed(draft, member, reason)
+    if draft.live.leader == member.member:
+        _elect_leader(draft)
+
+
+def tell_removed(draft: Draft, member: Member, reason: str) -> None:
+    """Whoever this member was: history, the member itself, readers of assignments."""
     draft.record(
         stored.EVENT_MEMBER_REMOVED,
         member=member.member,
@@ -269,7 +307,12 @@ def remove(draft: Draft, member: Member, reason: str) -> None:
         )
     )
     draft.emit(fx.Assign(draft.name, member.member, None))
-    if draft.live.leader == member.member:
+
+
+def _elect_leader_among_joined(draft: Draft) -> None:
+    """A static member that leads and did not rejoin cannot assign."""
+    group = draft.live
+    if group.leader is not None and not group.members[group.leader].is_joining:
         _elect_leader(draft)
 
 

@@ -3,17 +3,15 @@
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.classic import rebalance
+from coordlib.coordinators.classic import guards, rebalance
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import SYNC, Member, Parked, State
 from coordlib.coordinators.classic.membership import find_in_generation
+from coordlib.coordinators.classic.sync_answer import issue, send_assignment
 from coordlib.coordinators.transition import reply_of
-from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
-from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records import stored
 
 
 def sync_group(draft: Draft, request: rq.SyncGroup) -> None:
@@ -28,7 +26,7 @@ def sync_group(draft: Draft, request: rq.SyncGroup) -> None:
     elif draft.live.state is State.STABLE:
         _return_assignment(draft, request, member)
     else:
-        _wait_for_leader(draft, request, member)
+        _park(draft, request, member)
         if member.member == draft.live.leader:
             _assign(draft, request)
 
@@ -41,15 +39,26 @@ def _names_another_protocol(draft: Draft, request: rq.SyncGroup) -> bool:
 
 
 def _return_assignment(draft: Draft, request: rq.SyncGroup, member: Member) -> None:
-    draft.put(replace(member, has_synced=True, awaits_cover=draft.at.offset))
-    _stop_timer_when_all_synced(draft)
-    _answer(draft, member, _parked(draft, request))
+    if guards.is_waited_for(draft, member):
+        _park(draft, request, member)
+        return
+    draft.put(replace(member, has_synced=True, has_let_go=False, awaits_cover=draft.at.offset))
+    rebalance.stop_sync_timer_when_all_synced(draft)
+    send_assignment(draft, member, _parked(draft, request))
 
 
-def _wait_for_leader(draft: Draft, request: rq.SyncGroup, member: Member) -> None:
+def _park(draft: Draft, request: rq.SyncGroup, member: Member) -> None:
     member = rebalance.supersede(draft, member, SYNC, request)
-    draft.put(replace(member, parked=_parked(draft, request), has_synced=True, awaits_cover=None))
-    _stop_timer_when_all_synced(draft)
+    draft.put(
+        replace(
+            member,
+            parked=_parked(draft, request),
+            has_synced=True,
+            has_let_go=False,
+            awaits_cover=None,
+        )
+    )
+    rebalance.stop_sync_timer_when_all_synced(draft)
 
 
 def _parked(draft: Draft, request: rq.SyncGroup) -> Parked:
@@ -58,17 +67,12 @@ def _parked(draft: Draft, request: rq.SyncGroup) -> Parked:
     )
 
 
-def _stop_timer_when_all_synced(draft: Draft) -> None:
-    if all(member.has_synced for member in draft.live.members.values()):
-        draft.change(sync_timer=None)
-
-
 def _assign(draft: Draft, request: rq.SyncGroup) -> None:
     """The leader has spoken: members that it forgot get an empty share, as in Kafka."""
     given = {row.member: row.assignment for row in request.assignments}
     draft.put(
         *(
-            replace(member, assignment=given.get(member.member, b""))
+            replace(member, assignment=given.get(member.member, b""), fence=draft.at.offset)
             for member in draft.live.members.values()
         )
     )
@@ -77,11 +81,11 @@ def _assign(draft: Draft, request: rq.SyncGroup) -> None:
         return
     draft.enter(State.STABLE)
     draft.change(fence=draft.at.offset)
-    for member in list(draft.live.members.values()):
-        _issue(draft, member)
+    for member in draft.live.members.values():
+        issue(draft, member)
     waiting = [member for member in draft.live.members.values() if member.is_syncing]
     for member in waiting:
-        _answer(draft, member, member.parked)
+        send_assignment(draft, member, member.parked)
     draft.put(*(replace(m, parked=None, awaits_cover=draft.at.offset) for m in waiting))
 
 
@@ -94,56 +98,3 @@ def _refuse_too_large(draft: Draft) -> None:
         )
     )
     rebalance.prepare(draft, "assignment too large")
-
-
-def _issue(draft: Draft, member: Member) -> None:
-    group, at = draft.live, draft.at
-    draft.emit(
-        fx.Assign(
-            group.group,
-            member.member,
-            stored.AssignmentValue(
-                generation=group.generation,
-                protocol=group.protocol,
-                assignment=member.assignment,
-                fence=group.fence,
-                since_ms=at.time_ms,
-            ),
-        )
-    )
-    draft.record(
-        stored.EVENT_ASSIGNMENT_ISSUED,
-        member=member.member,
-        detail={"fence": group.fence, **_readable(group.protocol_type, member.assignment)},
-    )
-
-
-def _readable(protocol_type: str | None, assignment: bytes) -> dict[str, object]:
-    """Partitions for consumers, bytes for all others and for what no consumer could read."""
-    if protocol_type == cp.CONSUMER:
-        try:
-            return {"partitions": cp.decode_assignment(assignment).partitions}
-        except cp.Unreadable as problem:
-            return {"bytes": assignment, "unreadable": str(problem)}
-    return {"bytes": assignment}
-
-
-def _answer(draft: Draft, member: Member, parked: Parked | None) -> None:
-    if parked is None:
-        return
-    group = draft.live
-    draft.emit(
-        fx.Respond(
-            parked.reply,
-            rs.SyncGroupResponse(
-                id=parked.id,
-                client=parked.client,
-                group=group.group,
-                cause=parked.cause,
-                protocol_type=group.protocol_type,
-                protocol=group.protocol,
-                assignment=member.assignment,
-                fence=group.fence,
-            ),
-        )
-    )

@@ -4,18 +4,20 @@
     newcomer  a parked first join that nobody answers (KAFKA-7610)
     initial   the initial rebalance delay is over (KIP-134)
     join      the rebalance timeout: who has not joined again is out
+    pending   an announced id that never joined (KIP-394)
+    guard     a former owner must have stopped by now (rule 14)
     sync      somebody never asked for the assignment: out, and start over (KAFKA-9752)
 
 Parked members have no session: the coordinator owes them an answer, not they a heartbeat.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from coordlib.coordinators.classic import rebalance
+from coordlib.coordinators.classic import guards, pending, rebalance
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group, Member, State
 from coordlib.coordinators.deadlines import NEVER, Timer
@@ -26,6 +28,8 @@ INITIAL_DELAY: Final = "initial"
 SYNC_PHASE: Final = "sync"
 SESSION: Final = "session"
 NEWCOMER: Final = "newcomer"
+PENDING: Final = "pending"
+GUARD: Final = "guard"
 
 
 class Due(msgspec.Struct, frozen=True, order=True):
@@ -46,12 +50,7 @@ def next_due(group: Group, heard: Mapping[str, int]) -> Due:
 
     `heard`: when each member was last heard, on the shard's clock.
     """
-    earliest = Due(NEVER)
-    if group.join_timer is not None and group.join_timer.due_ms is not None:
-        kind = INITIAL_DELAY if group.is_initial else JOIN_PHASE
-        earliest = Due(group.join_timer.due_ms, kind)
-    if group.sync_timer is not None and group.sync_timer.due_ms is not None:
-        earliest = min(earliest, Due(group.sync_timer.due_ms, SYNC_PHASE))
+    earliest = min(_of_the_group(group), default=Due(NEVER))
     # A loop without calls: it runs over all members whenever one of them changes.
     earliest_ms = earliest.due_ms
     for name, member in group.members.items():
@@ -69,6 +68,20 @@ def next_due(group: Group, heard: Mapping[str, int]) -> Due:
     return earliest
 
 
+def _of_the_group(group: Group) -> Iterator[Due]:
+    """Running deadlines that belong to no member."""
+    if group.join_timer is not None and group.join_timer.due_ms is not None:
+        yield Due(group.join_timer.due_ms, INITIAL_DELAY if group.is_initial else JOIN_PHASE)
+    if group.sync_timer is not None and group.sync_timer.due_ms is not None:
+        yield Due(group.sync_timer.due_ms, SYNC_PHASE)
+    for name, announced in group.pending.items():
+        if announced.timer.due_ms is not None:
+            yield Due(announced.timer.due_ms, PENDING, name)
+    for name, guard in group.guards.items():
+        told_ms = NEVER if guard.told.due_ms is None else guard.told.due_ms
+        yield Due(min(guard.due_ms, told_ms), GUARD, name)
+
+
 def fire(draft: Draft, due: Due) -> None:
     """Do what follows from one deadline."""
     draft.cause = due.name
@@ -78,6 +91,10 @@ def fire(draft: Draft, due: Due) -> None:
         rebalance.initial_delay_over(draft)
     elif due.kind == SYNC_PHASE:
         _drop_who_did_not_sync(draft)
+    elif due.kind == GUARD:
+        guards.lift(draft, due.member)
+    elif due.kind == PENDING:
+        pending.drop(draft, due.member)
     else:
         reason = "session expired" if due.kind == SESSION else "never answered while joining"
         _expire(draft, draft.live.members[due.member], reason)
@@ -116,6 +133,14 @@ def cover(group: Group, published: int, clock_ms: int) -> tuple[Group, list[str]
         members=members,
         join_timer=group.join_timer and group.join_timer.covered_by(published, clock_ms),
         sync_timer=group.sync_timer and group.sync_timer.covered_by(published, clock_ms),
+        pending={
+            name: replace(announced, timer=announced.timer.covered_by(published, clock_ms))
+            for name, announced in group.pending.items()
+        },
+        guards={
+            name: replace(guard, told=guard.told.covered_by(published, clock_ms))
+            for name, guard in group.guards.items()
+        },
     ), [member.member for member in heard_now]
 
 
@@ -132,6 +157,18 @@ def restart(group: Group, clock_ms: int) -> Group:
         group,
         join_timer=group.join_timer and _rerun(group.join_timer, clock_ms),
         sync_timer=group.sync_timer and _rerun(group.sync_timer, clock_ms),
+        pending={
+            name: replace(announced, timer=_rerun(announced.timer, clock_ms))
+            for name, announced in group.pending.items()
+        },
+        guards={
+            name: replace(
+                guard,
+                due_ms=clock_ms + guard.session_timeout_ms,
+                told=_rerun(guard.told, clock_ms),
+            )
+            for name, guard in group.guards.items()
+        },
     )
 
 

@@ -35,9 +35,11 @@ def test_leader_syncs(state: str) -> None:
             "Preparing": ["answer a#s1 SyncGroup REBALANCE_IN_PROGRESS"],
             "Completing": [
                 "assign a-t-0-0 generation=2 protocol=range assignment=p0 fence=6",
-                "event AssignmentIssued generation=2 member=a-t-0-0 cause=HERE fence=6 bytes=p0",
+                "event AssignmentIssued generation=2 member=a-t-0-0 cause=HERE fence=6 sync=6 "
+                "bytes=p0",
                 "assign b-t-0-3 generation=2 protocol=range assignment=p1 fence=6",
-                "event AssignmentIssued generation=2 member=b-t-0-3 cause=HERE fence=6 bytes=p1",
+                "event AssignmentIssued generation=2 member=b-t-0-3 cause=HERE fence=6 sync=6 "
+                "bytes=p1",
                 "answer a#s1 SyncGroup protocol_type=demo protocol=range assignment=p0 fence=6",
             ],
             "Stable": [
@@ -131,7 +133,7 @@ def test_heartbeat_of_unknown(state: str) -> None:
 
 @in_every_state
 def test_heartbeat_with_instance(state: str) -> None:
-    """Static membership is not built: an instance id is unknown, not ignored."""
+    """A dynamic member names an instance id that nobody has: unknown, not ignored."""
     check(
         state,
         heartbeat("b", 2, FOLLOWER, instance="i"),
@@ -193,8 +195,21 @@ def test_leave_by_another(state: str) -> None:
             "absent Empty": [
                 "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=UNKNOWN_MEMBER_ID)]"
             ],
-            "Preparing Completing Stable": [
-                "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=UNSUPPORTED_VERSION)]"
+            "Preparing": [
+                "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b',
+                'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',
+                "assign b-t-0-3 gone",
+                "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=NONE)]",
+            ],
+            "Completing Stable": [
+                "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b',
+                'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',
+                "assign b-t-0-3 gone",
+                "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=NONE)]",
+                'event RebalanceStarted generation=2 cause=HERE reason="member left" client=admin',
+                "notify RebalanceInProgress generation=2",
             ],
         },
     )

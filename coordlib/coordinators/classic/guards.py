@@ -1,0 +1,105 @@
+"""Hand-overs that the owner was not asked for: nothing is given on before it must have stopped.
+
+A static member is replaced by a newer process of its instance id, or a member is made to leave by
+somebody else. It may be alive and working, and hear of it late. Its own fence stops it one session
+after its last heartbeat that the log took (rule 8), and every such heartbeat stands in this shard's
+log. So a guard is placed: until then no join phase completes, and a static successor waits for its
+assignment. The guard ends earlier when the former owner says itself that it has stopped: by a
+LeaveGroup for its own id, which coordlib's client sends when it is fenced; or when it had its
+rebalance timeout to read that it is out (rule 9), even if it heartbeats on. Source: rule 14.
+"""
+
+from msgspec.structs import replace
+
+from coordlib.coordinators import deadlines
+from coordlib.coordinators.classic import rebalance
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import Guard, Member, State
+from coordlib.coordinators.classic.sync_answer import issue, send_assignment
+from coordlib.records import requests as rq
+
+
+def place(draft: Draft, owner: Member, successor: str | None = None) -> None:
+    """Guard what this owner has, if it has anything."""
+    may_work = _may_work(draft, owner)
+    # A successor that is replaced itself hands its own wait on.
+    guards = {
+        name: replace(guard, successor=successor) if guard.successor == owner.member else guard
+        for name, guard in draft.live.guards.items()
+    }
+    if may_work:
+        guards[owner.member] = Guard(
+            member=owner.member,
+            client=owner.client,
+            first_id=owner.first_id,
+            session_timeout_ms=owner.session_timeout_ms,
+            due_ms=_heard_ms(draft, owner) + owner.session_timeout_ms,
+            told=deadlines.reaction(owner.rebalance_timeout_ms, draft.at.offset),
+            successor=successor,
+            was_replaced=successor is not None,
+        )
+    draft.change(guards=guards)
+
+
+def _may_work(draft: Draft, owner: Member) -> bool:
+    """Whether it was given something and has not let go of it: a JoinGroup is consent, and so is
+
+    a SyncGroup that is not answered yet."""
+    was_given = draft.live.fence >= 0 and not owner.is_new and not is_waited_for(draft, owner)
+    return was_given and not owner.has_let_go and owner.parked is None
+
+
+def _heard_ms(draft: Draft, owner: Member) -> int:
+    """When its newest row of heartbeats may have begun to count for it.
+
+    The answer to a JoinGroup or SyncGroup counts as a heartbeat, and until a tick covers it the
+    shard's own note of when the member was heard is older than that.
+    """
+    if owner.awaits_cover is not None:
+        return draft.at.clock_ms
+    return draft.heard.get(owner.member, draft.at.clock_ms)
+
+
+def renew(draft: Draft, member_id: str) -> None:
+    """A former owner heartbeats: by its own clock it may go on for one session from now."""
+    guard = draft.group.guards.get(member_id) if draft.group else None
+    if guard is not None:
+        due_ms = draft.at.clock_ms + guard.session_timeout_ms
+        draft.change(guards={**draft.live.guards, member_id: replace(guard, due_ms=due_ms)})
+
+
+def is_waited_for(draft: Draft, member: Member) -> bool:
+    """Whether this static member must wait for the one that it replaced."""
+    return any(guard.successor == member.member for guard in draft.live.guards.values())
+
+
+def first_join(draft: Draft, request: rq.JoinGroup) -> Guard | None:
+    """The former owner that this first JoinGroup made: it comes once more, late (rule 12)."""
+    for guard in draft.live.guards.values():
+        if (guard.client, guard.first_id) == (request.client, request.id):
+            return guard
+    return None
+
+
+def end(draft: Draft, member_id: str) -> None:
+    """The former owner has stopped: its successor has the assignment now."""
+    successor = draft.live.guards[member_id].successor
+    draft.change(guards={name: g for name, g in draft.live.guards.items() if name != member_id})
+    if draft.live.state is State.STABLE and successor is not None:
+        hand_over(draft, draft.live.members[successor])
+
+
+def hand_over(draft: Draft, member: Member) -> None:
+    """A static successor owns from now on what the older twin had, unless it must wait."""
+    if is_waited_for(draft, member):
+        return
+    issue(draft, member)
+    if member.parked is not None:
+        send_assignment(draft, member, member.parked)
+        draft.put(replace(member, parked=None, awaits_cover=draft.at.offset))
+
+
+def lift(draft: Draft, member_id: str) -> None:
+    """As `end`, and a join phase that waited for it alone is complete."""
+    end(draft, member_id)
+    rebalance.go_on(draft)

@@ -1,0 +1,68 @@
+"""The answer to a SyncGroup: a member's share, and what the world is told of it."""
+
+from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.classic.group import Member, Parked
+from coordlib.effects import effect as fx
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+
+def issue(draft: Draft, member: Member) -> None:
+    """Write the share to `coord.assignments` and into history."""
+    group, at = draft.live, draft.at
+    draft.emit(
+        fx.Assign(
+            group.group,
+            member.member,
+            stored.AssignmentValue(
+                generation=group.generation,
+                protocol=group.protocol,
+                assignment=member.assignment,
+                fence=member.fence,
+                since_ms=at.time_ms,
+            ),
+        )
+    )
+    draft.record(
+        stored.EVENT_ASSIGNMENT_ISSUED,
+        member=member.member,
+        detail={
+            "fence": member.fence,
+            # The same for all shares of one assignment; a static successor's fence is newer.
+            "sync": group.fence,
+            **_readable(group.protocol_type, member.assignment),
+        },
+    )
+
+
+def _readable(protocol_type: str | None, assignment: bytes) -> dict[str, object]:
+    """Partitions for consumers, bytes for all others and for what no consumer could read."""
+    if protocol_type == cp.CONSUMER:
+        try:
+            return {"partitions": cp.decode_assignment(assignment).partitions}
+        except cp.Unreadable as problem:
+            return {"bytes": assignment, "unreadable": str(problem)}
+    return {"bytes": assignment}
+
+
+def send_assignment(draft: Draft, member: Member, parked: Parked | None) -> None:
+    """Answer a SyncGroup with the member's share."""
+    if parked is None:
+        return
+    group = draft.live
+    draft.emit(
+        fx.Respond(
+            parked.reply,
+            rs.SyncGroupResponse(
+                id=parked.id,
+                client=parked.client,
+                group=group.group,
+                cause=parked.cause,
+                protocol_type=group.protocol_type,
+                protocol=group.protocol,
+                assignment=member.assignment,
+                fence=member.fence,
+            ),
+        )
+    )
