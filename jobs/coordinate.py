@@ -4,15 +4,18 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, DriverFenced
 from coordlib.history.archive import start_archive
 from coordlib.streaming import lifecycle, logs
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
 from coordlib.streaming.query import Coordinator
 
+FAILED = 1
+FENCED = 3  # not to be restarted: a newer driver does this prefix's work
+
 
 def main() -> int:
-    """Run until SIGTERM or SIGINT (exit 0), or until something ends the query (exit 1)."""
+    """Run until a signal (exit 0), until a newer driver takes over (3), or a failure (1)."""
     stop_flag = lifecycle.stop_flag_on_signals()
     lifecycle.write_pid()
     logs.configure()
@@ -21,21 +24,24 @@ def main() -> int:
         options = coordinator_options(arguments)
     except CoordError as problem:
         print(problem, file=sys.stderr)
-        return 1
+        return FAILED
     spark = SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
-    coordinator = Coordinator(spark, options)
+    coordinator = None
     try:
+        coordinator = Coordinator(spark, options)
         queries = [coordinator.start()]
         if not arguments.without_archive:
             queries.append(start_archive(spark, archive_options(arguments, options)))
-        lifecycle.run_until_stopped(queries, stop_flag)
+        lifecycle.run_until_stopped(queries, stop_flag, coordinator.check)
     except Exception as problem:
-        if coordinator.failure is None and not isinstance(problem, CoordError):
+        reason = coordinator.failure if coordinator and coordinator.failure else problem
+        if not isinstance(reason, CoordError):
             raise
-        print(f"coordinator: {coordinator.failure or problem}", file=sys.stderr, flush=True)
-        return 1
+        print(f"coordinator: {reason}", file=sys.stderr, flush=True)
+        return FENCED if isinstance(reason, DriverFenced) else FAILED
     finally:
-        coordinator.close()
+        if coordinator:
+            coordinator.close()
         spark.stop()
     return 0
 

@@ -36,6 +36,14 @@ def misdirected(
     return None
 
 
+def without_time() -> codec.Refusal:
+    """A record that was written while the topic did not stamp the broker's time."""
+    return codec.Refusal(
+        error=ErrorCode.INVALID_REQUEST,
+        message="The record has no LogAppendTime: set message.timestamp.type, then send it again.",
+    )
+
+
 def refuse(request: rq.Request | rq.Tick, error: ErrorCode, message: str) -> codec.Refusal:
     """A refusal of a request that could be read."""
     if isinstance(request, rq.Tick):

@@ -27,6 +27,7 @@ from coordlib.coordinators.registry import MACHINE_OF
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
+    UNTRUSTED_TIME_MS,
     Fold,
     InputRecord,
     ShardSettings,
@@ -46,6 +47,7 @@ from coordlib.records import responses as rs
 
 __all__ = [
     "STATE_VERSION",
+    "UNTRUSTED_TIME_MS",
     "Fold",
     "InputRecord",
     "Shard",
@@ -104,6 +106,9 @@ class Shard:
         if record.offset <= self.offset:
             return
         self._tell_time(record)
+        if record.timestamp_ms == UNTRUSTED_TIME_MS:
+            self._reject(self._at(record, REQUESTS), rejection.without_time(), record.value)
+            return
         request = codec.decode_request(record.value)
         if type(request) is rq.Heartbeat and self._accepts_quietly(request):
             return
@@ -121,7 +126,9 @@ class Shard:
         self.commits_offset = record.offset
         self._ordinal = 0
         at = self._at(record, COMMITS)
-        request = codec.decode_request(record.value)
+        request: rq.AnyRequest | codec.Refusal = rejection.without_time()
+        if record.timestamp_ms != UNTRUSTED_TIME_MS:
+            request = codec.decode_request(record.value)
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
@@ -133,19 +140,25 @@ class Shard:
 
     def _tell_time(self, record: InputRecord) -> None:
         """Rules 1 and 2: move the clock, then do what is due, before the record is judged."""
+        timestamp_ms = self._trusted_time(record)
         if self.offset < 0:
-            self.clock_ms = record.timestamp_ms
+            self.clock_ms = timestamp_ms
         else:
             self.clock_ms = deadlines.advance(
-                self.clock_ms, self.previous_ms, record.timestamp_ms, self._agenda.cap_ms
+                self.clock_ms, self.previous_ms, timestamp_ms, self._agenda.cap_ms
             )
-        self.previous_ms = record.timestamp_ms
+        self.previous_ms = timestamp_ms
         self.offset = record.offset
         self._ordinal = 0
         if not self._agenda.is_quiet(self.clock_ms):
             at = self._at(record, REQUESTS)
             self._fire_due(at)
             self._expire(at)
+
+    def _trusted_time(self, record: InputRecord) -> int:
+        """A record without the broker's time stands still at the time before it."""
+        is_trusted = record.timestamp_ms != UNTRUSTED_TIME_MS
+        return record.timestamp_ms if is_trusted else self.previous_ms
 
     def _at(self, record: InputRecord, topic: str) -> At:
         settings = self.settings
@@ -154,7 +167,7 @@ class Shard:
             settings.shards,
             topic,
             record.offset,
-            record.timestamp_ms,
+            self._trusted_time(record),
             self.clock_ms,
             settings.incarnation,
             settings.reply_partitions,

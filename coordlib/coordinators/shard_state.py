@@ -12,12 +12,16 @@ from coordlib.records import stored
 STATE_VERSION: Final = 1
 
 
+#: The topic was not LogAppendTime when this record was written.
+UNTRUSTED_TIME_MS: Final = -1
+
+
 class InputRecord(msgspec.Struct, frozen=True, array_like=True):
     """One record of `coord.requests` ("r") or `coord.offsets` ("o")."""
 
     topic: str
     offset: int
-    #: The broker's append time.
+    #: The broker's append time; UNTRUSTED_TIME_MS when a client set the record's time.
     timestamp_ms: int
     value: bytes | None
 
@@ -70,16 +74,28 @@ class Fold(msgspec.Struct, frozen=True):
 
 
 class UnknownStateVersion(ValueError):
-    """The blob was written by newer code."""
+    """The blob was written by other code; a rebuild from the topics makes one that is known."""
 
 
+class _Versioned(msgspec.Struct, array_like=True):
+    """As much of any version's blob as every version has."""
+
+    version: int
+
+
+_decode_version: Final = msgspec.msgpack.Decoder(_Versioned).decode
 _decode: Final = msgspec.msgpack.Decoder(StoredShard).decode
 encode_blob: Final = msgspec.msgpack.Encoder().encode
 
 
 def decode_blob(blob: bytes | None) -> StoredShard:
     """Read a blob; None is a new shard. Raises UnknownStateVersion."""
-    state = _decode(blob) if blob else StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, 0, [])
-    if state.version != STATE_VERSION:
-        raise UnknownStateVersion(f"state version {state.version}, known {STATE_VERSION}")
-    return state
+    if not blob:
+        return StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, 0, [])
+    version = _decode_version(blob).version
+    if version != STATE_VERSION:
+        raise UnknownStateVersion(
+            f"The state has version {version}, this code knows {STATE_VERSION}: start the code "
+            "that wrote it, or rebuild into a new checkpoint with --rebuild."
+        )
+    return _decode(blob)

@@ -23,7 +23,8 @@ _plain = msgspec.json.Encoder()
 _response_decoder = msgspec.json.Decoder(rs.AnyResponse)
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+#: Possessive, and a string that is never closed ends with the value: linear for any bytes.
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS: Final = re.compile(rb"[\[\]{}]")
 WIRE_VERSION: Final = 1
 TYPES: Final = frozenset(member.__struct_config__.tag for member in rq.AnyRequest.__args__)

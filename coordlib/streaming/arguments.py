@@ -8,6 +8,8 @@ from coordlib.history.archive import ArchiveOptions
 from coordlib.kafka_options import KafkaOptions
 from coordlib.streaming.query import CoordinatorOptions
 
+_DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "conf" / "coordinator.toml"
+
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Read jobs/coordinate.py's arguments; exits with 2 and usage when they are wrong."""
@@ -18,7 +20,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "--checkpoint", required=True, help="folder or URI of the checkpoint; fixed for its life"
     )
     parser.add_argument("--tables", help="folder or URI of the Delta tables")
-    parser.add_argument("--config", type=Path, help="coordinator.toml (default: the built-in)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=_DEFAULT_CONFIG if _DEFAULT_CONFIG.is_file() else None,
+        help="coordinator.toml (default: conf/coordinator.toml beside the package)",
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a setting"
     )

@@ -58,8 +58,15 @@ class CheckpointFolder:
 
     def has_batches(self) -> bool:
         """Whether Spark has planned a batch here."""
-        offsets = self._path(self.path, "offsets")
-        return bool(self._fs.exists(offsets)) and len(self._fs.listStatus(offsets)) > 0
+        return self._has_files("offsets")
+
+    def has_committed_batches(self) -> bool:
+        """Whether Spark has ended a batch here; then a progress marker was written before."""
+        return self._has_files("commits")
+
+    def _has_files(self, name: str) -> bool:
+        folder = self._path(self.path, name)
+        return bool(self._fs.exists(folder)) and len(self._fs.listStatus(folder)) > 0
 
     def write_seed(self, shard: int, blob: bytes) -> None:
         """Keep the state that a shard starts from (rebuild)."""

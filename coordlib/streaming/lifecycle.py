@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,14 +44,21 @@ def stop_flag_on_signals() -> threading.Event:
     return flag
 
 
-def run_until_stopped(queries: Sequence["StreamingQuery"], stop_flag: threading.Event) -> None:
+def run_until_stopped(
+    queries: Sequence["StreamingQuery"],
+    stop_flag: threading.Event,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Wait until the flag is set, then stop every query between two batches.
+
+    `check` is called all along; what it raises ends the job too.
 
     Raises:
         StreamingQueryException: a query failed; the others are stopped first.
     """
     try:
         while not stop_flag.is_set():
+            check()
             for query in queries:
                 # Its stub wants whole seconds; fractions are documented.
                 if query.awaitTermination(LOOK_EVERY_S / len(queries)):  # type: ignore[arg-type]

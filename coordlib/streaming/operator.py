@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from coordlib.coordinators.shard import InputRecord, ShardSettings, fold
+from coordlib.coordinators.shard import UNTRUSTED_TIME_MS, InputRecord, ShardSettings, fold
 from coordlib.streaming.batch import BatchReport
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ COLUMNS: Final = ["shard", "seq", "topic", "partition", "key", "value"]
 REPORT: Final = "report"
 
 STATE_VERSION: Final = 1
-
-
-class WrongTimestampType(ValueError):
-    """A request without the broker's append time: the topic's settings were changed."""
 
 
 def judge(
@@ -67,15 +63,13 @@ def _judge_shard(
 
 
 def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
-    if not frame["is_log_append"].all():
-        raise WrongTimestampType(
-            "A request has no LogAppendTime: set message.timestamp.type=LogAppendTime on the topic."
-        )
+    # A time that a client wrote decides nothing: the shard refuses such a record.
+    times = frame["timestamp_ms"].where(frame["is_log_append"], UNTRUSTED_TIME_MS)
     return map(
         InputRecord,
         frame["topic"].tolist(),
         frame["offset"].tolist(),
-        frame["timestamp_ms"].tolist(),
+        times.tolist(),
         frame["value"].tolist(),
     )
 

@@ -95,6 +95,11 @@ class Coordinator:
         self._ticks.start()
         return self.query
 
+    def check(self) -> None:
+        """Raises CannotReach when something beside the query has ended."""
+        if self._ticks is not None:
+            self._ticks.check()
+
     def close(self) -> None:
         """Write no more ticks, and say that the job has stopped."""
         if self._ticks is not None:
@@ -134,7 +139,7 @@ class Coordinator:
                     folder.path,
                     "Name an empty folder, or start without --rebuild.",
                 )
-            check_identity(identity, marker, layout, prefix, folder.has_batches())
+            check_identity(identity, marker, layout, prefix, folder.has_committed_batches())
             return identity
         if folder.has_batches():
             raise StartRefused(

@@ -5,6 +5,9 @@ import time
 from pathlib import Path
 
 import msgspec
+import structlog
+
+_log = structlog.get_logger()
 
 
 class JobStatus(msgspec.Struct, kw_only=True):
@@ -38,5 +41,9 @@ class StatusFile:
             return
         self.status.updated_ms = time.time_ns() // 1_000_000
         fresh = self._path.with_name(self._path.name + ".new")
-        fresh.write_bytes(msgspec.json.encode(self.status))
-        fresh.replace(self._path)
+        try:
+            fresh.write_bytes(msgspec.json.encode(self.status))
+            fresh.replace(self._path)
+        except OSError as problem:
+            # It only informs: a full disk here must not end the job in the middle of a batch.
+            _log.warning("the status file cannot be written", error=str(problem))

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from coordlib.coordinators.shard import Status
+from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records.requests import Tick
 from coordlib.streaming.sink import Written
@@ -31,6 +32,7 @@ from coordlib.streaming.sink import Written
 _log = structlog.get_logger()
 _PAUSE_S: Final = 0.02
 _ASK_TIMEOUT_S: Final = 10.0
+_RETRY_PAUSE_S: Final = 0.5
 
 
 class ShardTicks:
@@ -109,15 +111,8 @@ class TickWriter:
         options = dict(client_options)
         now = time.monotonic()
         self._topic = f"{prefix}.requests"
-        self._producer = Producer(
-            {
-                **options,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "delivery.timeout.ms": 10_000,
-                "log_level": 2,
-            }
-        )
+        self._options = options
+        self._producer = self._open_producer()
         self._admin = AdminClient({**options, "log_level": 2})
         self._lock = threading.Lock()
         self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
@@ -128,6 +123,8 @@ class TickWriter:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
         self.written = 0
+        self._failure: Exception | None = None
+        self._is_producer_broken = False
 
     def start(self) -> None:
         self._thread.start()
@@ -136,6 +133,26 @@ class TickWriter:
         self._stop.set()
         self._thread.join(15)
         self._producer.flush(5)
+
+    def check(self) -> None:
+        """Raises CannotReach when the thread has ended: without ticks no deadline is ever due."""
+        if self._failure is not None:
+            raise CannotReach(
+                f"The ticks have ended: {self._failure!r}",
+                self._topic,
+                "Start the job again; the tick at its start makes good for what was missed.",
+            ) from self._failure
+
+    def _open_producer(self) -> Producer:
+        return Producer(
+            {
+                **self._options,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": 10_000,
+                "log_level": 2,
+            }
+        )
 
     def batch_committed(self, statuses: list[Status], written: Written) -> None:
         """Called by the sink after a commit; `written` says where the outputs end."""
@@ -147,14 +164,25 @@ class TickWriter:
                 self._shards[status.shard].learn(status, now)
 
     def _run(self) -> None:
-        while not self._stop.wait(_PAUSE_S):
-            try:
-                self._look_for_visibility()
-                self._write_due()
-            except KafkaException as problem:
-                _log.warning("ticks wait for the broker", error=problem.args[0].str())
-                self._stop.wait(0.5)
+        try:
+            while not self._stop.wait(_PAUSE_S):
+                self._turn()
+        except Exception as problem:  # noqa: BLE001  told by check(), which ends the job
+            _log.exception("ticks have ended")
+            self._failure = problem
+
+    def _turn(self) -> None:
+        try:
+            self._look_for_visibility()
+            self._write_due()
             self._producer.poll(0)
+            if self._is_producer_broken:
+                # An idempotent producer does not recover from a fatal error; a new one does.
+                self._is_producer_broken = False
+                self._producer = self._open_producer()
+        except (KafkaException, TimeoutError) as problem:
+            _log.warning("ticks wait for the broker", error=repr(problem))
+            self._stop.wait(_RETRY_PAUSE_S)
 
     def _look_for_visibility(self) -> None:
         """Rule 5: committed is not yet visible; ask what read-committed readers can see."""
@@ -201,12 +229,18 @@ class TickWriter:
                 if not shard.is_due(now):
                     continue
                 published = shard.sent()
-            self._producer.produce(
-                self._topic,
-                codec.encode(Tick(v=1, published=published)),
-                partition=number,
-                on_delivery=self._note(shard, published),
-            )
+            try:
+                self._producer.produce(
+                    self._topic,
+                    codec.encode(Tick(v=1, published=published)),
+                    partition=number,
+                    on_delivery=self._note(shard, published),
+                )
+            except (KafkaException, BufferError):
+                with self._lock:
+                    shard.failed()
+                self._is_producer_broken = True
+                raise
             self.written += 1
 
     def _note(
@@ -219,5 +253,6 @@ class TickWriter:
                 else:
                     _log.warning("tick not acknowledged", error=error.str())
                     shard.failed()
+                    self._is_producer_broken = self._is_producer_broken or error.fatal()
 
         return note

@@ -10,6 +10,7 @@ from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import BrokenInvariant
 from coordlib.coordinators.registry import MACHINE_OF
 from coordlib.coordinators.shard import (
+    UNTRUSTED_TIME_MS,
     InputRecord,
     Shard,
     UnknownStateVersion,
@@ -443,3 +444,18 @@ def test_records_without_value_are_rejected() -> None:
     shard.judge(InputRecord("r", 0, 5, None))
 
     assert [output.topic for output in shard.outputs] == ["events"]
+
+
+def test_a_record_without_the_brokers_time_is_refused_and_moves_no_clock():
+    """Somebody set the topic to CreateTime for a minute: one event, and the job goes on."""
+    before = fold(None, [InputRecord("r", 0, 1_000_000, b"{}")], SETTINGS)
+    after = fold(before.blob, [InputRecord("r", 1, UNTRUSTED_TIME_MS, b"{}")], SETTINGS)
+
+    assert after.status.position.clock_ms == before.status.position.clock_ms
+    assert [b"LogAppendTime" in (output.value or b"") for output in after.outputs] == [True]
+
+
+def test_a_blob_of_another_version_is_named_as_such():
+    """An upgrade met a checkpoint of other code: one sentence, not a decoder's riddle."""
+    with pytest.raises(UnknownStateVersion, match="--rebuild"):
+        fold(msgspec.msgpack.encode([7, "whatever"]), [], SETTINGS)

@@ -207,3 +207,9 @@ def test_a_response_reads_as_it_was_written_and_ignores_new_fields() -> None:
 def test_sorted_encoding_does_not_depend_on_insertion() -> None:
     """INV-03, for details that are assembled in no particular order."""
     assert codec.encode_sorted({"b": 1, "a": 2}) == codec.encode_sorted({"a": 2, "b": 1})
+
+
+def test_a_megabyte_of_escapes_in_a_string_that_never_ends_is_refused_at_once():
+    """A truncated write: looking for its strings must not take a time that is quadratic."""
+    for value in (b'"' + b'\\"' * 500_000, b'{"reason":"' + b'\\"' * 500_000, b'"' * 1_000_000):
+        assert codec.decode_request(value).error is ErrorCode.INVALID_REQUEST

@@ -30,6 +30,21 @@ def expelled(wire: Wire, group: str) -> list[str]:
     return [event["reason"] for event in wire.events(group, "MemberRemoved")]
 
 
+def test_a_job_killed_in_its_first_batch_starts_again(
+    own_stack: Stack, start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark has planned batch 0, nothing was committed: no marker yet, no reason to refuse."""
+    monkeypatch.setenv("COORD_FAULT", "before-commit:0")
+    with pytest.raises(SetupError):
+        start_job()
+    monkeypatch.delenv("COORD_FAULT")
+    own_stack.kill_job()
+    start_job()
+    with Wire(own_stack.bootstrap_servers) as wire:
+        settle([RawMember(wire, "g", "client", session_timeout_ms=60_000)])
+        outputs_are_exactly_once(wire)
+
+
 @pytest.mark.parametrize("place", ["before-commit", "after-commit"])
 def test_a_job_killed_around_its_commit_writes_everything_once(
     own_stack: Stack, start_job: StartJob, monkeypatch: pytest.MonkeyPatch, place: str

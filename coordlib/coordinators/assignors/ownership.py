@@ -33,11 +33,15 @@ class Ownership:
 
 
 def subscriptions_are_equal(members: Mapping[str, Member]) -> bool:
-    """Whether everybody wants the same topics. A topic named twice is unequal, as in Kafka."""
+    """Whether everybody wants the same topics. A topic named twice is unequal, as in Kafka.
+
+    Other than Kafka, one topic named as often as another member has topics is unequal too: Kafka
+    compares counts and containment only, and gives such a member what it does not want.
+    """
     ordered = in_map_order(members)
     first = frozenset(members[ordered[0]].topics)
     return all(
-        len(members[name].topics) == len(first) and first.issuperset(members[name].topics)
+        len(members[name].topics) == len(first) and first == frozenset(members[name].topics)
         for name in ordered[1:]
     )
 
