@@ -46,6 +46,9 @@ class FakeLog:
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
         self.outputs: list[Output] = []
+        #: Members' requests, by the batch of the job that judged them.
+        self.batches: list[list[rq.Request]] = []
+        self._unjudged: list[rq.Request] = []
         self._transports: list[FakeTransport] = []
 
     def transport(self) -> "FakeTransport":
@@ -56,6 +59,7 @@ class FakeLog:
 
     def append(self, shard: int, request: rq.Request) -> int:
         """Write a request; its offset."""
+        self._unjudged.append(request)
         return self._shards[shard].append(codec.encode(request), self.now_ms)
 
     def pump(self) -> None:
@@ -86,6 +90,9 @@ class FakeLog:
                 self.pump()
 
     def _judge(self) -> bool:
+        if self._unjudged:
+            self.batches.append(self._unjudged)
+            self._unjudged = []
         made = [output for shard in self._shards for output in shard.judge(self.now_ms)]
         self.outputs += made
         answers = [output for output in made if output.topic == RESPONSES]
@@ -168,8 +175,9 @@ class FakeTransport:
     def beside(self, work: Callable[[], None]) -> None:
         self._work.append(work)
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        return {topic: self._log.topics[topic] for topic in topics if topic in self._log.topics}
+    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+        known = self._log.topics
+        return {topic: known[topic] for topic in known if topics is None or topic in topics}
 
     def check(self) -> None:
         pass

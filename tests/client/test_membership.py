@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordlib.client import signals as sg
-from coordlib.client.assignor import RangeAssignor
+from coordlib.client.assignor import BUILT_IN
 from coordlib.client.errors import MemberFenced
 from coordlib.client.fence import Stop
 from coordlib.client.membership import Membership
@@ -24,7 +24,7 @@ class Play:
     """Feeds a member, and keeps what it was told to send."""
 
     def __init__(self) -> None:
-        self.member = Membership(IDENTITY, Timing(8_000, 12_000, 3_000), (RangeAssignor(),))
+        self.member = Membership(IDENTITY, Timing(8_000, 12_000, 3_000), (BUILT_IN["range"](),))
         self.sent: list[rq.Request] = []
         self.offset = 39
 
@@ -95,7 +95,7 @@ def notice(generation: int = 1) -> rs.RebalanceInProgress:
 
 
 def join(id_: str, member: str = "", generation: int = -1, reason: str | None = None) -> sg.Send:
-    metadata = cp.encode_subscription(cp.Subscription(version=1, topics=("t",)))
+    metadata = cp.encode_subscription(cp.Subscription(topics=("t",)))
     return sg.Send(
         rq.JoinGroup(
             v=1,
