@@ -1,0 +1,117 @@
+"""Groups of three to six members with random luck: whatever happens, one owner; in the end, all.
+
+Each seed is a course of joins, leaves, and of members that are cut off, deaf or busy for a while.
+Virtual time makes a course of minutes a matter of milliseconds.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.client import cooperative
+from tests.client.world import User, World
+
+PARTITIONS = 7
+FEW, MANY = 3, 6
+SETTLING_MS = 90_000
+
+
+class Course:
+    """One seed's course of events."""
+
+    def __init__(self, seed: int, assignors: Callable[[Random], Any]) -> None:
+        self.luck = Random(seed)
+        self.assignors = assignors
+        self.world = World({"t": PARTITIONS})
+        self.events = 0
+        self.names = iter(range(1_000))
+        for _ in range(FEW):
+            self.join()
+
+    def play(self, events: int) -> None:
+        for _ in range(events):
+            self.happen()
+            self.world.run(self.luck.choice([0, 300, 2_000, 7_000]), self.luck.choice([100, 500]))
+        for user in self.world.users:
+            self.heal(user)
+        self.world.run(SETTLING_MS)
+
+    def happen(self) -> None:
+        users = self.world.users
+        user = self.luck.choice(users)
+        faults: Sequence[Callable[[], None]] = (
+            lambda: self.switch(user.transport, "is_cut"),
+            lambda: self.switch(user.transport, "is_deaf"),
+            lambda: self.switch(user.transport, "is_deaf"),
+            lambda: self.switch(user, "is_busy"),
+            lambda: self.join() if len(users) < MANY else None,
+            lambda: self.close(user) if len(users) > FEW else None,
+        )
+        self.luck.choice(faults)()
+
+    def switch(self, of: Any, what: str) -> None:
+        self.events += 1
+        setattr(of, what, not getattr(of, what))
+
+    def heal(self, user: User) -> None:
+        for of, what in (
+            (user.transport, "is_cut"),
+            (user.transport, "is_deaf"),
+            (user, "is_busy"),
+        ):
+            if getattr(of, what):
+                self.switch(of, what)
+
+    def join(self) -> None:
+        self.events += 1
+        name = f"m{next(self.names)}"
+        user = User(self.world.log, name, self.assignors(self.luck), ["t"])
+        self.world.users.append(user)
+
+    def close(self, user: User) -> None:
+        if not user.transport.is_cut and not user.transport.is_deaf and not user.is_busy:
+            self.events += 1
+            self.world.close(user)
+
+    def everything_is_owned(self) -> bool:
+        held = [each.partition for user in self.world.users for each in user.owns]
+        return sorted(held) == list(range(PARTITIONS))
+
+
+def only_cooperative(luck: Random) -> Any:
+    return (cooperative.assignor(),)
+
+
+def old_or_new(luck: Random) -> Any:
+    """In the middle of a rolling upgrade: some run eagerly, some cooperatively."""
+    return luck.choice([(cooperative.assignor(), "range"), (cooperative.assignor(),)])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_cooperative_members_never_share_a_partition_and_own_all_in_the_end(seed: int) -> None:
+    """`World.check` looks at every moment of virtual time."""
+    course = Course(seed, only_cooperative)
+    course.play(25)
+
+    assert course.everything_is_owned()
+    assert course.world.generations <= 2 * course.events + 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_members_of_both_modes_never_share_a_partition(seed: int) -> None:
+    course = Course(seed, old_or_new)
+    course.play(20)
+
+    assert course.everything_is_owned()
+    assert course.world.generations <= 2 * course.events + 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_eager_members_never_share_a_partition(seed: int) -> None:
+    course = Course(seed, lambda _: "range")
+    course.play(20)
+
+    assert course.everything_is_owned()
+    assert course.world.generations <= course.events + 2
