@@ -32,11 +32,10 @@ def test_who_stays_is_asked_for_what_goes_and_keeps_the_rest(world: World) -> No
 
 def test_it_works_on_while_others_have_not_joined(world: World) -> None:
     """A slow member holds the rebalance up for seconds; nobody else stops for it."""
-    a, b, c = world.join("a", "b", "c")
-    b.is_busy = True
+    a, b, _ = world.join("a", "b", "c")
     kept = a.owns
-    b.transport.is_deaf = True
-    (d,) = world.join("d")
+    b.is_busy = b.transport.is_deaf = True
+    world.join("d")
 
     assert a.member._membership.state is State.JOINING
     assert a.owns == kept
@@ -47,9 +46,8 @@ def test_it_works_on_while_others_have_not_joined(world: World) -> None:
 def test_heartbeats_go_on_while_the_join_is_parked(world: World) -> None:
     """Each is answered with the demand again, which the open join answers already."""
     a, b = world.join("a", "b")
-    b.transport.is_deaf = True
-    b.is_busy = True
-    (c,) = world.join("c")
+    b.is_busy = b.transport.is_deaf = True
+    world.join("c")
     before = len(a.told)
     world.run(4_000)
 
@@ -92,7 +90,7 @@ def test_the_commit_and_an_eager_rejoin_are_judged_in_one_batch() -> None:
 
 def test_who_is_cut_off_while_its_join_is_parked_stops_in_time(world: World) -> None:
     """The generation begins without it hearing so; its session then runs, and others take over."""
-    a, b, c = world.join("a", "b", "c")
+    a, _, c = world.join("a", "b", "c")
     c.is_busy = c.transport.is_deaf = True
     world.join("d")
     assert a.member._membership.state is State.JOINING
@@ -204,7 +202,7 @@ def test_unsubscribing_leaves_and_subscribing_again_joins(world: World) -> None:
 
 def test_a_join_names_what_is_owned_and_in_which_generation(world: World) -> None:
     """Bytes that Kafka's own leaders read: ConsumerProtocol version 3."""
-    (a,) = world.join("a")
+    world.join("a")
     world.join("b")
     joins = [
         request
