@@ -38,7 +38,8 @@ class Topics:
         #: What the leader's division was made from, for everybody's topics; 0: no such topic.
         #: None: this member does not lead.
         self._watched: dict[str, int] | None = None
-        self._looked_ms = 0
+        #: When metadata last came, when that look began, and when this member last divided.
+        self._looked_ms, self._began_ms, self._led_ms = 0, 0, 0
         self._attempt = 0
         #: When to look at once, because of a new subscription or a failure.
         self._soon_ms: int | None = None
@@ -58,7 +59,7 @@ class Topics:
     def lead(self, now_ms: int, counts: Mapping[str, int], topics: tuple[str, ...]) -> None:
         """This member has divided these topics of the group, by these counts."""
         self._watched = {topic: counts.get(topic, 0) for topic in topics}
-        self._looked_ms = now_ms
+        self._looked_ms = self._led_ms = now_ms
 
     def follow(self) -> None:
         """Somebody else watches the group's topics."""
@@ -79,7 +80,7 @@ class Topics:
         due_ms = self.due_ms()
         if due_ms is None or now_ms < due_ms:
             return False
-        self._is_looking, self._soon_ms = True, None
+        self._is_looking, self._soon_ms, self._began_ms = True, None, now_ms
         return True
 
     def not_seen(self, now_ms: int) -> None:
@@ -91,10 +92,10 @@ class Topics:
     def seen(self, now_ms: int, counts: Mapping[str, int]) -> bool:
         """All topics with their partition counts; whether the group should hear of a change."""
         self._is_looking, self._attempt, self._looked_ms = False, 0, now_ms
-        if self._patterns and self._soon_ms is None:
+        if self._patterns:
             self.names = self._resolved(counts)
-        if self._watched is None:
-            return False
+        if self._watched is None or self._began_ms < self._led_ms:
+            return False  # nothing to compare with, or newer than what was seen
         changed = any(counts.get(topic, 0) != was for topic, was in self._watched.items())
         if changed:
             self._watched = None  # said once; whoever leads next divides by newer counts

@@ -1,5 +1,6 @@
 """A member's life as scenarios: one input, all its outputs. S = 8 s, RT = 12 s, heartbeat 3 s."""
 
+from dataclasses import replace
 from typing import Any
 
 from coordlib.client import signals as sg
@@ -23,8 +24,9 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 class Play:
     """Feeds a member, and keeps what it was told to send."""
 
-    def __init__(self) -> None:
-        self.member = Membership(IDENTITY, Timing(8_000, 12_000, 3_000), (BUILT_IN["range"](),))
+    def __init__(self, instance: str | None = None) -> None:
+        identity = replace(IDENTITY, instance=instance)
+        self.member = Membership(identity, Timing(8_000, 12_000, 3_000), (BUILT_IN["range"](),))
         self.sent: list[rq.Request] = []
         self.offset = 39
 
