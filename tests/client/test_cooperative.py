@@ -2,13 +2,17 @@
 
 import pytest
 
+from coordlib.client import signals as sg
 from coordlib.client.errors import MemberFenced
 from coordlib.client.fence import Stop
+from coordlib.client.signals import Callback
 from coordlib.client.steps import State
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
+from coordlib.records import responses as rs
 from tests.client import cooperative
+from tests.client.test_membership import MEMBER, T0, T1, Play, join_fields, notice, sync_fields
 from tests.client.world import World, t
 
 
@@ -49,7 +53,7 @@ def test_heartbeats_go_on_while_the_join_is_parked(world: World) -> None:
     b.is_busy = b.transport.is_deaf = True
     world.join("c")
     before = len(a.told)
-    world.run(4_000)
+    world.run(8_500)  # longer than rule 10 would give a demand that nobody answered
 
     assert a.member._membership.state is State.JOINING
     assert a.member.may_work()
@@ -135,6 +139,8 @@ def test_who_does_not_revoke_is_not_waited_for_longer_than_it_may_be_silent(worl
     (b,) = world.join("b")
     assert a.owns == t(0, 1, 2, 3)
     assert b.owns == ()
+    world.run(8_000)
+    assert a.member.stopped_by() is Stop.NO_REACTION
 
     world.run(30_000)
     assert b.owns == t(0, 1, 2, 3)
@@ -214,3 +220,79 @@ def test_a_join_names_what_is_owned_and_in_which_generation(world: World) -> Non
     assert [each.version for each in said] == [3, 3, 3]
     assert [each.generation for each in said] == [-1, 1, 2]
     assert [each.owned for each in said] == [{}, {"t": (0, 1, 2, 3)}, {"t": (0, 1)}]
+
+
+def owned_in(output: sg.Output) -> dict[str, tuple[int, ...]]:
+    assert isinstance(output, sg.Send)
+    assert isinstance(output.request, rq.JoinGroup)
+    return cp.decode_subscription(output.request.protocols[0].metadata).owned
+
+
+def test_a_demand_that_is_read_before_the_join_is_written_runs_on() -> None:
+    """The producer hangs with a join that was sent for another reason; the group waits for it."""
+    play = Play(assignor=cooperative.assignor())
+    play.stable()
+    (join,) = play.say(sg.Subscribe(100, ("t", "u")))
+    assert owned_in(join) == {"t": (0, 1)}
+    play.say(sg.Received(200, notice()))
+    for now_ms in range(1_000, 11_000, 1_000):
+        beats = play.say(sg.Elapsed(now_ms))
+        for beat in beats:
+            assert isinstance(beat, sg.Send)
+            play.say(sg.Acknowledged(now_ms, beat.request.id, now_ms, now_ms))
+        play.say(sg.ReadToEnd(now_ms, now_ms))
+
+    assert play.member.fence.may_work(10_000)
+    assert play.member.fence.stopped_by(10_001) is Stop.NO_REACTION
+
+
+def test_what_was_lost_is_not_named_as_owned() -> None:
+    """Fenced, told so, and asked to rejoin before anybody expelled it: it begins with nothing."""
+    play = Play(assignor=cooperative.assignor())
+    play.stable()
+    assert play.say(sg.Polled(9_000)) == [sg.Call(Callback.LOST, (T0, T1))]
+    play.say(sg.CalledBack(9_010, Callback.LOST))
+    (join,) = play.say(sg.Received(9_100, notice()))
+
+    assert owned_in(join) == {}
+
+
+def test_a_rejoin_waits_for_a_revoke_that_is_under_way() -> None:
+    """Another rebalance begins while on_revoked commits."""
+    play = Play(assignor=cooperative.assignor())
+    play.stable()
+    play.say(sg.Received(100, notice()))
+    play.answer(200, rs.JoinGroupResponse, **join_fields(generation=2))
+    play.answer(300, rs.SyncGroupResponse, **sync_fields(0))
+    assert play.say(sg.Polled(400)) == [sg.Call(Callback.REVOKED, (T1,))]
+    assert play.member.assignment(400) == (T0, T1)
+    assert play.say(sg.Received(410, notice(generation=2))) == []
+    (join,) = play.say(sg.CalledBack(420, Callback.REVOKED))
+
+    assert owned_in(join) == {"t": (0,)}
+    assert play.member.assignment(420) == (T0,)
+
+
+def test_a_commit_that_is_refused_between_join_and_assignment_asks_for_nothing() -> None:
+    """The coordinator takes no commits while it waits for the leader; soon it will."""
+    play = Play(assignor=cooperative.assignor())
+    play.stable()
+    play.say(sg.Received(100, notice()))
+    play.answer(200, rs.JoinGroupResponse, **join_fields(generation=2))
+    play.say(sg.CommitOffsets(210, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    outputs = play.answer(220, rs.OffsetCommitResponse, error="REBALANCE_IN_PROGRESS")
+
+    assert [type(each) for each in outputs] == [sg.Answer]
+    assert play.member.state is State.SYNCING
+
+
+def test_removed_while_the_join_is_parked_loses_everything() -> None:
+    play = Play(assignor=cooperative.assignor())
+    play.stable()
+    play.say(sg.Received(100, notice()))
+    play.answer(200, rs.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
+
+    assert play.member.assignment(200) == ()
+    assert play.say(sg.Polled(300)) == [sg.Call(Callback.LOST, (T0, T1))]
+    (join,) = play.say(sg.CalledBack(310, Callback.LOST))
+    assert owned_in(join) == {}

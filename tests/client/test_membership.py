@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordlib.client import signals as sg
-from coordlib.client.assignor import BUILT_IN
+from coordlib.client.assignor import BUILT_IN, Assignor
 from coordlib.client.errors import MemberFenced
 from coordlib.client.fence import Stop
 from coordlib.client.membership import Membership
@@ -24,9 +24,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 class Play:
     """Feeds a member, and keeps what it was told to send."""
 
-    def __init__(self, instance: str | None = None) -> None:
+    def __init__(self, instance: str | None = None, assignor: Assignor | None = None) -> None:
         identity = replace(IDENTITY, instance=instance)
-        self.member = Membership(identity, Timing(8_000, 12_000, 3_000), (BUILT_IN["range"](),))
+        assignors = (assignor or BUILT_IN["range"](),)
+        self.member = Membership(identity, Timing(8_000, 12_000, 3_000), assignors)
         self.sent: list[rq.Request] = []
         self.offset = 39
 
