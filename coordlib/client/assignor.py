@@ -96,9 +96,9 @@ Divide = Callable[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class FunctionAssignor:
-    """An assignor around a pure function."""
+    """An assignor around a pure function; a subclass may remember what its member had."""
 
     name: str
     divide: Divide

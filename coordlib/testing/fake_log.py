@@ -8,6 +8,7 @@ played in their simplest form: outputs are visible as soon as a batch is done.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place
@@ -88,6 +89,23 @@ class FakeLog:
             if each is not None:
                 each()
                 self.pump()
+
+    def stumble(self, by_ms: int, luck: Random, each: Callable[[], None]) -> None:
+        """Let time go on while writing, judging and reading take their turns by chance."""
+        until_ms = self.now_ms + by_ms
+        while self.now_ms < until_ms:
+            self.now_ms += luck.choice([20, 100, 400])
+            for transport in self._transports:
+                transport.tell_time()
+            if self.job_is_up:
+                for shard in self._shards:
+                    shard.tick_if_silent(self.now_ms)
+            turns: list[Callable[[], object]] = [t.write for t in self._transports]
+            turns += [t.read for t in self._transports]
+            turns += [self._judge] if self.job_is_up else []
+            for turn in luck.sample(turns, luck.randint(len(turns) // 2, len(turns))):
+                turn()
+                each()
 
     def _judge(self) -> bool:
         if self._unjudged:

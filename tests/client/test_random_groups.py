@@ -33,10 +33,20 @@ class Course:
     def play(self, events: int) -> None:
         for _ in range(events):
             self.happen()
-            self.world.run(self.luck.choice([0, 300, 2_000, 7_000]), self.luck.choice([100, 500]))
+            for_ms = self.luck.choice([0, 300, 2_000, 7_000])
+            if self.luck.random() < 0.5:
+                self.world.run(for_ms, self.luck.choice([100, 500]))
+            else:
+                self.world.log.stumble(for_ms, self.luck, self.some_poll)
         for user in self.world.users:
             self.heal(user)
+        self.world.log.job_is_up = True
         self.world.run(SETTLING_MS)
+
+    def some_poll(self) -> None:
+        if self.luck.random() < 0.3:
+            self.luck.choice(self.world.users).poll()
+        self.world.check()
 
     def happen(self) -> None:
         users = self.world.users
@@ -46,6 +56,7 @@ class Course:
             lambda: self.switch(user.transport, "is_deaf"),
             lambda: self.switch(user.transport, "is_deaf"),
             lambda: self.switch(user, "is_busy"),
+            lambda: self.switch(self.world.log, "job_is_up"),
             lambda: self.join() if len(users) < MANY else None,
             lambda: self.close(user) if len(users) > FEW else None,
         )
