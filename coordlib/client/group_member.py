@@ -158,12 +158,16 @@ class GroupMember(AbstractContextManager["GroupMember"]):
         """Join the group for these topics, or rejoin it with another list.
 
         A topic that begins with `^` is a regular expression; topics that match it later are
-        found too. It never matches `__*` and the coordinator's own topics.
+        found too. It never matches `__*` and the coordinator's own topics. No topics at all is
+        `unsubscribe`, as in Kafka.
 
-        Raises SetupError: no topics, or an expression that is none.
+        Raises SetupError: not a list, or an expression that is none.
         """
-        if not topics or isinstance(topics, str):
+        if isinstance(topics, str):
             raise SetupError("subscribe needs a list of topics.", repr(topics))
+        if not topics:
+            self.unsubscribe()
+            return
         self.feed(sg.Subscribe(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
 
     def unsubscribe(self) -> None:

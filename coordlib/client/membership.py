@@ -11,6 +11,8 @@ Source: Kafka's ConsumerCoordinator and AbstractCoordinator; time-and-fencing, r
 
 from typing import Any
 
+import msgspec
+
 from coordlib.client import signals as sg
 from coordlib.client.asks import Asks, error_of, refusal_of
 from coordlib.client.assignor import Assignor
@@ -234,11 +236,14 @@ class Membership:
         if me.step is not None and response.id == me.step.id:
             self._rounds.answered(me.step, response, now_ms)
             return
+        is_older = me.wording.is_before(response.id, me.first_id)
+        if is_older and me.keeps_alive and isinstance(response, rs.OffsetCommitResponse):
+            response = _overtaken(response)
         me.say_all(self._asks.answered(response, now_ms))
         if me.state is State.LEAVING:
             self._leaving.end_if_all_answered()
         # Refused heartbeats and commits say what became of the membership that sent them.
-        if me.keeps_alive and not me.wording.is_before(response.id, me.first_id):
+        if me.keeps_alive and not is_older:
             self._refused_in_generation(response, now_ms)
 
     def _refused_in_generation(self, response: rs.Response, now_ms: int) -> None:
@@ -262,6 +267,17 @@ class Membership:
 
     def _assignor_failed(self, event: sg.AssignorFailed) -> None:
         self._rounds.assignor_failed(event)
+
+
+def _overtaken(response: rs.OffsetCommitResponse) -> rs.OffsetCommitResponse:
+    """The generation of a member that kept its partitions ended before its commit was judged: it
+    has lost nothing, and may commit again."""
+    if error_of(response) is not ErrorCode.ILLEGAL_GENERATION:
+        return response
+    message = "A new generation began meanwhile. Commit again, of what is still assigned."
+    return msgspec.structs.replace(
+        response, error=ErrorCode.REBALANCE_IN_PROGRESS.name, message=message
+    )
 
 
 _HANDLERS: dict[type, Any] = {

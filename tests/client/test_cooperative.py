@@ -286,6 +286,25 @@ def test_a_commit_that_is_refused_between_join_and_assignment_asks_for_nothing()
     assert play.member.state is State.SYNCING
 
 
+def test_a_commit_that_the_new_generation_overtook_may_be_repeated() -> None:
+    """The last member joined between the commit and its judgement; nothing was lost."""
+    play = Play(assignor=cooperative.assignor())
+    play.stable()
+    (join,) = play.say(sg.Received(100, notice()))
+    play.say(sg.CommitOffsets(110, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    commit = play.sent[-1]
+    assert isinstance(join, sg.Send)
+    joined = play.response(join.request, rs.JoinGroupResponse, **join_fields(generation=2))
+    play.say(sg.Received(200, joined))
+    late = play.response(commit, rs.OffsetCommitResponse, error="ILLEGAL_GENERATION")
+    (answer,) = play.say(sg.Received(210, late))
+
+    assert isinstance(answer, sg.Answer)
+    assert isinstance(answer.error, GroupError)
+    assert answer.error.code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert play.member.assignment(210) == (T0, T1)
+
+
 def test_removed_while_the_join_is_parked_loses_everything() -> None:
     play = Play(assignor=cooperative.assignor())
     play.stable()
