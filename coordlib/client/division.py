@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from coordlib.client import signals as sg
-from coordlib.client.assignor import Assignor, GroupMemberView, flat, rows_of, views
+from coordlib.client.assignor import Assignor, GroupMemberView, RebalanceMode, flat, rows_of, views
 from coordlib.client.signals import TopicPartition
 from coordlib.client.transport import Transport
 from coordlib.errors import CannotReach, CoordError
@@ -56,6 +56,8 @@ def divide(
     try:
         given = assignor.assign(seen, counts)
         check(given, seen)
+        if RebalanceMode.COOPERATIVE in assignor.modes:
+            check_hand_overs(given, seen)
         return rows_of(given)
     except AssignorFailed as failed:
         raise AssignorFailed(failed.what, f"assignor {assignor.name}", failed.mend) from failed
@@ -68,7 +70,7 @@ def divide(
 
 
 def check(given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]) -> None:
-    """Refuse strangers, double owners, and hand-overs that would not wait for the owner."""
+    """Refuse strangers and double owners."""
     strangers = sorted(given.keys() - members.keys())
     if strangers:
         raise AssignorFailed(f"It gave partitions to {strangers[0]}, who is no member.")
@@ -77,6 +79,13 @@ def check(given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberV
         for each in flat(assignment.partitions):
             if owner.setdefault(each, member) != member:
                 raise AssignorFailed(f"It gave {each} to {owner[each]} and to {member}.")
+
+
+def check_hand_overs(
+    given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]
+) -> None:
+    """Refuse what would not wait for the owner; in an eager protocol nobody owns anything."""
+    owner = {each: member for member in given for each in flat(given[member].partitions)}
     for member, view in members.items():
         for each in view.owned:
             new = owner.get(each, member)

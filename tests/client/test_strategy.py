@@ -16,10 +16,11 @@ from coordlib.client.assignor import (
     SubscriptionState,
     mode_of,
 )
-from coordlib.client.division import AssignorFailed, check
+from coordlib.client.division import AssignorFailed, check, check_hand_overs, divide
 from coordlib.client.signals import TopicPartition
 from coordlib.errors import SetupError
 from coordlib.records import consumer_protocol as cp
+from coordlib.records import responses as rs
 from tests.client import cooperative
 from tests.client.world import World, t
 
@@ -157,10 +158,18 @@ def test_an_assignment_to_a_stranger_is_refused() -> None:
 def test_a_hand_over_that_does_not_wait_for_the_owner_is_refused() -> None:
     """Kafka's leader refuses it too: the owner works on until it hears otherwise."""
     members = {"a": view(t=(0, 1)), "b": view()}
-    check(given(a=(0,), b=()), members)
+    check_hand_overs(given(a=(0,), b=()), members)
 
     with pytest.raises(AssignorFailed, match="while a owns it"):
-        check(given(a=(0,), b=(1,)), members)
+        check_hand_overs(given(a=(0,), b=(1,)), members)
+
+
+def test_an_eager_leader_ignores_what_members_say_to_own() -> None:
+    """Other programs fill the field whatever the protocol; they have let go nevertheless."""
+    said = cp.encode_subscription(cp.Subscription(topics=("t",), owned={"t": (0, 1)}))
+    members = [rs.JoinedMember("a", None, said), rs.JoinedMember("b", None, said)]
+
+    assert len(divide(BUILT_IN["range"](), members, {"t": 2})) == 2
 
 
 def test_what_members_got_is_told_to_their_assignors() -> None:
