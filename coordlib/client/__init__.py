@@ -2,9 +2,17 @@
 
 `CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `GroupMember` is what it stands
 on, for programs that share partitions but read them in their own way. Below both: `membership`
-(the protocol) and `fence` (when to stop), pure state machines; `transport` brings Kafka.
+(the protocol; its steps are `rounds` and `leaving`) and `fence` (when to stop), pure state
+machines; `division` is a leader's work, `transport` brings Kafka.
 """
 
+from coordlib.client.assignor import (
+    Assignor,
+    FunctionAssignor,
+    GroupMemberView,
+    RebalanceMode,
+    SubscriptionState,
+)
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.errors import MemberFenced
 from coordlib.client.group_member import GroupMember
@@ -13,10 +21,15 @@ from coordlib.client.transport import KafkaTransport
 from coordlib.client.wording import Timing
 
 __all__ = [
+    "Assignor",
     "CoordinatedConsumer",
+    "FunctionAssignor",
     "GroupMember",
+    "GroupMemberView",
     "KafkaTransport",
     "MemberFenced",
+    "RebalanceMode",
+    "SubscriptionState",
     "Timing",
     "TopicPartition",
 ]

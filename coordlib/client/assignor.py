@@ -1,19 +1,55 @@
 """Assignors as members use them: what to tell the leader, and how a leader divides.
 
 An assignor is chosen by the group's vote among those that every member offers. `metadata` is what
-this member says of itself when it joins; `assign` is run by the leader alone. Only eager assignors
-are driven yet: members let go of everything before they rejoin.
+this member says of itself when it joins; `assign` is run by the leader alone; `on_assignment` tells
+every member's assignor what its member got. The table of those that coordlib brings is here, and
+here alone; `strategy` finds an assignor by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from coordlib.client.signals import Partitions, TopicPartition
+from coordlib.coordinators.assignors import (
+    cooperative_sticky,
+    model,
+    roundrobin,
+    sticky,
+    sticky_data,
+)
 from coordlib.coordinators.assignors import range as range_assignor
+from coordlib.errors import SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+
+
+class RebalanceMode(Enum):
+    """What a member does with its partitions while it joins the next generation."""
+
+    #: It lets go of everything first.
+    EAGER = 1
+    #: It keeps them, lets go of what the new assignment has not, and joins once more (KIP-429).
+    COOPERATIVE = 2
+
+
+EAGER = frozenset({RebalanceMode.EAGER})
+#: A cooperative assignor also divides among members that let go first: the rolling upgrade.
+BOTH = frozenset(RebalanceMode)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionState:
+    """A member at the moment of its JoinGroup."""
+
+    topics: tuple[str, ...]
+    #: What it keeps while it joins; empty in the eager mode.
+    owned: Partitions = ()
+    #: The generation that it comes from; -1: none.
+    generation: int = -1
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,50 +64,168 @@ class GroupMemberView:
         return self.subscription.topics
 
     @property
-    def rack(self) -> str | None:
-        return self.subscription.rack
+    def owned(self) -> Partitions:
+        """What it keeps; in the next assignment nobody else may have that."""
+        return flat(self.subscription.owned)
 
 
 class Assignor(Protocol):
-    """One way to share partitions among members."""
+    """One way to share partitions among members. Users may bring their own."""
 
     @property
     def name(self) -> str:
         """The protocol's name in JoinGroup; all members of a group must share one."""
 
     @property
-    def is_cooperative(self) -> bool:
-        """Whether members keep what they own while they rejoin (KIP-429)."""
+    def modes(self) -> frozenset[RebalanceMode]:
+        """The modes in which members may run that offer it."""
 
-    def metadata(self, topics: tuple[str, ...], owned: Partitions, generation: int) -> bytes:
+    def metadata(self, state: SubscriptionState) -> bytes:
         """What this member tells the leader: bytes of a ConsumerProtocol subscription."""
 
     def assign(
         self, members: Mapping[str, GroupMemberView], partitions: Mapping[str, int]
     ) -> Mapping[str, cp.Assignment]:
-        """Divide; `partitions` has the count of every topic that exists."""
+        """Divide; `partitions` has the count of every topic that exists.
+
+        In the cooperative mode, what one member owns may not be given to another one in the same
+        step: it is left out, its owner revokes it and joins again, and the next division gives it.
+        """
+
+    def on_assignment(self, given: Partitions, generation: int) -> None:
+        """What this member got. Quick, from any thread."""
 
 
-class RangeAssignor:
-    """Kafka's range assignor: eager, per topic, consecutive partitions."""
+#: Members and partition counts in; member -> topic -> its partitions out.
+Divide = Callable[
+    [Mapping[str, GroupMemberView], Mapping[str, int]],
+    Mapping[str, Mapping[str, Sequence[int]]],
+]
 
-    name = range_assignor.NAME
-    is_cooperative = False
 
-    def metadata(self, topics: tuple[str, ...], owned: Partitions, generation: int) -> bytes:
-        # Version 1 is what Kafka's own eager assignors need; owned partitions let no leader decide
-        # anything here, since everything is let go first.
-        del owned, generation
-        return cp.encode_subscription(cp.Subscription(version=1, topics=topics))
+@dataclass(eq=False)
+class FunctionAssignor:
+    """An assignor around a pure function; a subclass may remember what its member had."""
+
+    name: str
+    divide: Divide
+    modes: frozenset[RebalanceMode] = EAGER
+    #: Whether the leader's division depends on what members owned, and when.
+    is_sticky: bool = False
+
+    def metadata(self, state: SubscriptionState) -> bytes:
+        # Else both are left out: metadata that stay the same let a member ask for its generation
+        # again without a rebalance.
+        is_told = self.is_sticky
+        return cp.encode_subscription(
+            cp.Subscription(
+                topics=state.topics,
+                owned=by_topic(state.owned) if is_told else {},
+                generation=state.generation if is_told else -1,
+                rack=state.rack,
+            )
+        )
 
     def assign(
         self, members: Mapping[str, GroupMemberView], partitions: Mapping[str, int]
     ) -> Mapping[str, cp.Assignment]:
-        given = range_assignor.assign(members, partitions)
-        return {member: cp.Assignment(version=1, partitions=rows) for member, rows in given.items()}
+        given = self.divide(members, partitions)
+        return {
+            member: cp.Assignment(partitions={t: tuple(some) for t, some in rows.items()})
+            for member, rows in given.items()
+        }
+
+    def on_assignment(self, given: Partitions, generation: int) -> None:
+        pass
 
 
-def views(members: tuple[rs.JoinedMember, ...]) -> dict[str, GroupMemberView]:
+#: Of coordlib's own: members in their assignor's terms, and partition counts in.
+Pure = Callable[[Mapping[str, model.Member], Mapping[str, int]], model.Assignments]
+
+
+def _of(pure: Pure) -> Divide:
+    def divide(
+        members: Mapping[str, GroupMemberView], partitions: Mapping[str, int]
+    ) -> model.Assignments:
+        seen = {id_: model.member_of(m.subscription, m.instance) for id_, m in members.items()}
+        return pure(seen, partitions)
+
+    return divide
+
+
+class StickyAssignor(FunctionAssignor):
+    """Kafka's eager sticky assignor: what its member had is told in user data."""
+
+    def __init__(self) -> None:
+        super().__init__(sticky.NAME, _of(sticky.assign))
+        self._had: tuple[Partitions, int] | None = None
+
+    def metadata(self, state: SubscriptionState) -> bytes:
+        data = None
+        if self._had is not None:
+            data = sticky_data.encode_sticky(by_topic(self._had[0]), self._had[1])
+        told = cp.Subscription(topics=state.topics, user_data=data, rack=state.rack)
+        return cp.encode_subscription(told)
+
+    def on_assignment(self, given: Partitions, generation: int) -> None:
+        self._had = given, generation
+
+
+def _cooperative_sticky() -> Assignor:
+    return FunctionAssignor(
+        cooperative_sticky.NAME, _of(cooperative_sticky.assign), modes=BOTH, is_sticky=True
+    )
+
+
+#: What coordlib brings, by the names that Kafka gives them.
+BUILT_IN: dict[str, Callable[[], Assignor]] = {
+    range_assignor.NAME: lambda: FunctionAssignor(range_assignor.NAME, _of(range_assignor.assign)),
+    roundrobin.NAME: lambda: FunctionAssignor(roundrobin.NAME, _of(roundrobin.assign)),
+    sticky.NAME: StickyAssignor,
+    cooperative_sticky.NAME: _cooperative_sticky,
+}
+
+
+def mode_of(assignors: Sequence[Assignor]) -> RebalanceMode:
+    """The most advanced mode that *all* assignors of a member support: Kafka's rule.
+
+    So a member that offers `cooperative-sticky,range` runs eagerly, and a group goes over to the
+    cooperative mode with two rounds of restarts: first everybody offers both, then the new one
+    alone.
+
+    Raises:
+        SetupError: no assignors, two of one name, or no mode in common.
+    """
+    names = [each.name for each in assignors]
+    if not names or len(set(names)) < len(names):
+        raise SetupError("A member needs assignors, each of another name.", repr(names))
+    common = frozenset.intersection(*(each.modes for each in assignors))
+    if not common:
+        raise SetupError("These assignors have no rebalance mode in common.", ", ".join(names))
+    return max(common, key=lambda mode: mode.value)
+
+
+def partitions_of(assignment: bytes) -> Partitions:
+    """An assignment's partitions in order of topic and number. Raises Unreadable."""
+    return flat(cp.decode_assignment(assignment).partitions)
+
+
+def flat(rows: Mapping[str, Iterable[int]]) -> Partitions:
+    """Partitions by topic, as rows in order of topic and number."""
+    return tuple(
+        TopicPartition(topic, each) for topic in sorted(rows) for each in sorted(rows[topic])
+    )
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    """Rows, as partitions by topic."""
+    topics: dict[str, list[int]] = {}
+    for each in partitions:
+        topics.setdefault(each.topic, []).append(each.partition)
+    return {topic: tuple(some) for topic, some in topics.items()}
+
+
+def views(members: Iterable[rs.JoinedMember]) -> dict[str, GroupMemberView]:
     """Read the members' metadata. One who cannot be read gets nothing, and stops nobody else."""
     return {member.member: _view(member) for member in members}
 
@@ -88,12 +242,4 @@ def rows_of(given: Mapping[str, cp.Assignment]) -> tuple[rq.MemberAssignment, ..
     return tuple(
         rq.MemberAssignment(member=member, assignment=cp.encode_assignment(given[member]))
         for member in sorted(given)
-    )
-
-
-def partitions_of(assignment: bytes) -> Partitions:
-    """An assignment's partitions in order of topic and number. Raises Unreadable."""
-    rows = cp.decode_assignment(assignment).partitions
-    return tuple(
-        TopicPartition(topic, each) for topic in sorted(rows) for each in sorted(rows[topic])
     )

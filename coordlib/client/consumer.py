@@ -21,8 +21,9 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client import offsets as of
 from coordlib.client import signals as sg
 from coordlib.client.group_member import GroupMember
+from coordlib.client.reading import Reading
 from coordlib.client.settings import Settings, read_settings
-from coordlib.client.signals import Partitions, TopicPartition
+from coordlib.client.signals import Partitions
 from coordlib.client.transport import Transport
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
@@ -66,18 +67,19 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             on_lost=self._lost,
             client=self._settings.client,
             instance=self._settings.instance,
+            rack=self._settings.rack,
             prefix=self._settings.prefix,
             timing=self._settings.timing,
             assignors=self._settings.assignors,
         )
-        self._reader = data_consumer or _data_consumer(self._settings)
+        self._reading = Reading(
+            data_consumer or _data_consumer(self._settings),
+            self.member.committed_async,
+            self._settings.start_offset,
+        )
         self._on_assign: OnPartitions | None = None
         self._on_revoke: OnPartitions | None = None
         self._on_lost: OnPartitions | None = None
-        #: Partitions whose start positions are being fetched.
-        self._starting: tuple[Partitions, Future[sg.Answer]] | None = None
-        #: Next offset to read of each partition from which `poll` has returned a message.
-        self._positions: dict[TopicPartition, tuple[int, int]] = {}
         #: Asynchronous commits whose `on_commit` is not called yet.
         self._commits: deque[tuple[Future[sg.Answer], list[KafkaTopicPartition]]] = deque()
 
@@ -92,10 +94,16 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
     ) -> None:
         """Share these topics with the group; callbacks run inside `poll` and `close`.
 
+        A topic that begins with `^` is a regular expression. Callbacks are told what changes: all
+        partitions if the group rebalances eagerly, else only those that come or go.
         Without `on_lost`, lost partitions are told to `on_revoke`, as confluent-kafka does.
         """
         self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
         self.member.subscribe(topics)
+
+    def unsubscribe(self) -> None:
+        """Let go (inside `poll`) and leave the group, until the next `subscribe`."""
+        self.member.unsubscribe()
 
     def assignment(self) -> list[KafkaTopicPartition]:
         """What this consumer may work on now; empty while it is fenced."""
@@ -117,9 +125,9 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         while True:
             self.member.poll()
             self._tell_commits()
-            self._start()
+            self._reading.start(self.member.may_work())
             left_s = SLICE_S if until is None else max(0.0, until - monotonic())
-            message = self._next(min(SLICE_S, left_s))
+            message = self._reading.next(min(SLICE_S, left_s), lambda: self.member.assignment)
             if message is not None:
                 return message
             if until is not None and monotonic() >= until:
@@ -131,7 +139,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             self.member.close()
             self._tell_commits()
         finally:
-            self._reader.close()
+            self._reading.close()
 
     def __enter__(self) -> Self:
         return self
@@ -192,15 +200,36 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
 
     def position(self, partitions: Sequence[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
         """After the last message that `poll` returned; OFFSET_INVALID before the first."""
-        known = {each: offset for each, (offset, _) in self._positions.items()}
+        known = {each: offset for each, (offset, _) in self._reading.positions.items()}
         return of.with_offsets(of.ours(partitions), known)
+
+    def seek(self, partition: KafkaTopicPartition) -> None:
+        """Go on from another offset; what `commit()` says follows. Raises CoordError."""
+        self._reading.seek(partition)
+
+    def incremental_assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """For `on_assign`: start these where their offsets say and not where the group stopped.
+
+        Whatever the callback does, what is assigned is read. Raises CoordError: not assigned.
+        """
+        self._reading.start_at(partitions)
+
+    def incremental_unassign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """Read no more of these. After `on_revoke` that happens by itself."""
+        self._reading.drop(of.ours(partitions))
+
+    def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """Fetch nothing of these until `resume`, or until they are assigned anew."""
+        self._reading.pause(partitions)
+
+    def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """Fetch these again."""
+        self._reading.resume(partitions)
 
     # ---- callbacks of the member --------------------------------------------------------------
 
     def _assigned(self, partitions: Partitions) -> None:
-        self._positions.clear()
-        if partitions:
-            self._starting = partitions, self.member.committed_async(partitions)
+        self._reading.add(partitions)
         if self._on_assign is not None:
             self._on_assign(self, of.kafka_of(partitions))
 
@@ -209,47 +238,15 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             if self._on_revoke is not None:
                 self._on_revoke(self, of.kafka_of(partitions))
         finally:
-            self._drop()
+            self._reading.drop(partitions)
 
     def _lost(self, partitions: Partitions) -> None:
-        self._drop()
+        self._reading.drop(partitions)
         told = self._on_lost or self._on_revoke
         if told is not None:
             told(self, of.kafka_of(partitions))
 
-    def _drop(self) -> None:
-        """Whatever was fetched ahead goes with the assignment."""
-        self._starting = None
-        self._positions.clear()
-        self._reader.unassign()
-
-    # ---- inside poll --------------------------------------------------------------------------
-
-    def _start(self) -> None:
-        """Begin to read once the start positions are here."""
-        if self._starting is None or not self._starting[1].done():
-            return
-        partitions, future = self._starting
-        self._starting = None
-        error = future.result().error
-        if error is not None:
-            if self.member.may_work():
-                self._starting = partitions, self.member.committed_async(partitions)
-            raise error
-        rows = future.result().offsets
-        found = {TopicPartition(row.topic, row.partition): row.offset for row in rows}
-        self._reader.assign(of.with_offsets(partitions, found, self._settings.start_offset))
-
-    def _next(self, timeout_s: float) -> Message | None:
-        message: Message | None = self._reader.poll(timeout_s)
-        if message is None or message.error() is not None:
-            return message
-        partition, position = of.after(message)
-        # The member may have been fenced while the reader waited.
-        if partition not in self.member.assignment:
-            return None
-        self._positions[partition] = position
-        return message
+    # ---- small things -------------------------------------------------------------------------
 
     def _tell_commits(self) -> None:
         while self._commits and self._commits[0][0].done():
@@ -266,9 +263,9 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             raise CoordError("commit takes a message or offsets, not both.")
         if message is not None:
             return of.rows_of_positions(dict((of.after(message),)))
-        return (
-            of.rows_of_positions(self._positions) if offsets is None else of.rows_of_kafka(offsets)
-        )
+        if offsets is not None:
+            return of.rows_of_kafka(offsets)
+        return of.rows_of_positions(self._reading.positions)
 
 
 def _data_consumer(settings: Settings) -> Consumer:

@@ -8,6 +8,34 @@ read. Neither needs the coordinator to be up.
 Times are milliseconds of one monotonic clock that goes on while the machine sleeps
 (CLOCK_BOOTTIME), never of a wall clock. A stop is latched at the next call of any method, so that
 news which arrive after it cannot hide it.
+
+**Members that keep what they own while they join (KIP-429).** The rules speak of a member that
+holds nothing between two generations; these do not stop at a JoinGroup. What then holds:
+
+- Between JoinGroup and its answer the coordinator expires nobody: a parked member has no session.
+  But the answer may be out already, and this member not have read it. From the tick that covers the
+  answer its session runs again, and heartbeats of the old generation no longer count for it (rule
+  13: classic groups refuse them), though the log acknowledges them. So an acknowledged heartbeat
+  proves too little while a join is open. What proves enough is to have read to an end that was
+  asked for at time r without meeting an answer: then none was visible at r, the covering tick is
+  later than r, and the session ends after r + S. Nor can the answer be older than the JoinGroup
+  itself. Hence, beside rules 8 to 10: **while a join is open, the member stops when the younger of
+  its JoinGroup's first produce() and its last complete reading is older than S - margin.** Once the
+  answer was read, that same moment is the newest sign of life, until a heartbeat of the new
+  generation is acknowledged.
+- The answer to the join demands a SyncGroup within RT, counted by the coordinator from its covering
+  tick, and who does not bring it is out: a demand as in rule 10. A leader meets it late when its
+  assignor hangs.
+- The assignment may demand to revoke. No safety hangs on when that is done: partitions that this
+  member named as owned are given to nobody in that generation, and in a later one only after it
+  has joined again without naming them, or is out of the group. A join without them is sent after
+  on_revoked has returned, and carries the generation, so that a late duplicate of an earlier one
+  cannot consent (rule 12). What bounds the wait is the member itself: it treats the demand as rule
+  10 says, and leaves the group when its user does not poll within RT; if it cannot hear of the
+  demand, rule 9 silences it and its session ends.
+- Rule 11 revives nobody between a join and the assignment that follows: its heartbeats are answered
+  with REBALANCE_IN_PROGRESS there. The assignment itself opens the fence: whoever gets it was a
+  member all the time, and what it had named was given to nobody else.
 """
 
 from enum import Enum
@@ -21,6 +49,7 @@ class Stop(Enum):
     NO_SIGN_OF_LIFE = "rule 8: no acknowledged heartbeat for the session timeout less the margin"
     UNREAD = "rule 9: the responses were not read to their end for the rebalance timeout"
     NO_REACTION = "rule 10: the rejoin that was asked for was not acknowledged in time"
+    JOIN_UNHEARD = "rule 8, joining: whether the join was answered was not read for as long"
 
 
 def margin_of(session_ms: int, rebalance_ms: int) -> int:
@@ -43,18 +72,42 @@ class Fence:
         self._read_ms: int | None = None
         #: By when the reaction that is owed must be acknowledged; None: none is owed.
         self._due_ms: int | None = None
+        #: produce() of the JoinGroup that waits for its answer; None: none does.
+        self._join_ms: int | None = None
+        #: From a JoinGroup to the next assignment: nothing but that assignment revives.
+        self._is_between = False
         self._stop: Stop | None = None
         self._return = _Return(self.sign_for_ms)
 
     def start(self, now_ms: int, sign_ms: int) -> None:
         """A SyncGroup was answered; `sign_ms` is its produce() or that of a later heartbeat."""
         # Rule 8: an answered JoinGroup or SyncGroup is the first heartbeat of the row.
-        self._sign_ms, self._due_ms, self._stop = sign_ms, None, None
+        self.clear()
+        self._sign_ms = sign_ms
         self._latch(now_ms)
 
     def clear(self) -> None:
         """Nothing is held any more: closed, and no reaction is owed. Readings still count."""
-        self._sign_ms = self._due_ms = self._stop = None
+        self._sign_ms = self._due_ms = self._join_ms = self._stop = None
+        self._is_between = False
+
+    @property
+    def is_guarding(self) -> bool:
+        """Whether the member may hold something."""
+        return self._sign_ms is not None
+
+    def joining(self, now_ms: int) -> None:
+        """A JoinGroup goes out, and what is owned is kept."""
+        self._latch(now_ms)
+        if self._sign_ms is not None:
+            self._join_ms, self._is_between = now_ms, True
+
+    def join_answered(self, now_ms: int) -> None:
+        """The new generation has begun; heartbeats of the old one prove nothing from here on."""
+        self._latch(now_ms)
+        if self._join_ms is not None:
+            self._sign_ms, self._join_ms = self._unanswered_at_ms(self._join_ms), None
+            self.demanded(now_ms)
 
     def acknowledged(self, now_ms: int, produced_ms: int, offset: int) -> None:
         """The log took a heartbeat, first given to produce() at `produced_ms`."""
@@ -126,10 +179,19 @@ class Fence:
             return Stop.UNREAD
         if self._due_ms is not None and now_ms > self._due_ms:
             return Stop.NO_REACTION
+        if self._join_ms is not None:
+            unheard_ms = now_ms - self._unanswered_at_ms(self._join_ms)
+            return Stop.JOIN_UNHEARD if unheard_ms > self.sign_for_ms else None
         return None
+
+    def _unanswered_at_ms(self, join_ms: int) -> int:
+        """The newest moment at which the open join was certainly not answered."""
+        return join_ms if self._read_ms is None else max(join_ms, self._read_ms)
 
     def _revive(self, now_ms: int) -> None:
         """Rule 11: a new row of signs, judged healthy, all read, and no reaction owed."""
+        if self._is_between:
+            return
         sign_ms = self._return.sign_ms(now_ms)
         if sign_ms is not None and self._due_ms is None:
             self._sign_ms, self._stop = sign_ms, None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import count
 from secrets import token_hex
 from types import TracebackType
@@ -19,10 +20,12 @@ from typing import Any, Self
 
 from coordlib import limits
 from coordlib.client import signals as sg
-from coordlib.client.assignor import Assignor, RangeAssignor, rows_of, views
+from coordlib.client.assignor import Assignor, by_topic
+from coordlib.client.division import lead, look_up
 from coordlib.client.fence import Stop
 from coordlib.client.membership import Membership
 from coordlib.client.signals import Callback, Partitions, TopicPartition
+from coordlib.client.strategy import find_assignors
 from coordlib.client.transport import KafkaTransport, Transport
 from coordlib.client.wording import Identity, Timing
 from coordlib.errors import CannotReach, CoordError, GroupError, SetupError
@@ -50,13 +53,17 @@ class GroupMember(AbstractContextManager["GroupMember"]):
         group: the group's name.
         config: confluent-kafka's keys for all clients; needed unless a transport is given.
         transport: shared among members of one program; by default one of its own.
-        on_assigned: these partitions are yours; told for every generation, also when empty.
-        on_revoked: these go to somebody else; commit what is done, then return.
-        on_lost: these may be somebody else's already; stop, commits are refused.
+        on_assigned: these partitions are yours, beside those that you kept; told for every
+            assignment, also when empty.
+        on_revoked: these go to somebody else; commit what is done without waiting, then return.
+        on_lost: all that was held, and may be somebody else's already; stop, commits are refused.
         client: client id, at most 150 bytes; by default host, process and a random part.
-        instance: static instance id (KIP-345); carried, not acted upon yet.
+        instance: static instance id (KIP-345): `close` keeps this member's place in the group
+            until its session ends.
+        rack: where it runs, for assignors that look at racks.
         timing: session, rebalance timeout (also the longest time between polls), heartbeats.
-        assignors: in order of preference; eager ones only.
+        assignors: names or objects, in order of preference. The member runs cooperatively if all
+            of them support it.
 
     Raises:
         SetupError: a name or an assignor that cannot be.
@@ -74,12 +81,14 @@ class GroupMember(AbstractContextManager["GroupMember"]):
         on_lost: OnPartitions | None = None,
         client: str | None = None,
         instance: str | None = None,
+        rack: str | None = None,
         prefix: str = "coord",
         timing: Timing | None = None,
-        assignors: Sequence[Assignor] = (RangeAssignor(),),
+        assignors: str | Sequence[str | Assignor] = "range",
     ) -> None:
         client = client or default_client_id()
-        _check(group, client, assignors)
+        _check(group, client, instance)
+        found = find_assignors(assignors)
         self._own = transport is None
         self._transport = transport or KafkaTransport(config or {}, prefix, client)
         place = self._transport.place
@@ -90,17 +99,19 @@ class GroupMember(AbstractContextManager["GroupMember"]):
             shard=shard_of(group, place.shards),
             reply=self._transport.reply,
             incarnation=place.incarnation,
+            prefix=place.prefix,
             instance=instance,
+            rack=rack,
         )
         self._callbacks = {
             Callback.ASSIGNED: on_assigned,
             Callback.REVOKED: on_revoked,
             Callback.LOST: on_lost,
         }
-        self._assignors = {each.name: each for each in assignors}
+        self._assignors = {each.name: each for each in found}
         #: Guards the membership; waited upon by `poll` and `close`.
         self._changed = threading.Condition(threading.RLock())
-        self._membership = Membership(self.identity, timing or Timing(), tuple(assignors))
+        self._membership = Membership(self.identity, timing or Timing(), found)
         self._calls: list[sg.Call] = []
         self._raised: CoordError | None = None
         self._is_left = self._is_closed = False
@@ -144,8 +155,24 @@ class GroupMember(AbstractContextManager["GroupMember"]):
     # ---- what the user does -------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Join the group for these topics, or rejoin it with another list."""
+        """Join the group for these topics, or rejoin it with another list.
+
+        A topic that begins with `^` is a regular expression; topics that match it later are
+        found too. It never matches `__*` and the coordinator's own topics. No topics at all is
+        `unsubscribe`, as in Kafka.
+
+        Raises SetupError: not a list, or an expression that is none.
+        """
+        if isinstance(topics, str):
+            raise SetupError("subscribe needs a list of topics.", repr(topics))
+        if not topics:
+            self.unsubscribe()
+            return
         self.feed(sg.Subscribe(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
+
+    def unsubscribe(self) -> None:
+        """Let go (in `poll`), leave the group, and hold nothing until the next `subscribe`."""
+        self.feed(sg.Unsubscribe(self._transport.now_ms()))
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Run the callback that is due; wait for one up to `timeout_s`. Whether one was run.
@@ -209,7 +236,7 @@ class GroupMember(AbstractContextManager["GroupMember"]):
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> "Future[sg.Answer]":
         """As `committed`, without waiting."""
-        topics = None if partitions is None else _by_topic(partitions)
+        topics = None if partitions is None else _named(partitions)
         return self._ask(lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, topics))
 
     def close(self, timeout_s: float = 10.0, reason: str | None = None) -> None:
@@ -259,7 +286,10 @@ class GroupMember(AbstractContextManager["GroupMember"]):
             case sg.Call():
                 self._calls.append(output)
             case sg.Divide():
-                self._transport.beside(lambda: self._divide(output))
+                work = partial(lead, output, self._assignors, self._transport)
+                self._transport.beside(lambda: self.feed(work()))
+            case sg.LookUp():
+                self._transport.beside(lambda: self.feed(look_up(self._transport)))
             case sg.Answer():
                 if (future := self._answers.pop(output.ticket, None)) is not None:
                     future.set_result(output)
@@ -267,19 +297,6 @@ class GroupMember(AbstractContextManager["GroupMember"]):
                 self._raised = error
             case sg.Left():
                 self._is_left = True
-
-    def _divide(self, task: sg.Divide) -> None:
-        """The leader's work: partition counts of everybody's topics, then the assignor."""
-        members = views(task.members)
-        topics = sorted({topic for member in members.values() for topic in member.topics})
-        event: sg.Input
-        try:
-            counts = self._transport.partition_counts(topics)
-            rows = rows_of(self._assignors[task.protocol].assign(members, counts))
-            event = sg.Divided(self._transport.now_ms(), task.generation, rows)
-        except (CannotReach, KeyError) as problem:
-            event = sg.NotDivided(self._transport.now_ms(), task.generation, str(problem))
-        self.feed(event)
 
     # ---- small things -------------------------------------------------------------------------
 
@@ -325,14 +342,13 @@ class GroupMember(AbstractContextManager["GroupMember"]):
         return answer
 
 
-def _check(group: str, client: str, assignors: Sequence[Assignor]) -> None:
+def _check(group: str, client: str, instance: str | None) -> None:
     if not is_name(group, limits.NAME_LENGTH_MAX):
         raise SetupError("A group needs a name of 1 to 249 bytes.", repr(group))
     if not is_name(client, limits.CLIENT_LENGTH_MAX):
         raise SetupError("A client id needs 1 to 150 bytes.", repr(client))
-    if not assignors or any(each.is_cooperative for each in assignors):
-        names = ", ".join(each.name for each in assignors)
-        raise SetupError("At least one assignor, and eager ones only.", names)
+    if instance is not None and not is_name(instance, limits.NAME_LENGTH_MAX):
+        raise SetupError("An instance id needs 1 to 249 bytes.", repr(instance))
 
 
 def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
@@ -344,10 +360,8 @@ def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
     )
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[rq.TopicPartitions, ...]:
-    topics: dict[str, list[int]] = {}
-    for each in partitions:
-        topics.setdefault(each.topic, []).append(each.partition)
+def _named(partitions: Iterable[TopicPartition]) -> tuple[rq.TopicPartitions, ...]:
     return tuple(
-        rq.TopicPartitions(topic=topic, partitions=tuple(rows)) for topic, rows in topics.items()
+        rq.TopicPartitions(topic=topic, partitions=some)
+        for topic, some in by_topic(partitions).items()
     )

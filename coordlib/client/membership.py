@@ -1,11 +1,11 @@
 """One member's life in a group, as a state machine without IO: `handle(input) -> outputs`.
 
 It knows the protocol (join, divide, sync, work, rejoin, leave), the fence, and when the user may
-be told what. It never blocks, reads no clock and calls nobody; the shell (`group_member`) does.
+be told what. It never blocks, reads no clock and calls nobody but assignors; the shell
+(`group_member`) does. What happens is taken apart here; `rounds` and `leaving` have the steps.
 
     IDLE -> JOINING -> [DIVIDING ->] SYNCING -> STABLE -> JOINING -> ...      LEAVING -> LEFT
 
-A rejoin is eager: it waits until the user has let go of everything that he was told to own.
 Source: Kafka's ConsumerCoordinator and AbstractCoordinator; time-and-fencing, rules 8 to 12.
 """
 
@@ -15,17 +15,17 @@ import msgspec
 
 from coordlib.client import signals as sg
 from coordlib.client.asks import Asks, error_of, refusal_of
-from coordlib.client.assignor import Assignor, partitions_of
+from coordlib.client.assignor import Assignor
 from coordlib.client.errors import MemberFenced
 from coordlib.client.fence import Fence
-from coordlib.client.heartbeats import Heartbeats
+from coordlib.client.leaving import Leaving
 from coordlib.client.ownership import Ownership
+from coordlib.client.rounds import METADATA_CHANGED, REBALANCING, SUBSCRIPTION_CHANGED, Rounds
 from coordlib.client.signals import Partitions
-from coordlib.client.steps import ACTIVE, ENDED, IN_GENERATION, VALID_PREVIOUS_STATES, State, Step
-from coordlib.client.wording import Identity, Timing, Wording
+from coordlib.client.standing import Standing
+from coordlib.client.steps import ACTIVE, ENDED, IN_GENERATION, State, Step
+from coordlib.client.wording import Identity, Timing
 from coordlib.errors import CoordError, ErrorCode
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 
@@ -33,380 +33,256 @@ class Membership:
     """One member; `handle` is the only way in."""
 
     def __init__(self, identity: Identity, timing: Timing, assignors: tuple[Assignor, ...]) -> None:
-        self.identity, self.timing, self._assignors = identity, timing, assignors
-        self._wording = Wording(identity, timing)
-        self._asks = Asks(f"group {identity.group}", self._wording.next_id)
-        self.fence = Fence(timing.session_timeout_ms, timing.rebalance_timeout_ms)
-        self.held = Ownership(self.fence)
-        self.state = State.IDLE
-        self.member, self.generation, self.protocol = "", -1, ""
-        self._topics: tuple[str, ...] | None = None
-        self._joined_topics: tuple[str, ...] = ()
-        self._step: Step | None = None
-        #: Why a rejoin is owed; None: none is.
-        self._rejoin_reason: str | None = None
-        #: Left because `poll` was not called; joins again when it is.
-        self._is_away = False
-        self._is_closing, self._leave_reason, self._leave_id = False, "", ""
-        self._is_leave_written = False
-        self._failure: CoordError | None = None
+        self._me = Standing(identity, timing, assignors)
+        self._asks = Asks(f"group {identity.group}", self._me.wording.next_id)
+        self._leaving = Leaving(self._me, self._asks)
+        self._rounds = Rounds(self._me, self._leaving)
         self._polled_ms = 0
-        #: The generation's first id: refusals of older requests concern an older membership.
-        self._first_id = self._wording.next_id()
-        self._beats = Heartbeats(timing.heartbeat_interval_ms, self.fence)
-        #: JoinGroups given up before their offset, and so their member's id, was known.
-        self._orphans: set[str] = set()
-        self._out: list[sg.Output] = []
+
+    @property
+    def state(self) -> State:
+        return self._me.state
+
+    @property
+    def member(self) -> str:
+        return self._me.member
+
+    @property
+    def generation(self) -> int:
+        return self._me.generation
+
+    @property
+    def held(self) -> Ownership:
+        return self._me.held
+
+    @property
+    def fence(self) -> Fence:
+        return self._me.fence
 
     # ---- the way in ---------------------------------------------------------------------------
 
     def handle(self, event: sg.Input) -> list[sg.Output]:
         """Take one input; the outputs are to be done in order."""
         _HANDLERS[type(event)](self, event)
-        self._join_if_wanted(event.now_ms)
-        out, self._out = self._out, []
-        return out
+        leaving = self._leaving
+        if not (leaving.is_closing or leaving.is_owed or leaving.is_away):
+            self._rounds.join_if_wanted(event.now_ms)
+        leaving.leave_if_owed(event.now_ms)
+        if self._me.state not in ENDED and self._me.topics.begin_look(event.now_ms):
+            self._me.say(sg.LookUp())
+        return self._me.outputs()
 
     def assignment(self, now_ms: int) -> Partitions:
         """What the user may work on at this moment."""
-        return self.held.usable(now_ms)
+        return self._me.held.usable(now_ms)
 
     def wake_ms(self) -> int | None:
         """When `Elapsed` is to be said at the latest."""
-        due = [self._asks.due_ms(), self._step.again_ms if self._step else None]
-        if self.state in IN_GENERATION:
-            due.append(self._beats.due_ms())
-        if self.state in ACTIVE:
-            due.append(self._polled_ms + self.timing.rebalance_timeout_ms)
+        me = self._me
+        due = [self._asks.due_ms(), me.step.again_ms if me.step else None]
+        if me.state not in ENDED:
+            due.append(me.topics.due_ms())
+        if me.keeps_alive:
+            due.append(me.beats.due_ms())
+        if me.state in ACTIVE:
+            due.append(self._polled_ms + me.timing.rebalance_timeout_ms)
         return min((each for each in due if each is not None), default=None)
 
     # ---- the user -----------------------------------------------------------------------------
 
     def _subscribe(self, event: sg.Subscribe) -> None:
-        self._topics, self._polled_ms, self._is_away = event.topics, event.now_ms, False
-        if self.state in IN_GENERATION and event.topics != self._joined_topics:
-            self._rejoin_reason = "subscription changed"
+        self._polled_ms, self._leaving.is_away = event.now_ms, False
+        self._me.topics.subscribe(event.now_ms, event.topics)
+        self._rounds.topics_changed(SUBSCRIPTION_CHANGED)
+
+    def _unsubscribe(self, event: sg.Unsubscribe) -> None:
+        self._polled_ms = event.now_ms
+        self._me.topics.unsubscribe()
+        if self._me.state in ACTIVE:
+            self._leaving.owe("unsubscribed")
 
     def _polled(self, event: sg.Polled) -> None:
-        self._polled_ms, self._is_away = event.now_ms, False
-        if self.held.calling is not None or self._is_closing:
+        me, leaving = self._me, self._leaving
+        self._polled_ms, leaving.is_away = event.now_ms, False
+        if me.held.calling is not None or leaving.is_closing:
             return
-        call = self.held.next_call(event.now_ms, self._rejoin_reason is not None)
+        must_let_go = leaving.is_owed or (me.rejoin_reason is not None and not me.keeps)
+        call = me.held.next_call(event.now_ms, must_let_go)
         if call is not None:
-            self._out.append(call)
-        elif self._failure is not None:
-            self._out.append(sg.Raise(self._failure))
+            me.say(call)
+        elif me.failure is not None:
+            me.say(sg.Raise(me.failure))
 
     def _called_back(self, event: sg.CalledBack) -> None:
         self._polled_ms = event.now_ms
-        self.held.returned(event.callback)
-        if self._is_closing:
-            self._leave()
+        self._me.held.returned(event.callback)
+        if self._leaving.is_closing:
+            self._leaving.leave()
 
     def _close(self, event: sg.Close) -> None:
-        if self._is_closing:
-            return
-        self._is_closing, self._leave_reason = True, event.reason or "closed"
-        if self.held.calling is not None:
-            return
-        call = self.held.next_call(event.now_ms, must_let_go=True)
-        if call is None:
-            self._leave()
-        else:
-            self._out.append(call)
+        self._leaving.close(event)
 
     def _commit(self, event: sg.CommitOffsets) -> None:
-        is_owner = self.held.told is not None and self.fence.may_work(event.now_ms)
-        if not is_owner or self.state is not State.STABLE:
-            fenced = MemberFenced(self._where(), self.fence.stopped_by(event.now_ms))
-            self._out.append(sg.Answer(event.ticket, error=fenced))
+        me = self._me
+        is_owner = me.held.told is not None and me.fence.may_work(event.now_ms)
+        # Between a join and its assignment only those hold anything who keep it; the coordinator
+        # takes their commits until the old generation ends, and refuses them for a moment then.
+        if not is_owner or not me.keeps_alive:
+            fenced = MemberFenced(me.where, me.fence.stopped_by(event.now_ms))
+            me.say(sg.Answer(event.ticket, error=fenced))
             return
-        request = self._wording.commit(self.member, self.generation, event.offsets)
-        self._out.append(self._asks.ask(event.ticket, request))
+        request = me.wording.commit(me.member, me.generation, event.offsets)
+        me.say(self._asks.ask(event.ticket, request))
 
     def _fetch(self, event: sg.FetchOffsets) -> None:
-        if self.state in ENDED:
-            error = self._failure or CoordError("The member has left.", self._where())
-            self._out.append(sg.Answer(event.ticket, error=error))
+        me = self._me
+        if me.state in ENDED:
+            error = me.failure or CoordError("The member has left.", me.where)
+            me.say(sg.Answer(event.ticket, error=error))
         else:
-            self._out.append(self._asks.ask(event.ticket, self._wording.fetch(event.topics)))
+            me.say(self._asks.ask(event.ticket, me.wording.fetch(event.topics)))
 
-    # ---- joining and leaving ------------------------------------------------------------------
+    # ---- topics' metadata ---------------------------------------------------------------------
 
-    def _join_if_wanted(self, now_ms: int) -> None:
-        """Rejoin once nothing is held; a member without partitions need not wait for its user."""
-        is_wanted = (self.state is State.IDLE and not self._is_away) or (
-            self.state in IN_GENERATION and self._rejoin_reason is not None
-        )
-        is_free = self.held.is_free() and not self._is_closing
-        if is_wanted and is_free and self._topics is not None:
-            self._join(now_ms, self._topics)
+    def _topics_seen(self, event: sg.TopicsSeen) -> None:
+        me = self._me
+        must_divide_anew = me.topics.seen(event.now_ms, event.counts)
+        self._rounds.topics_changed(METADATA_CHANGED)
+        if must_divide_anew and me.state in IN_GENERATION:
+            me.rejoin_reason = me.rejoin_reason or METADATA_CHANGED
 
-    def _join(self, now_ms: int, topics: tuple[str, ...]) -> None:
-        request = self._wording.join(
-            self.member, self.generation, self._assignors, topics, (), self._rejoin_reason
-        )
-        self._become(State.JOINING)
-        self._rejoin_reason, self._joined_topics = None, topics
-        self.held.let_go()
-        self._take(now_ms, sg.Send(request))
-
-    def _forget(self, keeps_member: bool = False) -> None:
-        """The coordinator does not know this membership any more; what is told is lost."""
-        self._become(State.IDLE)
-        self.member, self.generation = (self.member if keeps_member else ""), -1
-        self._step = self._rejoin_reason = None
-        self.held.withdraw()
-
-    def _leave(self) -> None:
-        self._become(State.LEAVING)
-        self.held.let_go()
-        if member := self._own_id():
-            self._send_leave(member)
-        elif self._step is None or self._step.again_ms is not None:
-            self._end()
-        # Else the JoinGroup's acknowledgement tells the id to leave with.
-
-    def _send_leave(self, member: str) -> None:
-        request = self._wording.leave(member, self._leave_reason)
-        self._step, self._leave_id = None, request.id
-        self._out.append(sg.Send(request))
-
-    def _leave_for_silence(self) -> None:
-        """`poll` was not called for the rebalance timeout: others should not wait for this one."""
-        if member := self._own_id():
-            reason = "poll was not called within the rebalance timeout"
-            self._out.append(sg.Send(self._wording.leave(member, reason)))
-        elif self._step is not None and self._step.id is not None:
-            self._orphans.add(self._step.id)
-        self._forget()
-        self._is_away = True
-
-    def _end_if_all_answered(self) -> None:
-        """Commits stand before the LeaveGroup in the log; their answers are still worth having."""
-        if self._is_leave_written and not self._asks.are_open():
-            self._end()
-
-    def _end(self) -> None:
-        self._become(State.LEFT)
-        closed = CoordError("The member was closed before the answer came.", self._where())
-        self._out += self._asks.abandon(closed)
-        self._out.append(sg.Left())
-
-    def _own_id(self) -> str:
-        """The member id: as answered, or as the place of the first JoinGroup will give it."""
-        if not self.member and self._step is not None and self._step.offset is not None:
-            return self.identity.member_at(self._step.offset)
-        return self.member
+    def _topics_not_seen(self, event: sg.TopicsNotSeen) -> None:
+        self._me.topics.not_seen(event.now_ms)
 
     # ---- the log ------------------------------------------------------------------------------
 
     def _acknowledged(self, event: sg.Acknowledged) -> None:
-        if self._beats.is_open(event.id):
-            self._beats.acknowledged(event)
-        elif event.id in self._orphans:
-            self._orphans.discard(event.id)
-            orphan = self.identity.member_at(event.offset)
-            self._out.append(sg.Send(self._wording.leave(orphan, "given up before it was told")))
-        elif event.id == self._leave_id and self.state is State.LEAVING:
-            self._is_leave_written = True
-            self._end_if_all_answered()
-        elif self._step is not None and event.id == self._step.id:
-            self._step.offset = event.offset
-            self.fence.reacted(event.now_ms)
-            if self.state is State.LEAVING:
-                self._send_leave(self._own_id())
+        me = self._me
+        if me.beats.is_open(event.id):
+            me.beats.acknowledged(event)
+        elif self._leaving.acknowledged(event):
+            return
+        elif me.step is not None and event.id == me.step.id:
+            me.step.offset = event.offset
+            me.fence.reacted(event.now_ms)
+            if me.state is State.LEAVING:
+                self._leaving.send(me.own_id())
 
     def _not_written(self, event: sg.NotWritten) -> None:
-        if self._beats.is_open(event.id):
-            self._beats.not_written()
-        elif event.id == self._leave_id and self.state is State.LEAVING:
-            self._end()
-        elif self._step is not None and event.id == self._step.id:
-            self._step_not_written(event, self._step)
+        me = self._me
+        if me.beats.is_open(event.id):
+            me.beats.not_written()
+        elif me.step is not None and event.id == me.step.id:
+            self._step_not_written(event, me.step)
         else:
-            self._orphans.discard(event.id)
-            self._out += self._asks.not_written(event.id, event.why, event.now_ms)
+            self._leaving.not_written(event)
+            me.say_all(self._asks.not_written(event.id, event.why, event.now_ms))
 
     def _step_not_written(self, event: sg.NotWritten, step: Step) -> None:
-        if self.state is State.LEAVING:
-            self._end()
+        if self._me.state is State.LEAVING:
+            self._leaving.end()
         elif event.is_final:
-            self._fail(CoordError(f"A request cannot be written: {event.why}", self._where()))
+            why = f"A request cannot be written: {event.why}"
+            self._me.fail(CoordError(why, self._me.where))
         else:
             step.repeat_later(event.now_ms)
 
     def _read_to_end(self, event: sg.ReadToEnd) -> None:
-        self.fence.read_to_end(event.now_ms, event.asked_ms)
+        self._me.fence.read_to_end(event.now_ms, event.asked_ms)
 
     def _elapsed(self, event: sg.Elapsed) -> None:
-        now_ms = event.now_ms
+        me, now_ms = self._me, event.now_ms
         silent_ms = now_ms - self._polled_ms
-        if self.state in ACTIVE and silent_ms >= self.timing.rebalance_timeout_ms:
-            self._leave_for_silence()
-        again = self._step.repeat(now_ms) if self._step is not None else None
+        if me.state in ACTIVE and silent_ms >= me.timing.rebalance_timeout_ms:
+            self._leaving.leave_for_silence()
+        again = me.step.repeat(now_ms) if me.step is not None else None
         if again is not None:
-            self._out.append(again)
-        self._out += self._asks.repeat(now_ms)
-        self._heartbeat(now_ms)
-
-    def _heartbeat(self, now_ms: int) -> None:
-        if self.state in IN_GENERATION and self._beats.is_due(now_ms):
-            request = self._wording.heartbeat(self.member, self.generation)
-            self._beats.sent(request.id, now_ms)
-            self._out.append(sg.Send(request))
+            me.say(again)
+        me.say_all(self._asks.repeat(now_ms))
+        if me.keeps_alive and me.beats.is_due(now_ms):
+            request = me.wording.heartbeat(me.member, me.generation)
+            me.beats.sent(request.id, now_ms)
+            me.say(sg.Send(request))
 
     # ---- answers and notices ------------------------------------------------------------------
 
     def _received(self, event: sg.Received) -> None:
-        message, now_ms = event.message, event.now_ms
+        message, now_ms, me = event.message, event.now_ms, self._me
         match message:
             case rs.Progress():
-                if message.shard == self.identity.shard:
-                    self.fence.progressed(now_ms, message.offset)
+                if message.shard == me.identity.shard:
+                    me.fence.progressed(now_ms, message.offset)
             case rs.RebalanceInProgress():
-                if (message.group, message.generation) == (self.identity.group, self.generation):
+                if (message.group, message.generation) == (me.identity.group, me.generation):
                     self._notice(now_ms)
             case rs.MemberRemoved():
-                if message.group == self.identity.group and message.member == self._own_id():
-                    self._removed()
-            case _ if message.id.rpartition("-")[0] == self.identity.token:
+                is_own = message.group == me.identity.group and message.member == me.own_id()
+                if is_own and me.state in ACTIVE:
+                    me.forget()
+            case _ if message.id.rpartition("-")[0] == me.identity.token:
                 self._answered(message, now_ms)
 
-    def _removed(self) -> None:
-        if self.state in ACTIVE:
-            self._forget()
-
     def _notice(self, now_ms: int) -> None:
-        if self.state in IN_GENERATION:
-            self._rejoin_reason = self._rejoin_reason or "group is rebalancing"
-            self.fence.demanded(now_ms)
+        me = self._me
+        if me.state in IN_GENERATION:
+            me.rejoin_reason = me.rejoin_reason or REBALANCING
+            me.fence.demanded(now_ms)
+        elif me.state is State.JOINING and me.step is not None and me.step.offset is None:
+            # The join that is under way answers it, once the log has it; then it is no news.
+            me.fence.demanded(now_ms)
 
     def _answered(self, response: rs.Response, now_ms: int) -> None:
-        asked = self._step
-        if asked is not None and response.id == asked.id:
-            self._step_answered(asked, response, now_ms)
+        me = self._me
+        if me.step is not None and response.id == me.step.id:
+            self._rounds.answered(me.step, response, now_ms)
             return
-        self._out += self._asks.answered(response, now_ms)
-        if self.state is State.LEAVING and self._is_leave_written:
-            self._end_if_all_answered()
+        is_older = me.wording.is_before(response.id, me.first_id)
+        if is_older and me.keeps_alive and isinstance(response, rs.OffsetCommitResponse):
+            response = _overtaken(response)
+        me.say_all(self._asks.answered(response, now_ms))
+        if me.state is State.LEAVING:
+            self._leaving.end_if_all_answered()
         # Refused heartbeats and commits say what became of the membership that sent them.
-        if self.state in IN_GENERATION and not self._wording.is_before(response.id, self._first_id):
+        if me.keeps_alive and not is_older:
             self._refused_in_generation(response, now_ms)
 
     def _refused_in_generation(self, response: rs.Response, now_ms: int) -> None:
         match error_of(response):
             case ErrorCode.REBALANCE_IN_PROGRESS:
-                self._notice(now_ms)
+                # A commit is refused so between the join and the assignment: that asks nothing.
+                if isinstance(response, rs.HeartbeatResponse):
+                    self._notice(now_ms)
             case ErrorCode.UNKNOWN_MEMBER_ID:
-                self._forget()
+                self._me.forget()
             case ErrorCode.ILLEGAL_GENERATION:
-                self._forget(keeps_member=True)
+                self._me.forget(keeps_member=True)
             case ErrorCode.FENCED_INSTANCE_ID:
-                self._fail(refusal_of(response, self._where()))
-
-    def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
-        code = error_of(response)
-        if self.state is State.LEAVING:
-            known = response.member if isinstance(response, rs.JoinGroupResponse) else ""
-            if known and code is ErrorCode.NONE:
-                self._send_leave(known)
-            else:
-                self._end()
-        elif code is ErrorCode.NONE and isinstance(response, rs.JoinGroupResponse):
-            self._joined(asked, response, now_ms)
-        elif code is ErrorCode.NONE and isinstance(response, rs.SyncGroupResponse):
-            self._synced(asked, response, now_ms)
-        else:
-            self._step_refused(asked, response, now_ms)
-
-    def _joined(self, asked: Step, answer: rs.JoinGroupResponse, now_ms: int) -> None:
-        # Rule 12: whatever id the acknowledgement suggested, the answer's id holds.
-        self.member = answer.member
-        self.generation = _known(answer.generation, -1)
-        self.protocol = _known(answer.protocol, "")
-        self._first_id = self._wording.next_id()
-        self._beats.begin(now_ms, asked.first_ms)
-        is_leader = answer.leader == self.member
-        if is_leader and answer.skip_assignment is not True:
-            self._become(State.DIVIDING)
-            members = _known(answer.members, ())
-            self._take(now_ms, sg.Divide(self.generation, self.protocol, members))
-        else:
-            self._sync(now_ms, ())
+                self._me.fail(refusal_of(response, self._me.where))
 
     def _divided(self, event: sg.Divided) -> None:
-        if self.state is State.DIVIDING and event.generation == self.generation:
-            self._sync(event.now_ms, event.assignments)
+        self._rounds.divided(event)
 
     def _not_divided(self, event: sg.NotDivided) -> None:
-        is_current = self.state is State.DIVIDING and event.generation == self.generation
-        if is_current and self._step is not None:
-            self._step.repeat_later(event.now_ms)
+        self._rounds.not_divided(event)
 
-    def _sync(self, now_ms: int, assignments: tuple[rq.MemberAssignment, ...]) -> None:
-        self._become(State.SYNCING)
-        request = self._wording.sync(self.member, self.generation, self.protocol, assignments)
-        self._take(now_ms, sg.Send(request))
-
-    def _synced(self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int) -> None:
-        try:
-            given = partitions_of(_known(answer.assignment, b""))
-        except cp.Unreadable as problem:
-            self._fail(CoordError(f"The assignment cannot be read: {problem}.", self._where()))
-            return
-        self._become(State.STABLE)
-        self._step = None
-        sign_ms = max(asked.first_ms, self._beats.sign_ms)
-        self.held.grant(now_ms, given, _known(answer.fence, None), sign_ms)
-        if self._topics != self._joined_topics:
-            self._rejoin_reason = "subscription changed"
-
-    def _step_refused(self, asked: Step, response: rs.Response, now_ms: int) -> None:
-        code = error_of(response)
-        if code is ErrorCode.UNKNOWN_MEMBER_ID:
-            self._forget()
-        elif code is ErrorCode.ILLEGAL_GENERATION:
-            self._forget(keeps_member=True)
-        elif code is ErrorCode.REBALANCE_IN_PROGRESS and self.state is State.SYNCING:
-            self._rejoin_reason = "group is rebalancing"
-        elif code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(response, rs.JoinGroupResponse):
-            self._forget()
-            self.member = response.member
-        elif code.retriable and isinstance(asked.output, sg.Send):
-            request = msgspec.structs.replace(asked.output.request, id=self._wording.next_id())
-            asked.replace_later(now_ms, sg.Send(request))
-        else:
-            self._fail(refusal_of(response, self._where()))
-
-    # ---- small things -------------------------------------------------------------------------
-
-    def _fail(self, error: CoordError) -> None:
-        self._become(State.FAILED)
-        self._step = self._rejoin_reason = None
-        self.held.withdraw()
-        self._failure = error
-
-    def _take(self, now_ms: int, output: sg.Send | sg.Divide) -> None:
-        self._step = Step(output, now_ms)
-        self._out.append(output)
-
-    def _become(self, state: State) -> None:
-        if self.state not in VALID_PREVIOUS_STATES[state]:
-            raise AssertionError(f"{self.state} -> {state} is no transition of a member")
-        self.state = state
-
-    def _where(self) -> str:
-        return f"group {self.identity.group}, member {self.member or self.identity.client}"
+    def _assignor_failed(self, event: sg.AssignorFailed) -> None:
+        self._rounds.assignor_failed(event)
 
 
-def _known(value: Any, otherwise: Any) -> Any:
-    """A field of an answer, or something else where the answer left it out."""
-    return otherwise if value is msgspec.UNSET or value is None else value
+def _overtaken(response: rs.OffsetCommitResponse) -> rs.OffsetCommitResponse:
+    """The generation of a member that kept its partitions ended before its commit was judged: it
+    has lost nothing, and may commit again."""
+    if error_of(response) is not ErrorCode.ILLEGAL_GENERATION:
+        return response
+    message = "A new generation began meanwhile. Commit again, of what is still assigned."
+    return msgspec.structs.replace(
+        response, error=ErrorCode.REBALANCE_IN_PROGRESS.name, message=message
+    )
 
 
 _HANDLERS: dict[type, Any] = {
     sg.Subscribe: Membership._subscribe,
+    sg.Unsubscribe: Membership._unsubscribe,
     sg.Polled: Membership._polled,
     sg.CalledBack: Membership._called_back,
     sg.Close: Membership._close,
@@ -417,6 +293,9 @@ _HANDLERS: dict[type, Any] = {
     sg.ReadToEnd: Membership._read_to_end,
     sg.Divided: Membership._divided,
     sg.NotDivided: Membership._not_divided,
+    sg.AssignorFailed: Membership._assignor_failed,
+    sg.TopicsSeen: Membership._topics_seen,
+    sg.TopicsNotSeen: Membership._topics_not_seen,
     sg.CommitOffsets: Membership._commit,
     sg.FetchOffsets: Membership._fetch,
 }

@@ -11,12 +11,14 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED
 
-from coordlib.client.assignor import Assignor, RangeAssignor
+from coordlib.client.assignor import Assignor
+from coordlib.client.strategy import find_assignors
 from coordlib.client.wording import Timing
 from coordlib.errors import SetupError
 
 OnCommit = Callable[[Any, list[Any]], None]
 
+REFRESH = "topic.metadata.refresh.interval.ms"
 #: OFFSET_STORED makes the data consumer look under a group id that never commits: its own "error".
 _RESETS = {
     "earliest": OFFSET_BEGINNING,
@@ -27,7 +29,6 @@ _RESETS = {
     "largest": OFFSET_END,
     "error": OFFSET_STORED,
 }
-_ASSIGNORS: dict[str, Callable[[], Assignor]] = {"range": RangeAssignor}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Settings:
     group: str
     client: str | None
     instance: str | None
+    rack: str | None
     prefix: str
     timing: Timing
     assignors: tuple[Assignor, ...]
@@ -65,6 +67,8 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         session_timeout_ms=int(rest.pop("session.timeout.ms", usual.session_timeout_ms)),
         rebalance_timeout_ms=int(rest.pop("max.poll.interval.ms", usual.rebalance_timeout_ms)),
         heartbeat_interval_ms=int(rest.pop("heartbeat.interval.ms", usual.heartbeat_interval_ms)),
+        # Not taken out: all Kafka clients understand it.
+        metadata_refresh_ms=int(rest.get(REFRESH, usual.metadata_refresh_ms)),
     )
     if 3 * timing.heartbeat_interval_ms > timing.session_timeout_ms:
         raise SetupError("heartbeat.interval.ms must be at most a third of session.timeout.ms.")
@@ -72,9 +76,10 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         group=str(rest.pop("group.id")),
         client=rest.pop("client.id", None),
         instance=rest.pop("group.instance.id", None),
+        rack=rest.get("client.rack") or None,
         prefix=str(rest.pop("coord.prefix", "coord")),
         timing=timing,
-        assignors=_assignors(str(rest.pop("partition.assignment.strategy", "range"))),
+        assignors=find_assignors(rest.pop("partition.assignment.strategy", "range")),
         auto_offset_reset=reset,
         on_commit=rest.pop("on_commit", None),
         common=rest,
@@ -89,11 +94,3 @@ def _refuse_promises(rest: dict[str, Any]) -> None:
         )
     if (protocol := str(rest.pop("group.protocol", "classic"))) != "classic":
         raise SetupError("group.protocol can only be classic.", repr(protocol))
-
-
-def _assignors(names: str) -> tuple[Assignor, ...]:
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in _ASSIGNORS]
-    if unknown or not wanted:
-        raise SetupError("partition.assignment.strategy names no known assignor.", names)
-    return tuple(_ASSIGNORS[name]() for name in wanted)

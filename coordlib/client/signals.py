@@ -4,7 +4,8 @@ Inputs are things that happened; `now_ms` is the moment, on the clock of `fence`
 things to do, in order. The shell around the machine does them and tells what came of them.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ Partitions = tuple[TopicPartition, ...]
 class Callback(Enum):
     """What the user is told, always from the user's own thread, inside `poll` or `close`."""
 
-    #: These are yours now. Action: start at the committed offsets.
+    #: These are yours now, beside what was kept. Action: start at the committed offsets.
     ASSIGNED = "assigned"
     #: These will be somebody else's. Action: commit what is done, then let go.
     REVOKED = "revoked"
@@ -43,6 +44,13 @@ class Subscribe:
 
     now_ms: int
     topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """The user wants nothing any more, and may subscribe again: revoke, then leave."""
+
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +127,42 @@ class Divided:
     now_ms: int
     generation: int
     assignments: tuple[rq.MemberAssignment, ...]
+    #: Everybody's topics, and the counts of those that exist: what the leader watches from now on.
+    topics: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class NotDivided:
-    """The assignor, or reading the topics' metadata, failed."""
+    """The topics' metadata could not be read; a later attempt may succeed."""
 
     now_ms: int
     generation: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssignorFailed:
+    """The assignor raised, or gave what must not be given: this member cannot lead."""
+
+    now_ms: int
+    generation: int
+    error: CoordError
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSeen:
+    """All topics with their partition counts."""
+
+    now_ms: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsNotSeen:
+    """The topics' metadata could not be read."""
+
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +185,7 @@ class FetchOffsets:
 
 Input = (
     Subscribe
+    | Unsubscribe
     | Polled
     | CalledBack
     | Close
@@ -160,6 +196,9 @@ Input = (
     | ReadToEnd
     | Divided
     | NotDivided
+    | AssignorFailed
+    | TopicsSeen
+    | TopicsNotSeen
     | CommitOffsets
     | FetchOffsets
 )
@@ -185,11 +224,18 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Divide:
-    """This member leads: run the assignor named `protocol`, then say `Divided`."""
+    """This member leads: run the assignor named `protocol`, then say what came of it."""
 
     generation: int
     protocol: str
     members: tuple[rs.JoinedMember, ...]
+    #: The group keeps its assignment (KIP-814): only look at what the leader is to watch.
+    is_kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Read the metadata of all topics, then say `TopicsSeen` or `TopicsNotSeen`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,4 +260,4 @@ class Left:
     """The membership has ended; nothing more will be sent."""
 
 
-Output = Send | Call | Divide | Answer | Raise | Left
+Output = Send | Call | Divide | LookUp | Answer | Raise | Left

@@ -83,8 +83,11 @@ class Transport(Protocol):
     def beside(self, work: Callable[[], None]) -> None:
         """Do something that may block, beside everything else."""
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        """Topics that exist, with their partition counts. Raises CannotReach. May block."""
+    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+        """Those of the topics that exist (None: all there are), with their partition counts.
+
+        Raises CannotReach. May block.
+        """
 
     def check(self) -> None:
         """Raises CannotReach when the transport itself has failed."""
@@ -169,12 +172,13 @@ class KafkaTransport:
     def beside(self, work: Callable[[], None]) -> None:
         threading.Thread(target=self._guarded, args=(work,), daemon=True).start()
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
         try:
             found = self._producer.list_topics(timeout=10.0).topics
         except KafkaException as problem:
             raise CannotReach(f"No metadata from Kafka: {problem}") from problem
-        known = {name: found[name] for name in topics if name in found}
+        names = found if topics is None else topics
+        known = {name: found[name] for name in names if name in found}
         return {name: len(each.partitions) for name, each in known.items() if each.error is None}
 
     def check(self) -> None:

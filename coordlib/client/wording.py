@@ -7,8 +7,7 @@ also not by the next process with the same client id.
 from dataclasses import dataclass
 from typing import Any
 
-from coordlib.client.assignor import Assignor
-from coordlib.client.signals import Partitions
+from coordlib.client.assignor import Assignor, SubscriptionState
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 
@@ -29,7 +28,12 @@ class Identity:
     reply: int
     #: First 8 characters of the topic id of `coord.requests`.
     incarnation: str
+    #: The coordinator's topic prefix.
+    prefix: str = "coord"
+    #: Static instance id (KIP-345).
     instance: str | None = None
+    #: Where it runs, for assignors that look at racks (KIP-881).
+    rack: str | None = None
 
     def member_at(self, offset: int) -> str:
         """The member id that a first JoinGroup at this log offset gives (architecture, 3)."""
@@ -43,6 +47,8 @@ class Timing:
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
+    #: How often the topics' metadata are looked at; 0 or less: only when they must be.
+    metadata_refresh_ms: int = 300_000
 
 
 class Wording:
@@ -63,20 +69,17 @@ class Wording:
     def join(
         self,
         member: str,
-        generation: int,
         assignors: tuple[Assignor, ...],
-        topics: tuple[str, ...],
-        owned: Partitions,
+        state: SubscriptionState,
         reason: str | None,
     ) -> rq.JoinGroup:
         offered = tuple(
-            rq.Protocol(name=each.name, metadata=each.metadata(topics, owned, generation))
-            for each in assignors
+            rq.Protocol(name=each.name, metadata=each.metadata(state)) for each in assignors
         )
         return rq.JoinGroup(
             **self._envelope(),
             member=member,
-            generation=generation,
+            generation=state.generation,
             instance=self.identity.instance,
             session_timeout_ms=self.timing.session_timeout_ms,
             rebalance_timeout_ms=self.timing.rebalance_timeout_ms,

@@ -8,6 +8,7 @@ played in their simplest form: outputs are visible as soon as a batch is done.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place
@@ -46,6 +47,9 @@ class FakeLog:
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
         self.outputs: list[Output] = []
+        #: Members' requests, by the batch of the job that judged them.
+        self.batches: list[list[rq.Request]] = []
+        self._unjudged: list[rq.Request] = []
         self._transports: list[FakeTransport] = []
 
     def transport(self) -> "FakeTransport":
@@ -56,6 +60,7 @@ class FakeLog:
 
     def append(self, shard: int, request: rq.Request) -> int:
         """Write a request; its offset."""
+        self._unjudged.append(request)
         return self._shards[shard].append(codec.encode(request), self.now_ms)
 
     def pump(self) -> None:
@@ -85,7 +90,27 @@ class FakeLog:
                 each()
                 self.pump()
 
+    def stumble(self, by_ms: int, luck: Random, each: Callable[[], None]) -> None:
+        """Let time go on while writing, judging and reading take their turns by chance."""
+        until_ms = self.now_ms + by_ms
+        while self.now_ms < until_ms:
+            self.now_ms += luck.choice([20, 100, 400])
+            for transport in self._transports:
+                transport.tell_time()
+            if self.job_is_up:
+                for shard in self._shards:
+                    shard.tick_if_silent(self.now_ms)
+            turns: list[Callable[[], object]] = [t.write for t in self._transports]
+            turns += [t.read for t in self._transports]
+            turns += [self._judge] if self.job_is_up else []
+            for turn in luck.sample(turns, luck.randint(len(turns) // 2, len(turns))):
+                turn()
+                each()
+
     def _judge(self) -> bool:
+        if self._unjudged:
+            self.batches.append(self._unjudged)
+            self._unjudged = []
         made = [output for shard in self._shards for output in shard.judge(self.now_ms)]
         self.outputs += made
         answers = [output for output in made if output.topic == RESPONSES]
@@ -168,8 +193,9 @@ class FakeTransport:
     def beside(self, work: Callable[[], None]) -> None:
         self._work.append(work)
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        return {topic: self._log.topics[topic] for topic in topics if topic in self._log.topics}
+    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+        known = self._log.topics
+        return {topic: known[topic] for topic in known if topics is None or topic in topics}
 
     def check(self) -> None:
         pass

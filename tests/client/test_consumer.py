@@ -9,8 +9,9 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, TopicP
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.errors import MemberFenced
 from coordlib.client.settings import read_settings
-from coordlib.errors import CannotReach, SetupError
+from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.testing.fake_log import FakeLog
+from tests.client import cooperative
 
 CONFIG: dict[str, Any] = {
     "group.id": "orders",
@@ -47,23 +48,41 @@ class FakeReader:
     def __init__(self) -> None:
         self.started: list[list[tuple[int, int]]] = []
         self.ahead: list[FakeMessage] = []
+        self.paused: set[int] = set()
         self.is_closed = False
         self.before_poll: Callable[[], None] = lambda: None
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.started.append([(each.partition, each.offset) for each in partitions])
-        self.ahead = [
+        self.ahead += [
             FakeMessage(each.partition, max(each.offset, 0) + ahead)
             for ahead in range(3)
             for each in partitions
         ]
 
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        gone = {each.partition for each in partitions}
+        self.ahead = [each for each in self.ahead if each.partition() not in gone]
+
     def unassign(self) -> None:
         self.ahead = []
 
+    def seek(self, partition: TopicPartition) -> None:
+        self.incremental_unassign([partition])
+        self.incremental_assign([partition])
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {each.partition for each in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {each.partition for each in partitions}
+
     def poll(self, timeout: float) -> FakeMessage | None:
         self.before_poll()
-        return self.ahead.pop(0) if self.ahead else None
+        ready = [each for each in self.ahead if each.partition() not in self.paused]
+        if ready:
+            self.ahead.remove(ready[0])
+        return ready[0] if ready else None
 
     def close(self) -> None:
         self.is_closed = True
@@ -103,7 +122,16 @@ class Program:
             if len(self.reader.started) == reads:
                 self.consumer.member.poll()
                 self.log.pump()
-                self.consumer._start()
+                self.consumer._reading.start(self.consumer.member.may_work())
+
+
+def cooperative_group(log: FakeLog, *clients: str) -> list[Program]:
+    strategy = {"partition.assignment.strategy": [cooperative.assignor()]}
+    programs = [Program(log, client, **strategy) for client in clients]
+    for _ in range(4):
+        for program in programs:
+            program.settle()
+    return programs
 
 
 @pytest.fixture
@@ -257,3 +285,112 @@ def test_what_is_not_ours_goes_to_every_client() -> None:
 
     assert settings.common == {"bootstrap.servers": "b:1", "security.protocol": "SSL"}
     assert settings.timing.rebalance_timeout_ms == 12_000
+
+
+def test_what_stays_is_read_on_without_a_gap_and_what_goes_is_never_handed_out_again() -> None:
+    """KIP-429 as a consumer sees it: the rebalance is no pause for partitions that stay."""
+    log = FakeLog({"t": 2})
+    (a,) = cooperative_group(log, "a")
+    assert [a.poll() for _ in range(3)] == [(0, 0), (1, 0), (0, 1)]
+
+    b = Program(log, "b", **{"partition.assignment.strategy": [cooperative.assignor()]})
+    log.pump()
+    assert [each.partition() for each in a.reader.ahead] == [1, 0, 1]
+    assert a.poll() == (0, 2)
+    assert a.told == [("assign", [0, 1]), ("revoke", [1])]
+    for _ in range(3):
+        b.settle()
+        a.settle()
+
+    assert a.reader.started == [[(0, OFFSET_BEGINNING), (1, OFFSET_BEGINNING)]]
+    assert b.reader.started == [[(1, 1)]]
+    assert [some for what, some in b.told if some] == [[1]]
+
+
+def test_start_positions_that_come_after_a_revoke_start_nothing() -> None:
+    """The answer to the fetch is slower than the next rebalance."""
+    log = FakeLog({"t": 2})
+    a = Program(log, "a", **{"partition.assignment.strategy": [cooperative.assignor()]})
+    log.pump()
+    a.consumer.member.poll()  # assigned; the positions are asked for
+    Program(log, "b", **{"partition.assignment.strategy": [cooperative.assignor()]})
+    log.pump()
+    a.consumer.member.poll()
+    log.pump()
+    a.consumer._reading.start(may_work=True)
+
+    assert a.reader.started == [[(0, OFFSET_BEGINNING)]]
+
+
+def test_a_message_that_came_while_the_fence_was_closed_is_not_missing_afterwards(
+    log: FakeLog,
+) -> None:
+    """The machine slept inside the data consumer's poll, and nobody had taken over: rule 11 gives
+    the partitions back before the user's thread could be told of a loss."""
+    a = Program(log, "a")
+    a.settle()
+    assert a.poll() == (0, 0)
+
+    def sleep() -> None:
+        a.reader.before_poll = lambda: None
+        log.job_is_up = False
+        log.now_ms += 9_000
+
+    a.reader.before_poll = sleep
+    assert a.consumer.poll(0) is None
+    log.job_is_up = True
+    for _ in range(5):
+        log.now_ms += 100
+        a.transport.tell_time()
+        log.pump()
+
+    assert a.consumer.member.may_work()
+    assert a.poll() == (1, 0)
+
+
+def test_seek_before_and_after_the_start_and_what_commit_then_says(log: FakeLog) -> None:
+    a = Program(log, "a")
+    log.pump()
+    a.consumer.member.poll()
+    a.consumer.incremental_assign([TopicPartition("t", 0, 7), TopicPartition("t", 1)])
+    a.settle()
+    assert a.reader.started == [[(0, 7), (1, OFFSET_BEGINNING)]]
+
+    a.consumer.seek(TopicPartition("t", 1, 5))
+    partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert [each.offset for each in a.consumer.position(partitions)] == [7, 5]
+    with pytest.raises(CoordError):
+        a.consumer.seek(TopicPartition("t", 9, 5))
+
+
+def test_a_paused_partition_is_not_handed_out(log: FakeLog) -> None:
+    a = Program(log, "a")
+    a.settle()
+    a.consumer.pause([TopicPartition("t", 0)])
+    assert [a.poll() for _ in range(2)] == [(1, 0), (1, 1)]
+
+    a.consumer.resume([TopicPartition("t", 0)])
+    assert a.poll() == (0, 0)
+
+
+def test_unsubscribe_revokes_in_poll(log: FakeLog) -> None:
+    a = Program(log, "a")
+    a.settle()
+    a.consumer.unsubscribe()
+    assert a.poll() is None
+
+    assert a.told[-1] == ("revoke", [0, 1])
+    assert a.reader.ahead == []
+
+
+def test_keys_of_static_members_racks_and_metadata() -> None:
+    more = {
+        "group.instance.id": "till-7",
+        "client.rack": "r1",
+        "topic.metadata.refresh.interval.ms": 9_000,
+    }
+    settings = read_settings({**CONFIG, **more})
+
+    assert (settings.instance, settings.rack) == ("till-7", "r1")
+    assert settings.timing.metadata_refresh_ms == 9_000
+    assert "group.instance.id" not in settings.common

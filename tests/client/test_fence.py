@@ -199,3 +199,87 @@ def test_nothing_that_comes_late_hides_a_stop_that_nobody_looked_at() -> None:
     fence.read_to_end(30_000, asked_ms=30_000)
 
     assert fence.stopped_by(30_000) is Stop.NO_SIGN_OF_LIFE
+
+
+def joining(at_ms: int = 1_000) -> Fence:
+    """It keeps what it owns and has sent its JoinGroup."""
+    fence = working()
+    fence.acknowledged(at_ms, produced_ms=at_ms, offset=1)
+    fence.read_to_end(at_ms, asked_ms=at_ms)
+    fence.joining(at_ms)
+    return fence
+
+
+def test_joining_heartbeats_alone_prove_too_little() -> None:
+    """The answer may be out: then the coordinator refuses heartbeats of the old generation, and the
+    session runs from the moment when the answer could first be read."""
+    fence = joining()
+    for second in range(2, 8):
+        fence.acknowledged(second * 1_000, produced_ms=second * 1_000, offset=second)
+
+    assert fence.may_work(7_000)
+    assert not fence.may_work(7_001)
+    assert fence.stopped_by(7_001) is Stop.JOIN_UNHEARD
+
+
+def test_joining_a_complete_reading_without_an_answer_proves_enough() -> None:
+    """A slow member holds the others up for longer than their sessions."""
+    fence = joining()
+    kept_alive(fence, 2_000, 60_000)
+
+    assert fence.may_work(60_000)
+
+
+def test_joining_rule_8_holds_too() -> None:
+    """The JoinGroup may not be in the log yet, so nobody is parked."""
+    fence = joining()
+    for second in range(2, 8):
+        fence.read_to_end(second * 1_000, asked_ms=second * 1_000)
+
+    assert fence.may_work(7_000)
+    assert fence.stopped_by(7_001) is Stop.NO_SIGN_OF_LIFE
+
+
+def test_an_answered_join_makes_old_heartbeats_worthless() -> None:
+    """Deaf for five seconds, then the answer, and cut off at once: the session began when the
+    answer was written, not at the last heartbeat that was acknowledged."""
+    fence = joining()
+    for second in range(2, 7):
+        fence.acknowledged(second * 1_000, produced_ms=second * 1_000, offset=second)
+    fence.join_answered(6_500)
+    fence.read_to_end(6_500, asked_ms=6_400)
+
+    assert fence.may_work(7_000)
+    assert fence.stopped_by(7_001) is Stop.NO_SIGN_OF_LIFE
+
+
+def test_an_answered_join_demands_the_sync_within_the_rebalance_timeout() -> None:
+    """A leader whose assignor hangs heartbeats happily, and is dropped by the sync timer."""
+    fence = joining()
+    kept_alive(fence, 2_000, 3_000)
+    fence.join_answered(3_500)
+    kept_alive(fence, 4_000, 13_000)
+
+    assert fence.may_work(13_000)
+    assert fence.stopped_by(13_001) is Stop.NO_REACTION
+
+
+def test_between_a_join_and_its_assignment_nothing_revives_but_the_assignment() -> None:
+    fence = joining()
+    assert not fence.may_work(20_000)
+    fence.read_to_end(20_500, asked_ms=20_400)
+    fence.acknowledged(21_100, produced_ms=21_000, offset=40)
+    fence.progressed(21_500, offset=40)
+    fence.read_to_end(21_800, asked_ms=21_700)
+    assert not fence.may_work(21_800)
+
+    fence.start(22_000, sign_ms=21_900)
+    assert fence.may_work(22_000)
+
+
+def test_who_holds_nothing_has_nothing_to_guard_while_it_joins() -> None:
+    fence = Fence(8_000, 12_000)
+    fence.read_to_end(0, asked_ms=0)
+    fence.joining(0)
+
+    assert fence.stopped_by(60_000) is None

@@ -1,9 +1,10 @@
 """A member's life as scenarios: one input, all its outputs. S = 8 s, RT = 12 s, heartbeat 3 s."""
 
+from dataclasses import replace
 from typing import Any
 
 from coordlib.client import signals as sg
-from coordlib.client.assignor import RangeAssignor
+from coordlib.client.assignor import BUILT_IN, Assignor
 from coordlib.client.errors import MemberFenced
 from coordlib.client.fence import Stop
 from coordlib.client.membership import Membership
@@ -23,8 +24,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 class Play:
     """Feeds a member, and keeps what it was told to send."""
 
-    def __init__(self) -> None:
-        self.member = Membership(IDENTITY, Timing(8_000, 12_000, 3_000), (RangeAssignor(),))
+    def __init__(self, instance: str | None = None, assignor: Assignor | None = None) -> None:
+        identity = replace(IDENTITY, instance=instance)
+        assignors = (assignor or BUILT_IN["range"](),)
+        self.member = Membership(identity, Timing(8_000, 12_000, 3_000), assignors)
         self.sent: list[rq.Request] = []
         self.offset = 39
 
@@ -95,7 +98,7 @@ def notice(generation: int = 1) -> rs.RebalanceInProgress:
 
 
 def join(id_: str, member: str = "", generation: int = -1, reason: str | None = None) -> sg.Send:
-    metadata = cp.encode_subscription(cp.Subscription(version=1, topics=("t",)))
+    metadata = cp.encode_subscription(cp.Subscription(topics=("t",)))
     return sg.Send(
         rq.JoinGroup(
             v=1,

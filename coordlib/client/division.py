@@ -1,0 +1,96 @@
+"""The leader's work: read what members say, let the assignor divide, and look at the outcome.
+
+The last is not politeness to authors of assignors: an assignment that gives one partition to two
+members, or takes it to another one while its owner keeps working on it, would have two owners.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from coordlib.client import signals as sg
+from coordlib.client.assignor import Assignor, GroupMemberView, RebalanceMode, flat, rows_of, views
+from coordlib.client.signals import TopicPartition
+from coordlib.client.transport import Transport
+from coordlib.errors import CannotReach, CoordError
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+_log = logging.getLogger("coordlib.client")
+
+
+class AssignorFailed(CoordError):
+    """The assignor raised, or divided in a way that no member may act upon."""
+
+
+def lead(
+    task: sg.Divide, assignors: Mapping[str, Assignor], transport: Transport
+) -> sg.Divided | sg.NotDivided | sg.AssignorFailed:
+    """The leader's work, from the topics' metadata to everybody's share. May block."""
+    topics = sorted({topic for each in views(task.members).values() for topic in each.topics})
+    try:
+        counts = transport.partition_counts(topics)
+        assignor = assignors[task.protocol]
+        rows = () if task.is_kept else divide(assignor, task.members, counts)
+    except CannotReach as problem:
+        return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
+    except AssignorFailed as failed:
+        _log.exception("The leader of generation %d cannot divide", task.generation)
+        return sg.AssignorFailed(transport.now_ms(), task.generation, failed)
+    return sg.Divided(transport.now_ms(), task.generation, rows, tuple(topics), counts)
+
+
+def look_up(transport: Transport) -> sg.TopicsSeen | sg.TopicsNotSeen:
+    """Have the topics changed? May block."""
+    try:
+        return sg.TopicsSeen(transport.now_ms(), transport.partition_counts(None))
+    except CannotReach:
+        return sg.TopicsNotSeen(transport.now_ms())
+
+
+def divide(
+    assignor: Assignor, members: Sequence[rs.JoinedMember], counts: Mapping[str, int]
+) -> tuple[rq.MemberAssignment, ...]:
+    """Everybody's share. Raises AssignorFailed, whatever happens."""
+    seen = views(members)
+    try:
+        given = assignor.assign(seen, counts)
+        check(given, seen)
+        if RebalanceMode.COOPERATIVE in assignor.modes:
+            check_hand_overs(given, seen)
+        return rows_of(given)
+    except AssignorFailed as failed:
+        raise AssignorFailed(failed.what, f"assignor {assignor.name}", failed.mend) from failed
+    except Exception as problem:  # it may be a user's own
+        raise AssignorFailed(
+            f"The assignor failed: {problem!r}",
+            f"assignor {assignor.name}",
+            "Mend it, or name another one; the member has left, and another one leads.",
+        ) from problem
+
+
+def check(given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]) -> None:
+    """Refuse strangers and double owners."""
+    strangers = sorted(given.keys() - members.keys())
+    if strangers:
+        raise AssignorFailed(f"It gave partitions to {strangers[0]}, who is no member.")
+    owner: dict[TopicPartition, str] = {}
+    for member, assignment in given.items():
+        for each in flat(assignment.partitions):
+            if owner.setdefault(each, member) != member:
+                raise AssignorFailed(f"It gave {each} to {owner[each]} and to {member}.")
+
+
+def check_hand_overs(
+    given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]
+) -> None:
+    """Refuse what would not wait for the owner; in an eager protocol nobody owns anything."""
+    owner = {each: member for member in given for each in flat(given[member].partitions)}
+    for member, view in members.items():
+        for each in view.owned:
+            new = owner.get(each, member)
+            if new != member and each not in members[new].owned:
+                raise AssignorFailed(
+                    f"It gave {each} to {new} while {member} owns it.",
+                    mend="A cooperative assignor leaves out what its owner must revoke first.",
+                )

@@ -1,0 +1,153 @@
+"""What the data consumer reads: the member's partitions, each from its start position.
+
+Partitions come and go one by one, and those that stay are read on without a gap. A message that was
+fetched ahead of a revoke is never handed out; one that came while the fence was closed is kept for
+the moment when it opens again, since nobody else can have read it then.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from coordlib.client import offsets as of
+from coordlib.client import signals as sg
+from coordlib.client.signals import Partitions, TopicPartition
+from coordlib.errors import CoordError
+
+
+@dataclass(slots=True)
+class _Start:
+    """Partitions whose start positions are being fetched."""
+
+    partitions: Partitions
+    answer: "Future[sg.Answer]"
+
+
+class Reading:
+    """Everything about messages and positions of one consumer.
+
+    Args:
+        reader: confluent-kafka's Consumer, or something like it; never subscribes or commits.
+        fetch: asks for committed offsets.
+        otherwise: where to start without one: an offset, or a logical one.
+    """
+
+    def __init__(
+        self, reader: Any, fetch: Callable[[Partitions], "Future[sg.Answer]"], otherwise: int
+    ) -> None:
+        self._reader, self._fetch, self._otherwise = reader, fetch, otherwise
+        self._starts: list[_Start] = []
+        #: What the data consumer reads.
+        self._read: set[TopicPartition] = set()
+        #: Where the user wants to start, whatever is committed.
+        self._sought: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._kept: deque[Message] = deque()
+        #: Next offset to read of each partition from which `next` has returned a message.
+        self.positions: dict[TopicPartition, tuple[int, int]] = {}
+
+    # ---- partitions come and go ---------------------------------------------------------------
+
+    def add(self, partitions: Partitions) -> None:
+        """Read these too, once their start positions are here."""
+        if partitions:
+            self._starts.append(_Start(partitions, self._fetch(partitions)))
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Whatever was fetched ahead of these goes with them."""
+        gone = set(partitions)
+        for start in self._starts:
+            start.partitions = tuple(each for each in start.partitions if each not in gone)
+        self._starts = [start for start in self._starts if start.partitions]
+        self._kept = deque(each for each in self._kept if of.after(each)[0] not in gone)
+        self._paused -= gone
+        for each in gone:
+            self.positions.pop(each, None)
+            self._sought.pop(each, None)
+        stops = tuple(sorted(self._read & gone))
+        self._read -= gone
+        if stops and self._read:
+            self._reader.incremental_unassign(of.kafka_of(stops))
+        elif stops:
+            self._reader.unassign()
+
+    def start(self, may_work: bool) -> None:
+        """Begin to read where start positions are here. Raises the error of a fetch."""
+        for start in [each for each in self._starts if each.answer.done()]:
+            self._starts.remove(start)
+            answer = start.answer.result()
+            if answer.error is not None:
+                if may_work:
+                    self.add(start.partitions)
+                raise answer.error
+            self._begin(start.partitions, answer)
+
+    def _begin(self, partitions: Partitions, answer: sg.Answer) -> None:
+        found = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
+        begun = of.with_offsets(partitions, found, self._otherwise)
+        for each, ours in zip(begun, partitions, strict=True):
+            each.offset = self._sought.pop(ours, each.offset)
+        self._reader.incremental_assign(begun)
+        self._read.update(partitions)
+        paused = tuple(each for each in partitions if each in self._paused)
+        if paused:
+            self._reader.pause(of.kafka_of(paused))
+
+    # ---- messages -----------------------------------------------------------------------------
+
+    def next(self, timeout_s: float, usable: Callable[[], Partitions]) -> Message | None:
+        """The next message of what may be worked on, or an error event; None: none in time."""
+        message = self._kept.popleft() if self._kept else self._reader.poll(timeout_s)
+        if message is None or message.error() is not None:
+            return message
+        partition, position = of.after(message)
+        if partition not in self._read:
+            return None
+        if partition not in usable():
+            # Fenced while the reader waited. The user has not been told of a loss yet: if none
+            # comes, reading goes on, and this message must not be missing.
+            self._kept.appendleft(message)
+            return None
+        self.positions[partition] = position
+        return message
+
+    def seek(self, partition: KafkaTopicPartition) -> None:
+        """Go on from another offset. Raises CoordError: not one of this consumer's partitions."""
+        (ours,) = of.ours([partition])
+        if ours in self._read:
+            self._reader.seek(partition)
+            self._kept = deque(each for each in self._kept if of.after(each)[0] != ours)
+        elif any(ours in start.partitions for start in self._starts):
+            self._sought[ours] = partition.offset
+        else:
+            raise CoordError("This consumer does not have the partition.", f"{ours}")
+        # What was done before is not what a commit should say now.
+        self.positions.pop(ours, None)
+        if partition.offset >= 0:
+            self.positions[ours] = (partition.offset, -1)
+
+    def start_at(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """Seek all that name an offset."""
+        for each in partitions:
+            if each.offset != OFFSET_INVALID:
+                self.seek(each)
+
+    def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """Fetch nothing of these until `resume`; also of those that are not read yet."""
+        starting = {each for start in self._starts for each in start.partitions}
+        wanted = of.ours(partitions)
+        self._paused.update(each for each in wanted if each in self._read | starting)
+        self._reader.pause(of.kafka_of(tuple(each for each in wanted if each in self._read)))
+
+    def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        wanted = of.ours(partitions)
+        self._paused.difference_update(wanted)
+        self._reader.resume(of.kafka_of(tuple(each for each in wanted if each in self._read)))
+
+    def close(self) -> None:
+        self._reader.close()

@@ -1,0 +1,183 @@
+"""From one generation to the next: join, divide, sync, and what the assignment demands.
+
+An eager rejoin waits until the user has let go of everything that he was told to own. A cooperative
+one names what is owned and goes out at once; what the new assignment has not any more is revoked,
+and then a second join, at once, lets the leader give it to others (KIP-429). `fence` says why no
+two members own one partition meanwhile.
+"""
+
+from typing import Any
+
+import msgspec
+
+from coordlib.client import signals as sg
+from coordlib.client.asks import error_of, refusal_of
+from coordlib.client.assignor import SubscriptionState, partitions_of
+from coordlib.client.division import AssignorFailed
+from coordlib.client.leaving import Leaving
+from coordlib.client.signals import Partitions
+from coordlib.client.standing import Standing
+from coordlib.client.steps import IN_GENERATION, State, Step
+from coordlib.errors import CoordError, ErrorCode
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+REBALANCING = "group is rebalancing"
+METADATA_CHANGED = "metadata changed"
+SUBSCRIPTION_CHANGED = "subscription changed"
+REVOKED = "revoked partitions can go to others"
+
+
+class Rounds:
+    """The protocol's steps of one member."""
+
+    def __init__(self, me: Standing, leaving: Leaving) -> None:
+        self._me, self._leaving = me, leaving
+        self._joined_topics: tuple[str, ...] = ()
+        #: What the newest JoinGroup named as owned.
+        self._claimed: Partitions = ()
+
+    # ---- join ---------------------------------------------------------------------------------
+
+    def topics_changed(self, reason: str) -> None:
+        """Another subscription than that of the newest JoinGroup is a reason to rejoin."""
+        me, names = self._me, self._me.topics.names
+        if me.state in IN_GENERATION and names not in (None, self._joined_topics):
+            me.rejoin_reason = me.rejoin_reason or reason
+        if me.keeps and names is not None:
+            me.held.narrow(names)
+
+    def join_if_wanted(self, now_ms: int) -> None:
+        """Rejoin once that takes nothing out of the user's hands."""
+        me, topics = self._me, self._me.topics.names
+        is_wanted = me.state is State.IDLE or (
+            me.state in IN_GENERATION and me.rejoin_reason is not None
+        )
+        if is_wanted and topics is not None and me.held.is_free(now_ms, me.keeps):
+            self._join(now_ms, topics)
+
+    def _join(self, now_ms: int, topics: tuple[str, ...]) -> None:
+        me = self._me
+        self._claimed = me.held.begin_join(now_ms, me.keeps)
+        state = SubscriptionState(topics, self._claimed, me.generation, me.identity.rack)
+        try:
+            request = me.wording.join(me.member, me.assignors, state, me.rejoin_reason)
+        except Exception as problem:  # noqa: BLE001  # an assignor may be a user's own
+            self._assignor_raised(problem)
+            return
+        me.become(State.JOINING)
+        me.rejoin_reason, self._joined_topics = None, topics
+        me.take(now_ms, sg.Send(request))
+
+    def _assignor_raised(self, problem: Exception) -> None:
+        error = AssignorFailed(f"An assignor failed: {problem!r}", self._me.where)
+        self._leaving.owe("its assignor failed", error)
+
+    # ---- answers ------------------------------------------------------------------------------
+
+    def answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+        """JoinGroup or SyncGroup."""
+        code = error_of(response)
+        if self._me.state is State.LEAVING:
+            known = response.member if isinstance(response, rs.JoinGroupResponse) else ""
+            if known and code is ErrorCode.NONE:
+                self._leaving.send(known)
+            else:
+                self._leaving.end()
+        elif code is ErrorCode.NONE and isinstance(response, rs.JoinGroupResponse):
+            self._joined(asked, response, now_ms)
+        elif code is ErrorCode.NONE and isinstance(response, rs.SyncGroupResponse):
+            self._synced(asked, response, now_ms)
+        else:
+            self._refused(asked, response, now_ms)
+
+    def _joined(self, asked: Step, answer: rs.JoinGroupResponse, now_ms: int) -> None:
+        me = self._me
+        # Rule 12: whatever id the acknowledgement suggested, the answer's id holds.
+        me.member = answer.member
+        me.generation = _known(answer.generation, -1)
+        me.protocol = _known(answer.protocol, "")
+        me.first_id = me.wording.next_id()
+        me.fence.join_answered(now_ms)
+        me.beats.begin(now_ms, asked.first_ms)
+        if answer.leader == me.member:
+            me.become(State.DIVIDING)
+            is_kept = answer.skip_assignment is True
+            members = _known(answer.members, ())
+            me.take(now_ms, sg.Divide(me.generation, me.protocol, members, is_kept))
+        else:
+            me.topics.follow()
+            self._sync(now_ms, ())
+
+    def _sync(self, now_ms: int, assignments: tuple[rq.MemberAssignment, ...]) -> None:
+        me = self._me
+        me.become(State.SYNCING)
+        request = me.wording.sync(me.member, me.generation, me.protocol, assignments)
+        me.take(now_ms, sg.Send(request))
+
+    def _synced(self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int) -> None:
+        me = self._me
+        try:
+            given = partitions_of(_known(answer.assignment, b""))
+        except cp.Unreadable as problem:
+            me.fail(CoordError(f"The assignment cannot be read: {problem}.", me.where))
+            return
+        me.become(State.STABLE)
+        me.step = None
+        sign_ms = max(asked.first_ms, me.beats.sign_ms)
+        me.held.grant(now_ms, given, _known(answer.fence, None), sign_ms)
+        if not frozenset(given).issuperset(self._claimed):
+            me.rejoin_reason = REVOKED
+            me.fence.demanded(now_ms)
+        self.topics_changed(SUBSCRIPTION_CHANGED)
+        self._tell_assignor(given)
+
+    def _tell_assignor(self, given: Partitions) -> None:
+        for assignor in self._me.assignors:
+            if assignor.name == self._me.protocol:
+                try:
+                    assignor.on_assignment(given, self._me.generation)
+                except Exception as problem:  # noqa: BLE001  # it may be a user's own
+                    self._assignor_raised(problem)
+
+    def _refused(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+        me, code = self._me, error_of(response)
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            me.forget()
+        elif code is ErrorCode.ILLEGAL_GENERATION:
+            me.forget(keeps_member=True)
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS and me.state is State.SYNCING:
+            me.rejoin_reason = REBALANCING
+        elif code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(response, rs.JoinGroupResponse):
+            me.forget()
+            me.member = response.member
+        elif code.retriable and isinstance(asked.output, sg.Send):
+            request = msgspec.structs.replace(asked.output.request, id=me.wording.next_id())
+            asked.replace_later(now_ms, sg.Send(request))
+        else:
+            me.fail(refusal_of(response, me.where))
+
+    # ---- the leader's division ----------------------------------------------------------------
+
+    def divided(self, event: sg.Divided) -> None:
+        if self._is_current(event.generation):
+            self._me.topics.lead(event.now_ms, event.counts, event.topics)
+            self._sync(event.now_ms, event.assignments)
+
+    def not_divided(self, event: sg.NotDivided) -> None:
+        if self._is_current(event.generation) and self._me.step is not None:
+            self._me.step.repeat_later(event.now_ms)
+
+    def assignor_failed(self, event: sg.AssignorFailed) -> None:
+        """It cannot lead: its user lets go of what it kept, and then it makes room for another."""
+        if self._is_current(event.generation):
+            self._leaving.owe("its assignor failed", event.error)
+
+    def _is_current(self, generation: int) -> bool:
+        return self._me.state is State.DIVIDING and generation == self._me.generation
+
+
+def _known(value: Any, otherwise: Any) -> Any:
+    """A field of an answer, or something else where the answer left it out."""
+    return otherwise if value is msgspec.UNSET or value is None else value

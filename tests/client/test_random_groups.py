@@ -1,0 +1,134 @@
+"""Groups of three to six members with random luck: whatever happens, one owner; in the end, all.
+
+Each seed is a course of joins, leaves, and of members that are cut off, deaf or busy for a while.
+Virtual time makes a course of minutes a matter of milliseconds.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.client import cooperative
+from tests.client.world import User, World
+
+PARTITIONS = 7
+FEW, MANY = 3, 6
+SETTLING_MS = 90_000
+FAULTS = ("cut", "deaf", "busy", "job")
+
+
+class Course:
+    """One seed's course of events."""
+
+    def __init__(self, seed: int, assignors: Callable[[Random], Any]) -> None:
+        self.luck = Random(seed)
+        self.assignors = assignors
+        self.world = World({"t": PARTITIONS})
+        # Courses with few kinds of faults reach corners that a mixture of all hides.
+        faults = self.luck.sample(FAULTS, self.luck.randint(1, len(FAULTS)))
+        self.kinds = [*faults, "join", "leave"]
+        self.events = 0
+        self.names = iter(range(1_000))
+        for _ in range(FEW):
+            self.join()
+
+    def play(self, events: int) -> None:
+        for _ in range(events):
+            self.happen()
+            for_ms = self.luck.choice([0, 300, 2_000, 7_000])
+            if self.luck.random() < 0.5:
+                self.world.run(for_ms, self.luck.choice([100, 500]))
+            else:
+                self.world.log.stumble(for_ms, self.luck, self.some_poll)
+        for user in self.world.users:
+            self.heal(user)
+        self.world.log.job_is_up = True
+        self.world.run(SETTLING_MS)
+
+    def some_poll(self) -> None:
+        if self.luck.random() < 0.3:
+            self.luck.choice(self.world.users).poll()
+        self.world.check()
+
+    def happen(self) -> None:
+        user = self.luck.choice(self.world.users)
+        match self.luck.choice(self.kinds):
+            case "cut":
+                self.switch(user.transport, "is_cut")
+            case "deaf":
+                self.switch(user.transport, "is_deaf")
+            case "busy":
+                self.switch(user, "is_busy")
+            case "job":
+                self.switch(self.world.log, "job_is_up")
+            case "join" if len(self.world.users) < MANY:
+                self.join()
+            case "leave" if len(self.world.users) > FEW:
+                self.close(user)
+
+    def switch(self, of: Any, what: str) -> None:
+        self.events += 1
+        setattr(of, what, not getattr(of, what))
+
+    def heal(self, user: User) -> None:
+        for of, what in (
+            (user.transport, "is_cut"),
+            (user.transport, "is_deaf"),
+            (user, "is_busy"),
+        ):
+            if getattr(of, what):
+                self.switch(of, what)
+
+    def join(self) -> None:
+        self.events += 1
+        name = f"m{next(self.names)}"
+        user = User(self.world.log, name, self.assignors(self.luck), ["t"])
+        self.world.users.append(user)
+
+    def close(self, user: User) -> None:
+        if not user.transport.is_cut and not user.transport.is_deaf and not user.is_busy:
+            self.events += 1
+            self.world.close(user)
+
+    def everything_is_owned(self) -> bool:
+        held = [each.partition for user in self.world.users for each in user.owns]
+        return sorted(held) == list(range(PARTITIONS))
+
+
+def only_cooperative(luck: Random) -> Any:
+    return (cooperative.assignor(),)
+
+
+def old_or_new(luck: Random) -> Any:
+    """In the middle of a rolling upgrade: some run eagerly, some cooperatively."""
+    return luck.choice([(cooperative.assignor(), "range"), (cooperative.assignor(),)])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_cooperative_members_never_share_a_partition_and_own_all_in_the_end(seed: int) -> None:
+    """`World.check` looks at every moment of virtual time."""
+    course = Course(seed, only_cooperative)
+    course.play(25)
+
+    assert course.everything_is_owned()
+    assert course.world.generations <= 2 * course.events + 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_members_of_both_modes_never_share_a_partition(seed: int) -> None:
+    course = Course(seed, old_or_new)
+    course.play(20)
+
+    assert course.everything_is_owned()
+    assert course.world.generations <= 2 * course.events + 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_eager_members_never_share_a_partition(seed: int) -> None:
+    course = Course(seed, lambda _: "range")
+    course.play(20)
+
+    assert course.everything_is_owned()
+    assert course.world.generations <= course.events + 2

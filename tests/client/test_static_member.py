@@ -1,0 +1,104 @@
+"""Static members (KIP-345) as clients: what they say, and what they do not. S = 8 s, RT = 12 s."""
+
+from coordlib.client import signals as sg
+from coordlib.client.signals import Callback
+from coordlib.client.steps import State
+from coordlib.errors import ErrorCode, GroupError
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from tests.client.test_membership import IDENTITY, MEMBER, T0, T1, Play, join_fields, sync_fields
+
+
+def static_play() -> Play:
+    play = Play(instance="till-7")
+    play.stable()
+    return play
+
+
+def test_the_instance_id_is_in_every_request_of_a_membership() -> None:
+    play = static_play()
+    play.say(sg.Elapsed(3_000))
+    play.say(sg.CommitOffsets(3_010, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+
+    kinds = [type(each).__name__ for each in play.sent]
+    assert kinds == ["JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"]
+    assert {each.instance for each in play.sent} == {"till-7"}  # type: ignore[attr-defined]
+    assert IDENTITY.instance is None
+
+
+def test_close_keeps_its_place() -> None:
+    """A rolling restart: the next process with this instance id gets the same partitions."""
+    play = static_play()
+
+    assert play.say(sg.Close(100)) == [sg.Call(Callback.REVOKED, (T0, T1))]
+    assert play.say(sg.CalledBack(110, Callback.REVOKED)) == [sg.Left()]
+    assert play.member.state is State.LEFT
+
+
+def test_close_waits_for_the_answers_to_commits() -> None:
+    play = static_play()
+    play.say(sg.Close(100))
+    play.say(sg.CommitOffsets(105, 3, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    assert play.say(sg.CalledBack(110, Callback.REVOKED)) == []
+
+    assert play.answer(140, rs.OffsetCommitResponse, failed=()) == [sg.Answer(3), sg.Left()]
+
+
+def test_one_that_is_not_polled_stops_silently_and_comes_back_under_its_id() -> None:
+    """It stops heartbeating: if the user does not come back in time, its session ends."""
+    play = static_play()
+    for now_ms in range(1_000, 12_000, 1_000):
+        if play.say(sg.Elapsed(now_ms)):
+            play.written(now_ms)
+        play.say(sg.ReadToEnd(now_ms, now_ms))
+
+    assert play.say(sg.Elapsed(12_000)) == []
+    assert play.member.assignment(12_000) == ()
+    assert play.say(sg.Polled(13_000)) == [sg.Call(Callback.LOST, (T0, T1))]
+    (again,) = play.say(sg.CalledBack(13_010, Callback.LOST))
+    assert isinstance(again, sg.Send)
+    assert isinstance(again.request, rq.JoinGroup)
+    assert (again.request.member, again.request.generation) == (MEMBER, -1)
+
+
+def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
+    """Two processes were started with one instance id; the older must stop."""
+    play = static_play()
+    play.say(sg.Elapsed(3_000))
+    play.answer(3_100, rs.HeartbeatResponse, error="FENCED_INSTANCE_ID")
+
+    assert play.member.assignment(3_100) == ()
+    assert play.say(sg.Polled(3_200)) == [sg.Call(Callback.LOST, (T0, T1))]
+    assert play.say(sg.CalledBack(3_210, Callback.LOST)) == []
+    (out,) = play.say(sg.Polled(3_300))
+    assert isinstance(out, sg.Raise)
+    assert isinstance(out.error, GroupError)
+    assert out.error.code is ErrorCode.FENCED_INSTANCE_ID
+    assert play.say(sg.Close(3_400)) == [sg.Left()]
+
+
+def test_a_replaced_joiner_is_told_by_its_join() -> None:
+    play = Play(instance="till-7")
+    play.say(sg.Subscribe(0, ("t",)))
+    play.answer(10, rs.JoinGroupResponse, error="FENCED_INSTANCE_ID", member="")
+
+    (out,) = play.say(sg.Polled(20))
+    assert isinstance(out, sg.Raise)
+
+
+def test_a_leader_that_returns_divides_nothing_and_watches_the_topics() -> None:
+    """KIP-814: the group stays as it is, and its leader goes on noticing new partitions."""
+    play = Play(instance="till-7")
+    play.say(sg.ReadToEnd(0, 0))
+    play.say(sg.Subscribe(0, ("t",)))
+    others = (rs.JoinedMember(MEMBER, "till-7", b""),)
+    fields = join_fields(leader=MEMBER, members=others, skip_assignment=True)
+
+    task = sg.Divide(1, "range", others, is_kept=True)
+    assert play.answer(10, rs.JoinGroupResponse, **fields) == [task]
+    (sync,) = play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
+    assert isinstance(sync, sg.Send)
+    play.answer(20, rs.SyncGroupResponse, **sync_fields())
+    play.say(sg.Polled(20))
+    play.say(sg.CalledBack(20, Callback.ASSIGNED))
+    assert play.member._me.topics.due_ms() == 15 + 300_000
