@@ -89,7 +89,9 @@ def _partition_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, 
 def _topic_id(config: Mapping[str, Any], topic: str, timeout_s: float) -> str:
     admin = AdminClient(dict(config))  # a name for it: the answer dies with the client
     asked = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
-    return str(asked[topic].result(timeout_s).topic_id)
+    found = str(asked[topic].result(timeout_s).topic_id)
+    # Kafka's own tools print the URL-safe form, and the job uses it; librdkafka gives the other.
+    return found.replace("+", "-").replace("/", "_")
 
 
 def _recorded(config: Mapping[str, Any], prefix: str, timeout_s: float) -> Layout | None:

@@ -1,7 +1,8 @@
 """How a member goes: closed, silent, unsubscribed, or unable to lead. Static members stay.
 
-A static member (KIP-345) that is closed or not polled says nothing: its session keeps its place for
-the program's next start. Everybody else leaves, so that others need not wait.
+A static member (KIP-345) that is closed says that it has stopped and keeps its place for the
+program's next start, which then need not wait for its fence (`remain`); one that is not polled says
+nothing. Everybody else leaves, so that others need not wait.
 """
 
 from coordlib.client import signals as sg
@@ -45,10 +46,7 @@ class Leaving:
         me = self._me
         me.become(State.LEAVING)
         me.held.let_go()
-        if me.is_static:
-            me.step, self._is_written = None, True
-            self.end_if_all_answered()
-        elif member := me.own_id():
+        if member := me.own_id():
             self.send(member)
         elif me.step is None or me.step.again_ms is not None:
             self.end()

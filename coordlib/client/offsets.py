@@ -33,6 +33,9 @@ def rows_of_positions(positions: Positions) -> tuple[rq.CommittedOffset, ...]:
 
 
 def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedOffset, ...]:
+    """Without those that have no offset (OFFSET_INVALID, as `position` says before the first
+
+    message, and other logical ones): stored, they would make the next owner start anywhere."""
     return tuple(
         rq.CommittedOffset(
             topic=each.topic,
@@ -41,6 +44,7 @@ def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedO
             metadata=each.metadata or "",
         )
         for each in offsets
+        if each.offset >= 0
     )
 
 

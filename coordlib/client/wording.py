@@ -114,8 +114,10 @@ class Wording:
         )
 
     def leave(self, member: str, reason: str | None) -> rq.LeaveGroup:
+        """A static member keeps its place: it only says that it has stopped (KIP-1092)."""
         leaver = rq.Leaver(member=member, instance=self.identity.instance)
-        return rq.LeaveGroup(**self._envelope(), members=(leaver,), reason=reason)
+        is_static = self.identity.instance is not None
+        return rq.LeaveGroup(**self._envelope(), members=(leaver,), reason=reason, remain=is_static)
 
     def commit(
         self, member: str, generation: int, offsets: tuple[rq.CommittedOffset, ...]

@@ -26,12 +26,17 @@ def test_the_instance_id_is_in_every_request_of_a_membership() -> None:
     assert IDENTITY.instance is None
 
 
-def test_close_keeps_its_place() -> None:
-    """A rolling restart: the next process with this instance id gets the same partitions."""
+def test_close_says_that_it_stopped_and_keeps_its_place() -> None:
+    """A rolling restart: the next process of this instance id gets the same partitions at once."""
     play = static_play()
 
     assert play.say(sg.Close(100)) == [sg.Call(Callback.REVOKED, (T0, T1))]
-    assert play.say(sg.CalledBack(110, Callback.REVOKED)) == [sg.Left()]
+    (stopped,) = play.say(sg.CalledBack(110, Callback.REVOKED))
+    assert isinstance(stopped, sg.Send)
+    assert isinstance(stopped.request, rq.LeaveGroup)
+    assert stopped.request.remain
+    assert stopped.request.members == (rq.Leaver(member=MEMBER, instance="till-7"),)
+    assert play.written(120) == [sg.Left()]
     assert play.member.state is State.LEFT
 
 
@@ -39,9 +44,13 @@ def test_close_waits_for_the_answers_to_commits() -> None:
     play = static_play()
     play.say(sg.Close(100))
     play.say(sg.CommitOffsets(105, 3, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
-    assert play.say(sg.CalledBack(110, Callback.REVOKED)) == []
+    commit = play.sent[-1]
+    play.say(sg.CalledBack(110, Callback.REVOKED))
+    assert play.written(130) == []
 
-    assert play.answer(140, rs.OffsetCommitResponse, failed=()) == [sg.Answer(3), sg.Left()]
+    answered = play.response(commit, rs.OffsetCommitResponse, failed=())
+
+    assert play.say(sg.Received(140, answered)) == [sg.Answer(3), sg.Left()]
 
 
 def test_one_that_is_not_polled_stops_silently_and_comes_back_under_its_id() -> None:
@@ -74,7 +83,11 @@ def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
     assert isinstance(out, sg.Raise)
     assert isinstance(out.error, GroupError)
     assert out.error.code is ErrorCode.FENCED_INSTANCE_ID
-    assert play.say(sg.Close(3_400)) == [sg.Left()]
+    # Its successor waits to hear that it has stopped.
+    (stopped,) = play.say(sg.Close(3_400))
+    assert isinstance(stopped, sg.Send)
+    assert isinstance(stopped.request, rq.LeaveGroup)
+    assert play.written(3_450) == [sg.Left()]
 
 
 def test_a_replaced_joiner_is_told_by_its_join() -> None:
