@@ -38,7 +38,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How the job runs; none of these changes what a group decides."""
 
     #: Rows per micro-batch: bounds the memory of a worker when a backlog is read (spark-facts).
-    max_offsets_per_trigger: Positive = 200_000
+    max_offsets_per_trigger: Positive = 50_000
     #: How long the source's fetch may wait at the broker when it has read its range (below).
     fetch_wait_ms: NotNegative = 5
     #: Shortest time between two batches; 0 starts the next one at once.
