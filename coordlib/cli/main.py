@@ -90,6 +90,13 @@ def _run(arguments: list[str]) -> int:
         return _wrong_usage(arguments, problem)
     except CoordError as problem:
         return _failed(arguments, problem)
+    except TimeoutError:
+        silent = CannotReach(
+            "Kafka did not answer in time",
+            f"in: coord {' '.join(arguments)}",
+            "Check that the brokers and their controller run, then try again.",
+        )
+        return _failed(arguments, silent)
     except ModuleNotFoundError as problem:
         return _failed(arguments, _not_installed(problem))
 

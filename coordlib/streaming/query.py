@@ -80,9 +80,12 @@ class Coordinator:
         found, warnings = topics.require(self._client_options, self._options.prefix)
         for warning in warnings:
             _log.warning(str(warning))
+        folder = CheckpointFolder(self._spark, self._options.checkpoint)
+        # Before anybody is fenced: a start with a wrong folder must not end a healthy job.
+        self._sink.read_progress()
+        self._refuse_wrong_checkpoint(folder, _layout_of(found))
         self._sink.open()
         layout = self._agree_on_layout(found)
-        folder = CheckpointFolder(self._spark, self._options.checkpoint)
         identity = self._agree_on_checkpoint(folder, layout, found.incarnation)
         self._ticks = TickWriter(
             self._options.prefix,
@@ -108,11 +111,7 @@ class Coordinator:
         self._status.write()
 
     def _agree_on_layout(self, found: topics.Layout) -> Layout:
-        layout = Layout(
-            shards=found.shards,
-            reply_partitions=found.responses,
-            topic_ids=dict(found.topic_ids),
-        )
+        layout = _layout_of(found)
         recorded = self._sink.layout
         if recorded is None:
             self._sink.write_layout(layout)
@@ -128,9 +127,7 @@ class Coordinator:
             )
         return layout
 
-    def _agree_on_checkpoint(
-        self, folder: CheckpointFolder, layout: Layout, incarnation: str
-    ) -> Identity:
+    def _refuse_wrong_checkpoint(self, folder: CheckpointFolder, layout: Layout) -> None:
         identity, marker, prefix = folder.identity(), self._sink.marker, self._options.prefix
         if identity is not None:
             if self._options.is_rebuild:
@@ -140,20 +137,27 @@ class Coordinator:
                     "Name an empty folder, or start without --rebuild.",
                 )
             check_identity(identity, marker, layout, prefix, folder.has_committed_batches())
-            return identity
-        if folder.has_batches():
+        elif folder.has_batches():
             raise StartRefused(
                 "This folder holds another query's checkpoint.", folder.path, "Name another."
             )
-        if marker is None:
-            return folder.create(prefix, layout.shards, incarnation)
-        if not self._options.is_rebuild:
+        elif marker is not None and not self._options.is_rebuild:
             raise StartRefused(
                 f"The topics have history up to batch {marker.batch} of checkpoint "
                 f"{marker.checkpoint}, and this folder is empty.",
                 folder.path,
                 "Name that checkpoint; if it is lost, add --rebuild.",
             )
+
+    def _agree_on_checkpoint(
+        self, folder: CheckpointFolder, layout: Layout, incarnation: str
+    ) -> Identity:
+        self._refuse_wrong_checkpoint(folder, layout)
+        identity, marker, prefix = folder.identity(), self._sink.marker, self._options.prefix
+        if identity is not None:
+            return identity
+        if marker is None:
+            return folder.create(prefix, layout.shards, incarnation)
         seeds = rebuild.seed_blobs(self._client_options, prefix, layout.shards, marker)
         for shard, blob in seeds.items():
             folder.write_seed(shard, blob)
@@ -252,6 +256,14 @@ class _BatchWriter:
 
     def __call__(self, frame: "DataFrame", number: int) -> None:
         self._coordinator.write_batch(frame, number, self._identity)
+
+
+def _layout_of(found: topics.Layout) -> Layout:
+    return Layout(
+        shards=found.shards,
+        reply_partitions=found.responses,
+        topic_ids=dict(found.topic_ids),
+    )
 
 
 def _starting_offsets(

@@ -73,6 +73,10 @@ class TransactionalSink:
                 f"{self._prefix}-coordinator",
                 "Check that the broker runs and that this job may write with this id.",
             ) from problem
+        self.read_progress()
+
+    def read_progress(self) -> None:
+        """Learn layout and marker, without fencing anybody."""
         found = compacted.newest_by_key(self._client_options, f"{self._prefix}.progress", 0)
         if MARKER_KEY in found:
             self.marker = decode_marker(found[MARKER_KEY])

@@ -20,6 +20,7 @@ StartJob = Callable[..., None]
 
 def outputs_are_exactly_once(wire: Wire) -> None:
     """No event id, no answer stands twice for a read-committed reader."""
+    wire.read_everything()
     ids = [event["event_id"] for event in wire.values("events")]
     assert len(ids) == len(set(ids))
     answers = [(v["cause"], v.get("part", 0)) for v in wire.values("responses") if "id" in v]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from coordlib.records.partitioner import shard_of
 
@@ -37,6 +37,7 @@ class Wire:
             }
         )
         self.seen: dict[str, list[tuple[Message, Any]]] = {name: [] for name in OUTPUT_TOPICS}
+        self._ends: dict[tuple[str, int], int] = {}
         self._arrived = threading.Condition()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -94,6 +95,7 @@ class Wire:
                 "fetch.wait.max.ms": 50,
                 "fetch.message.max.bytes": 9_000_000,
                 "reconnect.backoff.max.ms": 500,
+                "enable.partition.eof": True,
                 "log_level": 0,
             }
         )
@@ -108,6 +110,7 @@ class Wire:
         while not self._stop.is_set():
             message = consumer.poll(0.1)
             if message is None or message.error():
+                self._note_end(message)
                 continue
             value = message.value()
             name = (message.topic() or "").removeprefix(f"{self.prefix}.")
@@ -115,6 +118,37 @@ class Wire:
                 self.seen[name].append((message, json.loads(value) if value else None))
                 self._arrived.notify_all()
         consumer.close()
+
+    def _note_end(self, message: Message | None) -> None:
+        """Which offset was the end, when one was reached: markers take offsets that nobody sees."""
+        error = message.error() if message is not None else None
+        if message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF:
+            with self._arrived:
+                place = (message.topic() or "", message.partition() or 0)
+                self._ends[place] = message.offset() or 0
+                self._arrived.notify_all()
+
+    def read_everything(self) -> None:
+        """Wait until all outputs that can be read now are here."""
+        asking = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": f"test-{uuid4().hex}",
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+        metadata = asking.list_topics(timeout=PATIENCE_S).topics
+        ends = {
+            (topic, partition): asking.get_watermark_offsets(TopicPartition(topic, partition))[1]
+            for topic in (f"{self.prefix}.{name}" for name in OUTPUT_TOPICS)
+            for partition in metadata[topic].partitions
+        }
+        asking.close()
+        self.wait(
+            "all outputs",
+            lambda: all(self._ends.get(place, -1) >= end for place, end in ends.items()),
+        )
 
     def values(self, topic: str) -> list[Any]:
         with self._arrived:
