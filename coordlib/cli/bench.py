@@ -9,7 +9,7 @@ from typing import Any, Literal
 from coordlib.cli.where import HERE, Where
 
 Peer = Literal["kafka", "none"]
-Protocol = Literal["range"]
+Protocol = Literal["range", "cooperative-sticky"]
 
 
 def settle(  # noqa: PLR0913  # a command line's options

@@ -47,7 +47,8 @@ class Work:
         config: dict[str, Any] = {**stand.config, "group.id": f"settle-{uuid4().hex[:8]}"}
         config["log_level"] = 2  # connections of closed clients end with the broker, not before
         if name == OURS:
-            return settle_members.ours({**config, "coord.prefix": stand.prefix}, self.topic)
+            config["coord.prefix"] = stand.prefix
+            return settle_members.ours(config, self.topic, self.protocol)
         if self.peer_heartbeat_ms is not None:
             config["heartbeat.interval.ms"] = self.peer_heartbeat_ms
         return settle_members.kafkas(config, self.topic, self.protocol)

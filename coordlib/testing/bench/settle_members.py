@@ -25,15 +25,19 @@ class Member:
     def __init__(self, number: int, ownership: Ownership, open_consumer: Open) -> None:
         self.number, self._ownership, self._open = number, ownership, open_consumer
         self.failure: Exception | None = None
+        #: Eager members are told everything each time, cooperative ones what changes: both add up.
+        self._mine: set[int] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"member-{number}", daemon=True)
         self._thread.start()
 
     def assigned(self, _consumer: Any, partitions: Sequence[TopicPartition]) -> None:
-        self._ownership.owns(self.number, (each.partition for each in partitions))
+        self._mine |= {each.partition for each in partitions}
+        self._ownership.owns(self.number, self._mine)
 
-    def revoked(self, _consumer: Any, _partitions: Sequence[TopicPartition]) -> None:
-        self._ownership.owns(self.number, ())
+    def revoked(self, _consumer: Any, partitions: Sequence[TopicPartition]) -> None:
+        self._mine -= {each.partition for each in partitions}
+        self._ownership.owns(self.number, self._mine)
 
     def stop(self) -> None:
         """Let it end; `join` waits for that."""
@@ -54,12 +58,20 @@ class Member:
             self.failure = problem
 
 
-def ours(config: dict[str, Any], topic: str) -> Open:
+def ours(config: dict[str, Any], topic: str, protocol: str) -> Open:
     """Members that the job coordinates; `config` has `coord.prefix` and `group.id`."""
 
     def open_consumer(member: Member) -> CoordinatedConsumer:
-        consumer = CoordinatedConsumer({**config, "client.id": f"bench-{member.number}"})
-        consumer.subscribe([topic], on_assign=member.assigned, on_revoke=member.revoked)
+        consumer = CoordinatedConsumer(
+            {
+                **config,
+                "client.id": f"bench-{member.number}",
+                "partition.assignment.strategy": protocol,
+            }
+        )
+        consumer.subscribe(
+            [topic], on_assign=member.assigned, on_revoke=member.revoked, on_lost=member.revoked
+        )
         return consumer
 
     return open_consumer
