@@ -28,6 +28,7 @@ def outputs_are_exactly_once(wire: Wire) -> None:
 
 
 def expelled(wire: Wire, group: str) -> list[str]:
+    wire.read_everything()
     return [event["reason"] for event in wire.events(group, "MemberRemoved")]
 
 

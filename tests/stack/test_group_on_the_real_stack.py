@@ -20,6 +20,7 @@ def test_three_members_settle_and_each_hears_its_share(wire: Wire, group: str) -
     assert {member.generation for member in members} == {2}
     assert {member.leader for member in members} == {members[0].member}
     assert [len(member.members) for member in members] == [3, 0, 0]
+    wire.read_everything()
     shares = {
         tuple(json.loads(message.key())): base64.b64decode(value["assignment"]).decode()
         for message, value in wire.seen["assignments"]
@@ -83,6 +84,7 @@ def test_when_all_members_are_killed_the_group_empties(wire: Wire, group: str) -
         member.die()
 
     wire.event(group, "GroupEmptied")
+    wire.read_everything()
     assert {e["member"] for e in wire.events(group, "MemberRemoved")} == {
         member.member for member in members
     }
@@ -153,6 +155,7 @@ def test_poison_costs_one_event_each_and_nobody_else_notices(wire: Wire, group: 
     member = RawMember(wire, group, "healthy")
     settle([member])
 
+    wire.read_everything()
     for coordinate in poisoned:
         rejected = [
             e
