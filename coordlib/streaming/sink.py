@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -191,8 +190,3 @@ class _Fault:
         if place == self._place and 0 <= self._batch <= batch:
             print(f"COORD_FAULT: {place} in batch {batch}", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-def client_options(bootstrap_servers: str, kafka: Mapping[str, str]) -> dict[str, Any]:
-    """librdkafka's options for every client of the driver."""
-    return {**kafka, "bootstrap.servers": bootstrap_servers}

@@ -8,7 +8,7 @@ Source: seeds 002 and 004; `ClassicGroup.java` and `ClassicGroupState.java` of A
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -69,6 +69,10 @@ class Parked(msgspec.Struct, frozen=True):
     client: str
     cause: str
     reply: int
+
+    def envelope(self, group: str) -> dict[str, Any]:
+        """What its answer carries, whichever it is."""
+        return {"id": self.id, "client": self.client, "group": group, "cause": self.cause}
 
 
 class OfferedProtocol(msgspec.Struct, frozen=True):

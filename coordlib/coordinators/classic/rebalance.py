@@ -8,8 +8,6 @@ the question "has everybody joined now?" — the question whose absence has made
 many implementations. Source: `GroupMetadataManager.java`, seeds 000 and 002, KIP-134.
 """
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from coordlib.coordinators import deadlines
@@ -217,10 +215,7 @@ def answer_join(
         fx.Respond(
             parked.reply,
             rs.JoinGroupResponse(
-                id=parked.id,
-                client=parked.client,
-                group=group.group,
-                cause=parked.cause,
+                **parked.envelope(group.group),
                 generation=group.generation,
                 protocol_type=group.protocol_type,
                 protocol=group.protocol,
@@ -263,13 +258,7 @@ def answer_parked(draft: Draft, member: Member, code: ErrorCode) -> Member:
     parked = member.parked
     if parked is None:
         return member
-    fields: dict[str, Any] = {
-        "id": parked.id,
-        "client": parked.client,
-        "group": draft.name,
-        "cause": parked.cause,
-        **refusal(code),
-    }
+    fields = {**parked.envelope(draft.name), **refusal(code)}
     if member.is_joining:
         response: rs.Response = rs.JoinGroupResponse(**fields, member=member.member)
     else:

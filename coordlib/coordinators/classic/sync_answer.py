@@ -55,10 +55,7 @@ def send_assignment(draft: Draft, member: Member, parked: Parked | None) -> None
         fx.Respond(
             parked.reply,
             rs.SyncGroupResponse(
-                id=parked.id,
-                client=parked.client,
-                group=group.group,
-                cause=parked.cause,
+                **parked.envelope(group.group),
                 protocol_type=group.protocol_type,
                 protocol=group.protocol,
                 assignment=member.assignment,
