@@ -133,10 +133,10 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             if until is not None and monotonic() >= until:
                 return None
 
-    def close(self) -> None:
-        """Let go (callbacks run), leave the group, and end."""
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Let go (callbacks run), leave the group, and end; wait that long for the log to know."""
         try:
-            self.member.close()
+            self.member.close(timeout_s)
             self._tell_commits()
         finally:
             self._reading.close()

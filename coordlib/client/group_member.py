@@ -95,7 +95,7 @@ class GroupMember(AbstractContextManager["GroupMember"]):
         self.identity = Identity(
             group=group,
             client=client,
-            token=token_hex(8),
+            token=self._transport.new_token(),
             shard=shard_of(group, place.shards),
             reply=self._transport.reply,
             incarnation=place.incarnation,

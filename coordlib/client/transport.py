@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
+from secrets import token_hex
 from typing import Any, Protocol
 
 import msgspec
@@ -71,6 +72,9 @@ class Transport(Protocol):
     def reply(self) -> int: ...
 
     def now_ms(self) -> int: ...
+
+    def new_token(self) -> str:
+        """A name for one membership that no other one has, hexadecimal."""
 
     def attach(self, handler: Handler) -> None:
         """Deliver to this member from now on. Its first request may be sent afterwards."""
@@ -136,6 +140,9 @@ class KafkaTransport:
 
     def now_ms(self) -> int:
         return boottime_ms()
+
+    def new_token(self) -> str:
+        return token_hex(8)
 
     def attach(self, handler: Handler) -> None:
         identity = handler.identity

@@ -49,17 +49,32 @@ def _judge_shard(
     def judge_shard(
         key: tuple[int], frames: Iterator["pd.DataFrame"], state: "GroupState"
     ) -> Iterator["pd.DataFrame"]:
+        import pandas as pd
+
         shard = int(key[0])
         blob = bytes(state.get[1]) if state.exists else seeds.value.get(shard)
         records = [record for frame in frames for record in _records(frame)]
-        outcome = fold(blob, records, msgspec.structs.replace(settings, shard=shard))
-        state.update((STATE_VERSION, outcome.blob))
-        report = BatchReport(
-            status=outcome.status, ranges=_ranges(records), state_bytes=len(outcome.blob)
-        )
-        yield _frame(shard, outcome.outputs, msgspec.json.encode(report))
+        fresh, rows = judge_rows(blob, records, msgspec.structs.replace(settings, shard=shard))
+        state.update((STATE_VERSION, fresh))
+        yield pd.DataFrame(rows, columns=COLUMNS)
 
     return judge_shard
+
+
+def judge_rows(
+    blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+) -> tuple[bytes, list[tuple[Any, ...]]]:
+    """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
+    shard, outcome = settings.shard, fold(blob, records, settings)
+    report = BatchReport(
+        status=outcome.status, ranges=_ranges(records), state_bytes=len(outcome.blob)
+    )
+    rows: list[tuple[Any, ...]] = [
+        (shard, seq, output.topic, output.partition, output.key, output.value)
+        for seq, output in enumerate(outcome.outputs)
+    ]
+    rows.append((shard, len(rows), REPORT, shard, b"", msgspec.json.encode(report)))
+    return outcome.blob, rows
 
 
 def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
@@ -81,14 +96,3 @@ def _ranges(records: list[InputRecord]) -> dict[str, tuple[int, int]]:
         if offsets:
             ranges[topic] = (min(offsets), max(offsets))
     return ranges
-
-
-def _frame(shard: int, outputs: list[Any], report: bytes) -> "pd.DataFrame":
-    import pandas as pd
-
-    rows = [
-        (shard, seq, output.topic, output.partition, output.key, output.value)
-        for seq, output in enumerate(outputs)
-    ]
-    rows.append((shard, len(rows), REPORT, shard, b"", report))
-    return pd.DataFrame(rows, columns=COLUMNS)

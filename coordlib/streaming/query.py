@@ -6,27 +6,27 @@ checkpoint belongs to them -> run
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
-from coordlib import topics
+from coordlib import compacted, topics
 from coordlib.config import CoordinatorConfig
 from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
-from coordlib.errors import CoordError, StartRefused
+from coordlib.errors import CoordError
 from coordlib.kafka_options import KafkaOptions
-from coordlib.records.stored import Layout
-from coordlib.streaming import rebuild
+from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
-from coordlib.streaming.marker import check_identity
 from coordlib.streaming.operator import REPORT, judge
-from coordlib.streaming.sink import TransactionalSink
+from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
+from coordlib.streaming.start import agree
 from coordlib.streaming.status_file import StatusFile
-from coordlib.streaming.ticks import TickWriter
+from coordlib.streaming.ticks import KafkaTicks, TickThread, TickWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,10 +65,14 @@ class Coordinator:
         self._status = StatusFile(options.status_file)
         self._status.status.checkpoint = options.checkpoint
         self._status.write()
+        self._newest_by_key = partial(compacted.newest_by_key, self._client_options)
+        timeout_ms = options.config.engine.transaction_timeout_ms
         self._sink = TransactionalSink(
-            options.prefix, self._client_options, options.config.engine.transaction_timeout_ms
+            options.prefix,
+            open_producer(options.prefix, self._client_options, timeout_ms),
+            self._newest_by_key,
         )
-        self._ticks: TickWriter | None = None
+        self._ticks: TickThread | None = None
 
     def start(self) -> "StreamingQuery":
         """Check everything, fence older drivers, and run.
@@ -80,18 +84,17 @@ class Coordinator:
         found, warnings = topics.require(self._client_options, self._options.prefix)
         for warning in warnings:
             _log.warning(str(warning))
+        layout, prefix = _layout_of(found), self._options.prefix
         folder = CheckpointFolder(self._spark, self._options.checkpoint)
-        # Before anybody is fenced: a start with a wrong folder must not end a healthy job.
-        self._sink.read_progress()
-        self._refuse_wrong_checkpoint(folder, _layout_of(found))
-        self._sink.open()
-        layout = self._agree_on_layout(found)
-        identity = self._agree_on_checkpoint(folder, layout, found.incarnation)
-        self._ticks = TickWriter(
-            self._options.prefix,
-            self._client_options,
-            self._positions(layout.shards),
-            self._output_partitions(layout),
+        identity = agree(
+            self._sink, folder, layout, prefix, self._newest_by_key, self._options.is_rebuild
+        )
+        self._ticks = TickThread(
+            TickWriter(
+                KafkaTicks(prefix, self._client_options),
+                positions_at_start(self._sink.marker, layout.shards),
+                output_partitions(prefix, layout),
+            )
         )
         seeds = folder.seeds(layout.shards)
         self.query = self._run(layout, found.incarnation, identity, seeds)
@@ -109,74 +112,6 @@ class Coordinator:
             self._ticks.stop()
         self._status.status.state = "stopped" if self.failure is None else "failed"
         self._status.write()
-
-    def _agree_on_layout(self, found: topics.Layout) -> Layout:
-        layout = _layout_of(found)
-        recorded = self._sink.layout
-        if recorded is None:
-            self._sink.write_layout(layout)
-        elif recorded != layout:
-            raise StartRefused(
-                f"The topics are not those that this prefix began with: {recorded.shards} shards, "
-                f"{recorded.reply_partitions} response partitions then, "
-                f"{layout.shards} and {layout.reply_partitions} now"
-                + (", with other topic ids." if recorded.topic_ids != layout.topic_ids else "."),
-                f"prefix {self._options.prefix}",
-                "Shards are fixed for the topics' life. Use a new prefix, or delete all topics of "
-                "this one and create them again.",
-            )
-        return layout
-
-    def _refuse_wrong_checkpoint(self, folder: CheckpointFolder, layout: Layout) -> None:
-        identity, marker, prefix = folder.identity(), self._sink.marker, self._options.prefix
-        if identity is not None:
-            if self._options.is_rebuild:
-                raise StartRefused(
-                    "A rebuild begins a new checkpoint, and this folder holds one.",
-                    folder.path,
-                    "Name an empty folder, or start without --rebuild.",
-                )
-            check_identity(identity, marker, layout, prefix, folder.has_committed_batches())
-        elif folder.has_batches():
-            raise StartRefused(
-                "This folder holds another query's checkpoint.", folder.path, "Name another."
-            )
-        elif marker is not None and not self._options.is_rebuild:
-            raise StartRefused(
-                f"The topics have history up to batch {marker.batch} of checkpoint "
-                f"{marker.checkpoint}, and this folder is empty.",
-                folder.path,
-                "Name that checkpoint; if it is lost, add --rebuild.",
-            )
-
-    def _agree_on_checkpoint(
-        self, folder: CheckpointFolder, layout: Layout, incarnation: str
-    ) -> Identity:
-        self._refuse_wrong_checkpoint(folder, layout)
-        identity, marker, prefix = folder.identity(), self._sink.marker, self._options.prefix
-        if identity is not None:
-            return identity
-        if marker is None:
-            return folder.create(prefix, layout.shards, incarnation)
-        seeds = rebuild.seed_blobs(self._client_options, prefix, layout.shards, marker)
-        for shard, blob in seeds.items():
-            folder.write_seed(shard, blob)
-        _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
-        return folder.create(prefix, layout.shards, incarnation, marker)
-
-    def _positions(self, shards: int) -> dict[int, int]:
-        marker = self._sink.marker
-        known = marker.shards if marker else {}
-        return {s: known[str(s)].offset if str(s) in known else -1 for s in range(shards)}
-
-    def _output_partitions(self, layout: Layout) -> list[tuple[str, int]]:
-        counts = dict.fromkeys(OUTPUT_TOPICS, layout.shards)
-        counts[RESPONSES] = layout.reply_partitions
-        return [
-            (f"{self._options.prefix}.{topic}", partition)
-            for topic, count in counts.items()
-            for partition in range(count)
-        ]
 
     def _run(
         self, layout: Layout, incarnation: str, identity: Identity, seeds: dict[int, bytes]
@@ -225,7 +160,7 @@ class Coordinator:
             raise
         statuses = [report.status for report in batch.reports]
         if self._ticks is not None:
-            self._ticks.batch_committed(statuses, written)
+            self._ticks.writer.batch_committed(statuses, written)
         self._tell(batch.number, len(batch.outputs), sum(r.state_bytes for r in batch.reports))
         spent = time.monotonic() - began
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
@@ -244,7 +179,7 @@ class Coordinator:
             status.next_offsets = marker.next_offsets
             status.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
         if self._ticks is not None:
-            status.ticks = self._ticks.written
+            status.ticks = self._ticks.writer.written
         self._status.write()
 
 
@@ -264,6 +199,21 @@ def _layout_of(found: topics.Layout) -> Layout:
         reply_partitions=found.responses,
         topic_ids=dict(found.topic_ids),
     )
+
+
+def positions_at_start(marker: Marker | None, shards: int) -> dict[int, int]:
+    """Newest request of each shard whose outputs are committed; -1: none."""
+    known = marker.shards if marker else {}
+    return {s: known[str(s)].offset if str(s) in known else -1 for s in range(shards)}
+
+
+def output_partitions(prefix: str, layout: Layout) -> list[tuple[str, int]]:
+    """Wherever a driver of this prefix may have written outputs."""
+    counts = dict.fromkeys(OUTPUT_TOPICS, layout.shards)
+    counts[RESPONSES] = layout.reply_partitions
+    return [
+        (f"{prefix}.{t}", partition) for t, count in counts.items() for partition in range(count)
+    ]
 
 
 def _starting_offsets(

@@ -8,12 +8,13 @@ inside a transaction the driver ends: its supervisor starts it anew, and the bat
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from coordlib import compacted, limits
+from coordlib import limits
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.records import codec
 from coordlib.records.stored import Layout, Marker
@@ -37,27 +38,69 @@ _FENCED = frozenset(
 Written = dict[tuple[str, int], int]
 
 
+#: The live records of a partition of a compacted topic: (topic, partition) -> key -> value.
+NewestByKey = Callable[[str, int], dict[bytes, bytes]]
+
+
+class TransactionalProducer(Protocol):
+    """As much of confluent-kafka's Producer as the sink uses."""
+
+    def init_transactions(self, timeout: float) -> Any: ...
+
+    def begin_transaction(self) -> Any: ...
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        *,
+        on_delivery: Any = None,
+    ) -> Any: ...
+
+    def flush(self, timeout: float) -> Any: ...
+
+    def poll(self, timeout: float) -> Any: ...
+
+    def commit_transaction(self, timeout: float) -> Any: ...
+
+    def abort_transaction(self, timeout: float) -> Any: ...
+
+
+def open_producer(
+    prefix: str, client_options: Mapping[str, str], transaction_timeout_ms: int
+) -> Producer:
+    """The producer of a prefix's one transactional id."""
+    return Producer(
+        {
+            **client_options,
+            "transactional.id": transactional_id(prefix),
+            "transaction.timeout.ms": transaction_timeout_ms,
+            "message.max.bytes": limits.OUTPUT_BYTES_MAX,
+            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.kbytes": 2_000_000,
+            "linger.ms": 2,
+            "compression.type": "lz4",
+            "log_level": 2,
+        }
+    )
+
+
+def transactional_id(prefix: str) -> str:
+    """By which Kafka tells a newer driver from an older one."""
+    return f"{prefix}-coordinator"
+
+
 class TransactionalSink:
     """The one writer of a prefix's output topics."""
 
     def __init__(
-        self, prefix: str, client_options: Mapping[str, str], transaction_timeout_ms: int
+        self, prefix: str, producer: TransactionalProducer, newest_by_key: NewestByKey
     ) -> None:
         self._prefix = prefix
-        self._client_options = dict(client_options)
-        self._producer = Producer(
-            {
-                **client_options,
-                "transactional.id": f"{prefix}-coordinator",
-                "transaction.timeout.ms": transaction_timeout_ms,
-                "message.max.bytes": limits.OUTPUT_BYTES_MAX,
-                "queue.buffering.max.messages": 2_000_000,
-                "queue.buffering.max.kbytes": 2_000_000,
-                "linger.ms": 2,
-                "compression.type": "lz4",
-                "log_level": 2,
-            }
-        )
+        self._producer = producer
+        self._newest_by_key = newest_by_key
         self.marker: Marker | None = None
         self.layout: Layout | None = None
         self._fault = _Fault.from_environment()
@@ -69,14 +112,14 @@ class TransactionalSink:
         except KafkaException as problem:
             raise CannotReach(
                 f"The broker gives no transactional id: {problem.args[0].str()}",
-                f"{self._prefix}-coordinator",
+                transactional_id(self._prefix),
                 "Check that the broker runs and that this job may write with this id.",
             ) from problem
         self.read_progress()
 
     def read_progress(self) -> None:
         """Learn layout and marker, without fencing anybody."""
-        found = compacted.newest_by_key(self._client_options, f"{self._prefix}.progress", 0)
+        found = self._newest_by_key(f"{self._prefix}.progress", 0)
         if MARKER_KEY in found:
             self.marker = decode_marker(found[MARKER_KEY])
         if LAYOUT_KEY in found:
@@ -144,12 +187,12 @@ class TransactionalSink:
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return DriverFenced(
                 "A newer driver has taken over this prefix; this one ends.",
-                f"{self._prefix}-coordinator",
+                transactional_id(self._prefix),
                 "Keep one job per prefix; nothing of this batch was published.",
             )
         return CannotReach(
             f"The batch could not be committed to Kafka: {reason}",
-            f"{self._prefix}-coordinator",
+            transactional_id(self._prefix),
             "Start the job again: the batch runs again and is written once.",
         )
 

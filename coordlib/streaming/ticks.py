@@ -7,7 +7,7 @@ writes the ticks and asks the broker which outputs readers can see.
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 from confluent_kafka import (
@@ -94,95 +94,67 @@ class ShardTicks:
         self._is_outstanding = False
 
 
+class Broker(Protocol):
+    """What the writer of ticks needs of Kafka."""
+
+    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
+        """Write a tick; `told`, later, says whether the log took it. Raises KafkaException."""
+
+    def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
+        """The newest offset of each partition; `visible`: that read-committed readers can see.
+
+        Raises KafkaException, TimeoutError.
+        """
+
+    def serve(self) -> None:
+        """Deliver what became of ticks."""
+
+    def close(self) -> None: ...
+
+
 class TickWriter:
-    """A thread that writes the ticks of all shards. Its producer is never transactional."""
+    """Writes the ticks of all shards, turn by turn. `batch_committed` may come from another thread.
+
+    Args:
+        positions: shard -> newest request whose outputs are committed, -1 for none.
+        outputs: the (topic, partition) pairs that earlier drivers may have written to.
+        now_s: a monotonic clock, in seconds.
+    """
 
     def __init__(
         self,
-        prefix: str,
-        client_options: Mapping[str, Any],
+        broker: Broker,
         positions: Mapping[int, int],
         outputs: Iterable[tuple[str, int]],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`positions`: shard -> newest request whose outputs are committed, -1 for none.
-
-        `outputs`: the (topic, partition) pairs that earlier drivers may have written to.
-        """
-        options = dict(client_options)
-        now = time.monotonic()
-        self._topic = f"{prefix}.requests"
-        self._options = options
-        self._producer = self._open_producer()
-        self._admin = AdminClient({**options, "log_level": 2})
+        self._broker, self._now_s = broker, now_s
+        now = now_s()
         self._lock = threading.Lock()
         self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
         #: Outputs of committed batches that readers may not see yet, and what they would publish.
         #: At the start: whatever earlier drivers have written.
-        self._unseen: Written = self._ends(outputs)
+        self._unseen: Written = broker.ends(outputs, visible=False)
         self._unseen_positions = dict(positions)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
         self.written = 0
-        self._failure: Exception | None = None
-        self._is_producer_broken = False
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(15)
-        self._producer.flush(5)
-
-    def check(self) -> None:
-        """Raises CannotReach when the thread has ended: without ticks no deadline is ever due."""
-        if self._failure is not None:
-            raise CannotReach(
-                f"The ticks have ended: {self._failure!r}",
-                self._topic,
-                "Start the job again; the tick at its start makes good for what was missed.",
-            ) from self._failure
-
-    def _open_producer(self) -> Producer:
-        return Producer(
-            {
-                **self._options,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "delivery.timeout.ms": 10_000,
-                "log_level": 2,
-            }
-        )
 
     def batch_committed(self, statuses: list[Status], written: Written) -> None:
         """Called by the sink after a commit; `written` says where the outputs end."""
-        now = time.monotonic()
+        now = self._now_s()
         with self._lock:
             self._unseen.update(written)
             for status in statuses:
                 self._unseen_positions[status.shard] = status.position.offset
                 self._shards[status.shard].learn(status, now)
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(_PAUSE_S):
-                self._turn()
-        except Exception as problem:  # noqa: BLE001  told by check(), which ends the job
-            _log.exception("ticks have ended")
-            self._failure = problem
+    def turn(self) -> None:
+        """Look what readers can see, and write what is due. Raises KafkaException, TimeoutError."""
+        self._look_for_visibility()
+        self._write_due()
+        self._broker.serve()
 
-    def _turn(self) -> None:
-        try:
-            self._look_for_visibility()
-            self._write_due()
-            self._producer.poll(0)
-            if self._is_producer_broken:
-                # An idempotent producer does not recover from a fatal error; a new one does.
-                self._is_producer_broken = False
-                self._producer = self._open_producer()
-        except (KafkaException, TimeoutError) as problem:
-            _log.warning("ticks wait for the broker", error=repr(problem))
-            self._stop.wait(_RETRY_PAUSE_S)
+    def close(self) -> None:
+        self._broker.close()
 
     def _look_for_visibility(self) -> None:
         """Rule 5: committed is not yet visible; ask what read-committed readers can see."""
@@ -202,16 +174,112 @@ class TickWriter:
                 shard.published = max(shard.published, position)
 
     def _are_visible(self, written: Written) -> bool:
-        seen = self._ends(written, IsolationLevel.READ_COMMITTED)
+        seen = self._broker.ends(written, visible=True)
         return all(seen[place] >= offset for place, offset in written.items())
 
-    def _ends(
-        self,
-        places: Iterable[tuple[str, int]],
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> Written:
-        """The newest offset of each partition that a reader of this isolation can see."""
+    def _write_due(self) -> None:
+        now = self._now_s()
+        for number, shard in self._shards.items():
+            with self._lock:
+                if not shard.is_due(now):
+                    continue
+                published = shard.sent()
+            try:
+                told = self._note(shard, published)
+                self._broker.write(number, Tick(v=1, published=published), told)
+            except Exception:
+                with self._lock:
+                    shard.failed()
+                raise
+            self.written += 1
+
+    def _note(self, shard: ShardTicks, published: int) -> Callable[[bool], None]:
+        def note(is_taken: bool) -> None:
+            with self._lock:
+                if is_taken:
+                    shard.acknowledged(published, self._now_s())
+                else:
+                    shard.failed()
+
+        return note
+
+
+class TickThread:
+    """Lets a TickWriter have its turns, beside the query."""
+
+    def __init__(self, writer: TickWriter) -> None:
+        self.writer = writer
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
+        self._failure: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(15)
+        self.writer.close()
+
+    def check(self) -> None:
+        """Raises CannotReach when the thread has ended: without ticks no deadline is ever due."""
+        if self._failure is not None:
+            raise CannotReach(
+                f"The ticks have ended: {self._failure!r}",
+                "requests topic",
+                "Start the job again; the tick at its start makes good for what was missed.",
+            ) from self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_PAUSE_S):
+                try:
+                    self.writer.turn()
+                except (KafkaException, TimeoutError) as problem:
+                    _log.warning("ticks wait for the broker", error=repr(problem))
+                    self._stop.wait(_RETRY_PAUSE_S)
+        except Exception as problem:  # noqa: BLE001  told by check(), which ends the job
+            _log.exception("ticks have ended")
+            self._failure = problem
+
+
+class KafkaTicks:
+    """`Broker` over confluent-kafka. Its producer is never transactional."""
+
+    def __init__(self, prefix: str, client_options: Mapping[str, Any]) -> None:
+        self._topic = f"{prefix}.requests"
+        self._options = dict(client_options)
+        self._producer = self._open_producer()
+        self._admin = AdminClient({**self._options, "log_level": 2})
+        self._is_producer_broken = False
+
+    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
+        def note(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                _log.warning("tick not acknowledged", error=error.str())
+                self._is_producer_broken = self._is_producer_broken or error.fatal()
+            told(error is None)
+
+        try:
+            self._producer.produce(
+                self._topic, codec.encode(tick), partition=shard, on_delivery=note
+            )
+        except BufferError as problem:
+            raise TimeoutError("The producer of ticks is full.") from problem
+        except KafkaException:
+            self._is_producer_broken = True
+            raise
+
+    def serve(self) -> None:
+        self._producer.poll(0)
+        if self._is_producer_broken:
+            # An idempotent producer does not recover from a fatal error; a new one does.
+            self._is_producer_broken = False
+            self._producer = self._open_producer()
+
+    def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
+        isolation = IsolationLevel.READ_COMMITTED if visible else IsolationLevel.READ_UNCOMMITTED
         answers = self._admin.list_offsets(
             {TopicPartition(topic, partition): newest for topic, partition in places},
             isolation_level=isolation,
@@ -222,37 +290,16 @@ class TickWriter:
             for place, answer in answers.items()
         }
 
-    def _write_due(self) -> None:
-        now = time.monotonic()
-        for number, shard in self._shards.items():
-            with self._lock:
-                if not shard.is_due(now):
-                    continue
-                published = shard.sent()
-            try:
-                self._producer.produce(
-                    self._topic,
-                    codec.encode(Tick(v=1, published=published)),
-                    partition=number,
-                    on_delivery=self._note(shard, published),
-                )
-            except (KafkaException, BufferError):
-                with self._lock:
-                    shard.failed()
-                self._is_producer_broken = True
-                raise
-            self.written += 1
+    def close(self) -> None:
+        self._producer.flush(5)
 
-    def _note(
-        self, shard: ShardTicks, published: int
-    ) -> Callable[[KafkaError | None, Message], None]:
-        def note(error: KafkaError | None, _message: Message) -> None:
-            with self._lock:
-                if error is None:
-                    shard.acknowledged(published, time.monotonic())
-                else:
-                    _log.warning("tick not acknowledged", error=error.str())
-                    shard.failed()
-                    self._is_producer_broken = self._is_producer_broken or error.fatal()
-
-        return note
+    def _open_producer(self) -> Producer:
+        return Producer(
+            {
+                **self._options,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": 10_000,
+                "log_level": 2,
+            }
+        )

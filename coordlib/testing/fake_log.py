@@ -51,12 +51,17 @@ class FakeLog:
         self.batches: list[list[rq.Request]] = []
         self._unjudged: list[rq.Request] = []
         self._transports: list[FakeTransport] = []
+        self._tokens = 0
 
     def transport(self) -> "FakeTransport":
         """A transport of its own, to be cut off alone."""
         made = FakeTransport(self)
         self._transports.append(made)
         return made
+
+    def new_token(self) -> str:
+        self._tokens += 1
+        return f"{self._tokens:016x}"
 
     def append(self, shard: int, request: rq.Request) -> int:
         """Write a request; its offset."""
@@ -179,6 +184,9 @@ class FakeTransport:
 
     def now_ms(self) -> int:
         return self._log.now_ms
+
+    def new_token(self) -> str:
+        return self._log.new_token()
 
     def attach(self, handler: Handler) -> None:
         self._handlers[handler.identity.token] = handler

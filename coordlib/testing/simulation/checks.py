@@ -1,0 +1,247 @@
+"""What must be true when a run is over. Each check names the invariant that it is about.
+
+The history's checks (`coordlib.testing.checkers`) need nothing but what members saw; those here look
+into the topics as well, and compare them with a fold of the whole log in one go.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from coordlib.coordinators.shard import InputRecord, fold
+from coordlib.coordinators.transition import REQUESTS
+from coordlib.records import requests as rq
+from coordlib.testing import checkers
+from coordlib.testing.simulation.evidence import Asked, Evidence
+from coordlib.testing.simulation.plan import CLOCK_KINDS
+from coordlib.testing.simulation.world import (
+    GROUP,
+    PREFIX,
+    REPLY_PARTITIONS,
+    TOPIC,
+    Violation,
+    World,
+)
+
+
+def evidence_of(world: World) -> Evidence:
+    return Evidence(world.cluster, world.plan.shards, REPLY_PARTITIONS)
+
+
+def check_peace(world: World) -> None:
+    """INV-10, INV-28: stable, everything owned once, everybody in one generation."""
+    programs = world.living
+    owned = Counter(
+        each for program in programs for each in program.consumer.member.assignment
+    )
+    everything = world.cluster.count(TOPIC)
+    generations = {program.consumer.member.generation for program in programs}
+    if len(generations) > 1 or -1 in generations:
+        states = {p.name: p.consumer.member.generation for p in programs}
+        raise Violation(f"INV-28: not settled in one generation: {states}")
+    if len(owned) != everything:
+        raise Violation(f"INV-10: {len(owned)} of {everything} partitions are owned")
+
+
+def check_end(world: World) -> None:
+    """Everything, once all members have left."""
+    if world.engine.problems:
+        raise Violation(f"INV-07: {world.engine.problems[0]}")
+    found = checkers.check(world.history)
+    if found:
+        raise Violation(found[0])
+    evidence = evidence_of(world)
+    check_committed(world)
+    check_ids(evidence)
+    check_answers(evidence)
+    check_generations(evidence)
+    check_commits(evidence)
+    check_expiries(world, evidence)
+    check_storm(world, evidence)
+    if world.checkpoints == 1:
+        check_against_one_fold(world, evidence)
+
+
+def check_committed(world: World) -> None:
+    """INV-22, INV-59: all is done and committed; a commit is not lost."""
+    committed = world.cluster.newest_by_key
+    found: dict[int, int] = {}
+    for shard in range(world.plan.shards):
+        for key, value in committed(f"{PREFIX}.committed", shard).items():
+            group, topic, partition = msgspec.json.decode(key)
+            if (group, topic) == (GROUP, TOPIC):
+                found[partition] = msgspec.json.decode(value)["offset"]
+    for partition in range(world.cluster.count(TOPIC)):
+        end = world.cluster.partitions[(TOPIC, partition)].end
+        if end and found.get(partition) != end:
+            raise Violation(
+                f"INV-59: partition {partition} ends at {end}, committed is {found.get(partition)}"
+            )
+
+
+def check_ids(evidence: Evidence) -> None:
+    """INV-16, INV-36: no member id is given twice, no event is written twice."""
+    joined = Counter(event.member for event in evidence.told if event.type == "MemberJoined")
+    again = [member for member, count in joined.items() if count > 1]
+    if again:
+        raise Violation(f"INV-16: member id {again[0]} was given {joined[again[0]]} times")
+    events = Counter(event.event_id for event in evidence.told)
+    twice = [event for event, count in events.items() if count > 1]
+    if twice:
+        raise Violation(f"INV-36: event {twice[0]} was written {events[twice[0]]} times")
+
+
+def check_answers(evidence: Evidence) -> None:
+    """INV-17: every request has exactly one answer; a heartbeat has none or a refusal."""
+    asked = {each.coordinate: each for each in evidence.asked}
+    for coordinate, each in asked.items():
+        answers = evidence.answers.get(coordinate, [])
+        if isinstance(each.request, rq.OffsetFetch) and answers:
+            continue  # in parts
+        most = 1
+        least = 0 if isinstance(each.request, rq.Heartbeat) else 1
+        if not least <= len(answers) <= most:
+            kind = type(each.request).__name__
+            raise Violation(f"INV-17: {kind} {coordinate} has {len(answers)} answers")
+
+
+def check_generations(evidence: Evidence) -> None:
+    """INV-11: a generation follows the one before it; a group made anew begins at one."""
+    newest: dict[str, int] = {}
+    for event in evidence.told:
+        if event.type in ("GroupCreated", "GroupDeleted"):
+            newest[event.group] = 0
+        elif event.type in ("GenerationStarted", "GroupEmptied"):
+            before = newest.get(event.group, 0)
+            if event.generation != before + 1:
+                raise Violation(
+                    f"INV-11: {event.group} went from generation {before} to {event.generation}"
+                )
+            newest[event.group] = event.generation
+
+
+def check_commits(evidence: Evidence) -> None:
+    """INV-18, INV-22, INV-23: only the living generation commits, and a fetch shows the newest."""
+    begun = {
+        (event.shard, event.offset): event.generation
+        for event in evidence.told
+        if event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
+    }
+    committed: dict[tuple[str, int], int] = {}
+    generation, since = 0, sorted(begun)
+    for each in evidence.asked:
+        request = each.request
+        if request.group != GROUP:
+            continue
+        while since and since[0] <= (each.shard, each.offset):
+            generation = begun[since.pop(0)]
+        answers = evidence.answers.get(each.coordinate, [])
+        if isinstance(request, rq.OffsetCommit) and answers[0]["error"] == "NONE":
+            if request.generation != generation:
+                raise Violation(
+                    f"INV-18: a commit of generation {request.generation} was taken in generation "
+                    f"{generation} ({each.coordinate})"
+                )
+            for row in request.offsets:
+                committed[(row.topic, row.partition)] = row.offset
+        elif isinstance(request, rq.OffsetFetch):
+            for answer in answers:
+                _check_fetch(each, answer, committed)
+
+
+def _check_fetch(
+    each: Asked, answer: dict[str, object], committed: dict[tuple[str, int], int]
+) -> None:
+    rows = answer.get("offsets")
+    for row in rows if isinstance(rows, list) else []:
+        expected = committed.get((row["topic"], row["partition"]), -1)
+        if row["offset"] != expected:
+            raise Violation(
+                f"INV-23: {each.coordinate} was told offset {row['offset']} of partition "
+                f"{row['partition']}, committed was {expected}"
+            )
+
+
+def check_expiries(world: World, evidence: Evidence) -> None:
+    """INV-30: nobody is expelled for silence whose heartbeats stand in the log."""
+    session_ms = world.plan.session_timeout_ms
+    # One forward step of the brokers' clocks costs at most CAP.
+    steps = any(fault.kind in CLOCK_KINDS for fault in world.plan.faults)
+    cap_ms = min(session_ms, world.plan.rebalance_timeout_ms) // 5
+    allowed_ms = session_ms - (cap_ms if steps else 0) - 1
+    signs: dict[str, list[tuple[int, int]]] = {}
+    for each in evidence.asked:
+        member = getattr(each.request, "member", "")
+        refused = any(a["error"] != "NONE" for a in evidence.answers.get(each.coordinate, []))
+        if member and not refused:
+            signs.setdefault(member, []).append((each.offset, each.true_ms))
+    for event in evidence.told:
+        if event.type != "MemberRemoved" or event.reason != "session expired":
+            continue
+        heard = [ms for offset, ms in signs.get(event.member, []) if offset < event.offset]
+        if event.group != GROUP or not heard:
+            continue
+        silent_ms = evidence.taken_ms(event.shard, event.offset) - heard[-1]
+        if silent_ms < allowed_ms:
+            raise Violation(
+                f"INV-30: {event.member} was expelled {silent_ms} ms after it was heard; its "
+                f"session is {session_ms} ms"
+            )
+
+
+def check_storm(world: World, evidence: Evidence) -> None:
+    """INV-32: rebalances have causes; cooperative groups need two for each."""
+    begun = sum(
+        event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
+        for event in evidence.told
+    )
+    causes = world.perturbations + len(world.programs)
+    most = 4 * causes + 4
+    if begun > most:
+        raise Violation(f"INV-32: {begun} generations for {causes} perturbations")
+
+
+def check_against_one_fold(world: World, evidence: Evidence) -> None:
+    """INV-02, INV-35, INV-37, INV-38: the topics hold what one fold of the whole log says.
+
+    What is written once per batch (saved states, Progress) depends on the cut, its newest value
+    does not. Positions of those who are no members are judged at the end of a batch: with them,
+    only the order of the cut tells what is right, so such runs are left out.
+    """
+    settings = world.engine.settings
+    for shard in range(world.plan.shards):
+        if world.cluster.partitions[(f"{PREFIX}.offsets", shard)].end:
+            continue
+        judged = _judged(world, shard)
+        records = [
+            InputRecord(REQUESTS, each.offset, each.timestamp_ms, each.value)
+            for each in world.cluster.partitions[(f"{PREFIX}.requests", shard)].records[:judged]
+        ]
+        if not records:
+            continue
+        whole = fold(None, records, msgspec.structs.replace(settings, shard=shard))
+        expected = [o.value for o in whole.outputs if o.topic == "events"]
+        written = [record.value for record in evidence.records("events", shard)]
+        if expected != written:
+            number = next(
+                (n for n, (a, b) in enumerate(zip(expected, written, strict=False)) if a != b),
+                min(len(expected), len(written)),
+            )
+            raise Violation(f"INV-37: line {number} of shard {shard}'s history is not the fold's")
+        for topic in ("groups", "committed", "assignments"):
+            newest = {o.key: o.value for o in whole.outputs if o.topic == topic}
+            live = {key: value for key, value in newest.items() if value is not None}
+            found = world.cluster.newest_by_key(f"{PREFIX}.{topic}", shard)
+            if live != found:
+                raise Violation(f"INV-38: {topic} of shard {shard} is not what the fold says")
+
+
+def _judged(world: World, shard: int) -> int:
+    """How many requests of the shard the newest committed batch has judged."""
+    marker = world.cluster.newest_by_key(f"{PREFIX}.progress", 0).get(b"marker")
+    if marker is None:
+        return 0
+    offsets = msgspec.json.decode(marker)["next_offsets"].get(f"{PREFIX}.requests", {})
+    return int(offsets.get(str(shard), 0))
+
+

@@ -1,0 +1,349 @@
+"""Spark's micro-batches, simulated: what is kept, in which order, and what runs again.
+
+A batch is planned (offset log), judged (one task per shard, each with its state), written
+(foreachBatch) and committed (commit log). After a crash the planned batch runs again with the same
+rows. The core's fold, the sink, the ticks and the checks at the start are the real ones.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from coordlib.coordinators.shard import InputRecord, ShardSettings, UnknownStateVersion
+from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.errors import CoordError, DriverFenced, StartRefused
+from coordlib.records.stored import Layout, Marker
+from coordlib.streaming.batch import Batch, assemble
+from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.operator import REPORT, judge_rows
+from coordlib.streaming.query import output_partitions, positions_at_start
+from coordlib.streaming.sink import TransactionalSink, transactional_id
+from coordlib.streaming.start import agree
+from coordlib.streaming.ticks import TickWriter
+from coordlib.testing.simulation.cluster import Cluster, Place, Transaction
+from coordlib.testing.simulation.driver_io import (
+    TRANSACTION_TIMEOUT_MS,
+    CommitUnheard,
+    Killed,
+    SimulatedProducer,
+    SimulatedTicks,
+)
+from coordlib.testing.simulation.scheduler import Channel, Clock, Process, Scheduler
+
+Ranges = dict[Place, tuple[int, int]]
+TURN_MS = 100
+STATES_KEPT = 3
+#: Points at which a driver may die, in the order of a batch.
+CRASH_POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "before-commit", "unheard-commit", "P6", "P7")
+
+
+@dataclass
+class Checkpoint:
+    """A folder that survives its drivers."""
+
+    path: str
+    known: Identity | None = None
+    #: Batch -> (topic, partition) -> first offset and the one after the last.
+    offsets: dict[int, Ranges] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+    #: Batch -> shard -> blob.
+    states: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    seeds: dict[int, bytes] = field(default_factory=dict)
+
+    def copy(self) -> "Checkpoint":
+        """As `cp -r` would make it."""
+        return Checkpoint(
+            self.path,
+            self.known,
+            dict(self.offsets),
+            set(self.commits),
+            {batch: dict(blobs) for batch, blobs in self.states.items()},
+            dict(self.seeds),
+        )
+
+    def identity(self) -> Identity | None:
+        return self.known
+
+    def create(
+        self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
+    ) -> Identity:
+        self.known = Identity(
+            checkpoint=self.path,  # every folder has a path of its own here
+            prefix=prefix,
+            shards=shards,
+            incarnation=incarnation,
+            rebuilt_from=rebuilt_from,
+        )
+        return self.known
+
+    def has_batches(self) -> bool:
+        return bool(self.offsets)
+
+    def has_committed_batches(self) -> bool:
+        return bool(self.commits)
+
+    def write_seed(self, shard: int, blob: bytes) -> None:
+        self.seeds[shard] = blob
+
+
+@dataclass
+class Engine:
+    """What all drivers of one prefix have in common, and the faults that they are to meet."""
+
+    scheduler: Scheduler
+    cluster: Cluster
+    luck: Random
+    prefix: str
+    layout: Layout
+    settings: ShardSettings
+    max_offsets_per_trigger: int = 1_000
+    #: Draws how long a batch takes to be judged.
+    batch_ms: Callable[[], float] = lambda: 100.0
+    #: The next driver to reach this point dies there.
+    crash_at: str | None = None
+    #: Every batch is judged twice, as after the loss of an executor.
+    recomputes: bool = False
+    batches: int = 0
+    replays: int = 0
+    crashes: dict[str, int] = field(default_factory=dict)
+    #: Where each checkpoint began: seeds and next offsets, for the reference fold.
+    problems: list[str] = field(default_factory=list)
+
+
+class Driver(Process):
+    """One run of the job, on a checkpoint. `ended` says why it is over."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        checkpoint: Checkpoint,
+        name: str,
+        clock: Clock,
+        on_end: Callable[["Driver"], None],
+        is_rebuild: bool = False,
+    ) -> None:
+        super().__init__(engine.scheduler, name)
+        self.engine, self.checkpoint = engine, checkpoint
+        self.ended: CoordError | str | None = None
+        self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
+        self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
+        self._sink = TransactionalSink(
+            engine.prefix,
+            SimulatedProducer(
+                engine.cluster, transactional_id(engine.prefix), self._strike, self._give_up
+            ),
+            engine.cluster.newest_by_key,
+        )
+        self.ticks: TickWriter | None = None
+        self.broker = SimulatedTicks(self, engine.cluster, engine.prefix, self._channel)
+        self._is_idle = False
+        #: Its state is no state: only a rebuild helps.
+        self.cannot_read_state = False
+        self._identity: Identity | None = None
+
+    def start(self, after_ms: float) -> None:
+        self.after(after_ms, lambda: self._guard(self._begin))
+
+    def _begin(self) -> None:
+        engine = self.engine
+        self._identity = agree(
+            self._sink,
+            self.checkpoint,
+            engine.layout,
+            engine.prefix,
+            engine.cluster.newest_by_key,
+            self._is_rebuild,
+        )
+        self.ticks = TickWriter(
+            self.broker,
+            positions_at_start(self._sink.marker, engine.layout.shards),
+            output_partitions(engine.prefix, engine.layout),
+            lambda: self._clock.now_ms() / 1000,
+        )
+        for place in self._inputs():
+            engine.cluster.partitions[place].appended.append(self._wake)
+        self._turn()
+        self._trigger()
+
+    def kill(self) -> None:
+        if self.is_alive:
+            super().kill()
+            self.ended = self.ended or "killed"
+            self._on_end(self)
+
+    # ---- ticks --------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self.ticks is not None:
+            try:
+                self.ticks.turn()
+            except KafkaException:
+                pass  # as TickThread: it waits for the broker
+            self.after(TURN_MS, self._turn)
+
+    # ---- batches ------------------------------------------------------------------------------
+
+    def _inputs(self) -> list[Place]:
+        shards, prefix = self.engine.layout.shards, self.engine.prefix
+        topics = (f"{prefix}.requests", f"{prefix}.offsets")
+        return [(topic, shard) for topic in topics for shard in range(shards)]
+
+    def _wake(self) -> None:
+        if self._is_idle:
+            self._is_idle = False
+            self.after(5, lambda: self._guard(self._trigger))
+
+    def _trigger(self) -> None:
+        """Plan the next batch, or take up the one that was not committed."""
+        kept = self.checkpoint
+        newest = max(kept.offsets, default=-1)
+        if newest >= 0 and newest not in kept.commits:
+            self.engine.replays += 1
+            self._later("P1", lambda: self._judge(newest))
+            return
+        if not self.engine.cluster.is_up:
+            self.after(500, lambda: self._guard(self._trigger))
+            return
+        ranges = self._plan(newest)
+        if not any(first < end for first, end in ranges.values()):
+            self._is_idle = True
+            return
+        self._strike("P0")
+        if newest + 1 in kept.offsets:
+            raise ConcurrentUpdate(f"Multiple streaming jobs detected for {newest + 1}")
+        kept.offsets[newest + 1] = ranges
+        self._later("P1", lambda: self._judge(newest + 1))
+
+    def _plan(self, newest: int) -> Ranges:
+        before = self.checkpoint.offsets.get(newest, {})
+        left = self.engine.max_offsets_per_trigger
+        ranges: Ranges = {}
+        for place in self._inputs():
+            first = before[place][1] if place in before else self._first(place)
+            end = min(self.engine.cluster.partitions[place].end, first + left)
+            left -= end - first
+            ranges[place] = (first, end)
+        return ranges
+
+    def _first(self, place: Place) -> int:
+        """Where a new checkpoint begins: the earliest, or where a rebuild goes on."""
+        continued = self._identity.rebuilt_from if self._identity else None
+        if continued is None:
+            return 0
+        return continued.next_offsets.get(place[0], {}).get(str(place[1]), 0)
+
+    def _later(self, point: str, action: Callable[[], None]) -> None:
+        """A point at which the driver may die lies between two steps."""
+        delay_ms = self.engine.batch_ms() / 3
+
+        def go_on() -> None:
+            self._strike(point)
+            action()
+
+        self.after(delay_ms, lambda: self._guard(go_on))
+
+    def _judge(self, number: int) -> None:
+        kept, settings = self.checkpoint, self.engine.settings
+        before = kept.states.get(number - 1, {})
+        rows: list[tuple[object, ...]] = []
+        fresh = dict(before)
+        for shard in range(self.engine.layout.shards):
+            records = self._records(number, shard)
+            if not records:
+                continue
+            self._strike("P2")
+            blob = before.get(shard, kept.seeds.get(shard))
+            mine = msgspec.structs.replace(settings, shard=shard)
+            fresh[shard], outputs = judge_rows(blob, records, mine)
+            if self.engine.recomputes and (fresh[shard], outputs) != judge_rows(
+                blob, records, mine
+            ):
+                self.engine.problems.append(f"batch {number} judged twice differs")  # INV-07
+            rows += outputs
+            kept.states[number] = dict(fresh)
+            self._strike("P3")
+        kept.states[number] = fresh
+        batch = assemble(number, rows, REPORT)
+        self._later("P4", lambda: self._write(batch))
+
+    def _records(self, number: int, shard: int) -> list[InputRecord]:
+        found = []
+        names = {f"{self.engine.prefix}.requests": REQUESTS, f"{self.engine.prefix}.offsets": COMMITS}
+        for place, (first, end) in self.checkpoint.offsets[number].items():
+            if place[1] == shard:
+                records, _ = self.engine.cluster.partitions[place].read(first, is_committed=False)
+                topic = names[place[0]]
+                found += [
+                    InputRecord(topic, each.offset, each.timestamp_ms, each.value)
+                    for each in records
+                    if each.offset < end
+                ]
+        # Rows of a key come in no order (spark-facts).
+        self.engine.luck.shuffle(found)
+        return found
+
+    def _write(self, batch: Batch) -> None:
+        assert self._identity is not None
+        written = self._sink.write(batch, self._identity)
+        statuses = [report.status for report in batch.reports]
+        if self.ticks is not None:
+            self.ticks.batch_committed(statuses, written)
+        self._later("P6", lambda: self._commit(batch.number))
+
+    def _commit(self, number: int) -> None:
+        kept = self.checkpoint
+        if number in kept.commits:
+            raise ConcurrentUpdate(f"Multiple streaming jobs detected for {number}")
+        kept.commits.add(number)
+        kept.states.pop(number - STATES_KEPT, None)
+        self.engine.batches += 1
+        self._strike("P7")
+        self._trigger()
+
+    # ---- ends ---------------------------------------------------------------------------------
+
+    def _strike(self, point: str) -> None:
+        engine = self.engine
+        if engine.crash_at == point and engine.luck.random() < 0.5:
+            engine.crash_at = None
+            engine.crashes[point] = engine.crashes.get(point, 0) + 1
+            if point == "unheard-commit":
+                raise CommitUnheard
+            raise Killed
+
+    def _give_up(self, transaction: Transaction) -> None:
+        cluster, transactional = self.engine.cluster, transactional_id(self.engine.prefix)
+        self.scheduler.after(
+            TRANSACTION_TIMEOUT_MS, lambda: cluster.time_out(transactional, transaction)
+        )
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """What goes wrong in a step ends the driver, as an exception ends the query."""
+        try:
+            step()
+        except Killed:
+            self.kill()
+        except CoordError as problem:
+            self.ended = problem
+            self.kill()
+        except (KafkaException, ConcurrentUpdate) as problem:
+            self.ended = repr(problem)
+            self.kill()
+        except (msgspec.MsgspecError, UnknownStateVersion) as problem:
+            self.ended, self.cannot_read_state = repr(problem), True
+            self.kill()
+
+    @property
+    def was_fenced(self) -> bool:
+        return isinstance(self.ended, DriverFenced)
+
+    @property
+    def was_refused(self) -> bool:
+        return isinstance(self.ended, StartRefused)
+
+
+class ConcurrentUpdate(RuntimeError):
+    """Another job has written this batch into the same checkpoint."""

@@ -1,0 +1,104 @@
+"""What a run has left in the topics, decoded: requests, answers, history, in the order of the log."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.testing.simulation.cluster import Cluster, Record
+from coordlib.testing.simulation.world import PREFIX
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request of the log, and where and when it was taken."""
+
+    shard: int
+    offset: int
+    true_ms: int
+    request: rq.Request
+
+    @property
+    def coordinate(self) -> str:
+        return f"r{self.shard}-{self.offset}"
+
+
+@dataclass(frozen=True)
+class Told:
+    """A line of history, as `coord.events` has it; `offset`: of the record that was being judged."""
+
+    shard: int
+    offset: int
+    type: str
+    group: str
+    member: str
+    generation: int
+    reason: str
+    detail: dict[str, Any]
+    event_id: str
+
+
+@dataclass
+class Evidence:
+    """All topics of one run."""
+
+    cluster: Cluster
+    shards: int
+    replies: int
+    _by_cause: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @cached_property
+    def asked(self) -> list[Asked]:
+        """Requests of members and strangers that can be read; no ticks."""
+        found = []
+        for shard in range(self.shards):
+            for record in self._visible("requests", shard):
+                request = codec.decode_request(record.value)
+                if isinstance(request, rq.Request):
+                    found.append(Asked(shard, record.offset, record.true_ms, request))
+        return found
+
+    @cached_property
+    def answers(self) -> dict[str, list[dict[str, Any]]]:
+        """Coordinate of a request -> the answers to it."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for reply in range(self.replies):
+            for record in self._visible("responses", reply):
+                answer = msgspec.json.decode(record.value or b"{}")
+                if "error" in answer:  # notifications have none
+                    found.setdefault(answer["cause"], []).append(answer)
+        return found
+
+    @cached_property
+    def told(self) -> list[Told]:
+        return [event for shard in range(self.shards) for event in self._events(shard)]
+
+    def _events(self, shard: int) -> Iterator[Told]:
+        for record in self._visible("events", shard):
+            value = msgspec.json.decode(record.value or b"{}")
+            coordinate = value["event_id"].split("-", 1)[1].rsplit("-", 1)[0]
+            yield Told(
+                shard,
+                int(coordinate.rsplit("-", 1)[1]) if coordinate.startswith("r") else -1,
+                value["type"],
+                value["group"],
+                value["member"],
+                value["generation"],
+                value["reason"],
+                value["detail"],
+                value["event_id"],
+            )
+
+    def records(self, topic: str, partition: int) -> list[Record]:
+        return self._visible(topic, partition)
+
+    def taken_ms(self, shard: int, offset: int) -> int:
+        """True time at which the log took a request."""
+        return self.cluster.partitions[(f"{PREFIX}.requests", shard)].records[offset].true_ms
+
+    def _visible(self, topic: str, partition: int) -> list[Record]:
+        return self.cluster.partitions[(f"{PREFIX}.{topic}", partition)].read(0)[0]

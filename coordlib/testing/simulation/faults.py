@@ -1,0 +1,380 @@
+"""How each kind of fault is brought about, and mended. F numbers are those of reliability."""
+
+from collections.abc import Callable
+from random import Random
+
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records.partitioner import shard_of
+from coordlib.testing.simulation.engine import CRASH_POINTS
+from coordlib.testing.simulation.plan import Fault
+from coordlib.testing.simulation.program import Program
+from coordlib.testing.simulation.world import PREFIX, TOPIC, World
+
+HOUR_MS = 3_600_000
+GARBAGE = (
+    b"",
+    b"{",
+    b"\xff\xfe\x00",
+    b"[" * 5_000,
+    b'{"v":1,"type":"Heartbeat","id":"x","client":"a","group":"readers"}',
+    b'{"v":9,"type":"JoinGroup","id":"x","client":"a","group":"readers"}',
+    b'{"v":1,"type":"Tick","published":1e400}',
+    b'{"v":1,"type":"Tick","published":9223372036854775807}',
+    b'{"v":1,"type":"DescribeGroup","id":"x","client":"\\u001b[31m","group":"readers"}',
+    b"x" * 70_000,
+)
+Mend = Callable[[], None]
+
+
+def bring(world: World, fault: Fault) -> None:
+    """Break it now; what lasts is mended after its time."""
+    world.note("fault", fault.kind, str(fault.for_ms))
+    mend = _FAULTS[fault.kind](world, Random(f"{world.plan.seed} {fault.dice}"), fault.for_ms)
+    if mend is not None:
+        world.lasting(fault.kind, fault.for_ms, mend)
+
+
+# ---- members ----------------------------------------------------------------------------------
+
+
+def _somebody(world: World, luck: Random) -> Program | None:
+    alive = [each for each in world.living if not each.is_stopped]
+    return luck.choice(alive) if alive else None
+
+
+def _pause(world: World, luck: Random, for_ms: int) -> Mend | None:
+    program = _somebody(world, luck)
+    if program is None:
+        return None
+    world.perturbations += 1
+    program.stop()
+    return program.resume
+
+
+def _busy(world: World, luck: Random, for_ms: int) -> Mend | None:
+    program = _somebody(world, luck)
+    if program is None:
+        return None
+    world.perturbations += 1
+    program.habits.is_busy = True
+
+    def mend() -> None:
+        program.habits.is_busy = False
+
+    return mend
+
+
+def _kill(world: World, luck: Random, for_ms: int) -> None:
+    program = _somebody(world, luck)
+    if program is not None:
+        world.perturbations += 2
+        program.kill()
+        _replace(world, program, luck)
+
+
+def _close(world: World, luck: Random, for_ms: int) -> None:
+    program = _somebody(world, luck)
+    if program is not None:
+        world.perturbations += 2
+        program.close()
+        _replace(world, program, luck)
+
+
+def _replace(world: World, program: Program, luck: Random) -> None:
+    """Somebody starts it again: at once, or when its session may be over."""
+    instance = program.habits.config.get("group.instance.id")
+    after_ms = luck.choice([0, 500, 5_000, 30_000])
+
+    def start() -> None:
+        if not world.is_healing:
+            world.start_program(instance)
+
+    world.scheduler.after(after_ms, start)
+
+
+def _join(world: World, luck: Random, for_ms: int) -> None:
+    if len(world.living) < 8:
+        world.perturbations += 1
+        world.start_program()
+
+
+def _twin(world: World, luck: Random, for_ms: int) -> None:
+    """A second process with an instance id that lives already (F-23)."""
+    names = [each.habits.config.get("group.instance.id") for each in world.living]
+    known = [name for name in names if name]
+    if known:
+        world.perturbations += 2
+        world.start_program(luck.choice(known))
+
+
+# ---- the network between members and brokers --------------------------------------------------
+
+
+def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
+    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+        program = _somebody(world, luck)
+        if program is None:
+            return None
+        world.perturbations += 1
+        network = world.networks[program.name]
+        setattr(network, name, True)
+        return lambda: setattr(network, name, False)
+
+    return bring
+
+
+def _slow(world: World, luck: Random, for_ms: int) -> Mend | None:
+    program = _somebody(world, luck)
+    if program is None:
+        return None
+    world.perturbations += 1
+    network = world.networks[program.name]
+    usual, slow_ms = network.latency_ms, luck.choice([300, 1_000, 4_000])
+    network.latency_ms = lambda: luck.uniform(0.5, 1.5) * slow_ms
+
+    def mend() -> None:
+        network.latency_ms = usual
+
+    return mend
+
+
+def _duplicate(world: World, luck: Random, for_ms: int) -> None:
+    """A producer without idempotence tries again: the same bytes at a later offset (F-01)."""
+    shard = luck.randrange(world.plan.shards)
+    place = (f"{PREFIX}.requests", shard)
+    records = world.cluster.partitions[place].records
+    if records:
+        again = luck.choice(records[-50:])
+        request = codec.decode_request(again.value)
+        if not isinstance(request, rq.Tick):
+            world.perturbations += 1
+            world.cluster.append(place, again.key, again.value)
+
+
+# ---- strangers --------------------------------------------------------------------------------
+
+
+def _garbage(world: World, luck: Random, for_ms: int) -> None:
+    for _ in range(luck.randint(1, 5)):
+        place = (f"{PREFIX}.{luck.choice(['requests', 'offsets'])}", luck.randrange(world.plan.shards))
+        value = luck.choice((*GARBAGE, luck.randbytes(luck.randrange(200))))
+        world.cluster.append(place, None, value)
+
+
+def _flood(world: World, luck: Random, for_ms: int) -> Mend:
+    """Ever-new members of another group that never sync (F-21)."""
+    group = f"hostile-{luck.randrange(100)}"
+    shard = shard_of(group, world.plan.shards)
+    is_on = [True]
+
+    def join() -> bool:
+        for _ in range(5):
+            name = f"h{luck.getrandbits(32)}"
+            request = rq.JoinGroup(
+                v=1,
+                id="1",
+                client=name,
+                group=group,
+                session_timeout_ms=6_000,
+                rebalance_timeout_ms=6_000,
+                protocol_type="consumer",
+                protocols=(rq.Protocol(name="range", metadata=b""),),
+            )
+            world.cluster.append((f"{PREFIX}.requests", shard), None, codec.encode(request))
+        return is_on[0]
+
+    world.every(100, join)
+    return lambda: is_on.__setitem__(0, False)
+
+
+def _topic_grows(world: World, luck: Random, for_ms: int) -> None:
+    count = world.cluster.count(TOPIC)
+    if count < 12:
+        world.perturbations += 2  # noticed by a leader, perhaps by two after each other
+        world.cluster.create(TOPIC, count + 1)
+
+
+# ---- the job ----------------------------------------------------------------------------------
+
+
+def _crash(world: World, luck: Random, for_ms: int) -> None:
+    world.perturbations += 1
+    world.engine.crash_at = luck.choice(CRASH_POINTS)
+
+
+def _crash_twice(world: World, luck: Random, for_ms: int) -> None:
+    """The second while the batch runs again."""
+    _crash(world, luck, for_ms)
+
+    def again() -> bool:
+        if world.engine.crash_at is not None and not world.is_healing:
+            return True
+        world.engine.crash_at = None if world.is_healing else luck.choice(CRASH_POINTS[1:])
+        return False
+
+    world.every(50, again)
+
+
+def _away(world: World, luck: Random, for_ms: int) -> Mend | None:
+    if not world.is_supervised:
+        return None
+    world.perturbations += 1
+    world.is_supervised = False
+    if world.driver is not None:
+        world.driver.kill()
+
+    def mend() -> None:
+        world.is_supervised = True
+        if world.driver is None:
+            world.restart_driver(0)
+
+    return mend
+
+
+def _driver_paused(world: World, luck: Random, for_ms: int) -> Mend | None:
+    driver = world.driver
+    if driver is None:
+        return None
+    world.perturbations += 1
+    driver.stop()
+    return driver.resume
+
+
+def _slow_batches(world: World, luck: Random, for_ms: int) -> Mend:
+    engine = world.engine
+    usual, slow_ms = engine.batch_ms, luck.choice([2_000, 5_000, 9_000])
+    world.perturbations += 1
+    engine.batch_ms = lambda: luck.uniform(0.5, 1.0) * slow_ms
+
+    def mend() -> None:
+        engine.batch_ms = usual
+
+    return mend
+
+
+def _ticks_lost(world: World, luck: Random, for_ms: int) -> Mend:
+    world.are_ticks_lost = True
+    for driver in world.drivers:
+        driver.broker.is_mute = True
+
+    def mend() -> None:
+        world.are_ticks_lost = False
+        for driver in world.drivers:
+            driver.broker.is_mute = False
+
+    return mend
+
+
+def _recomputed(world: World, luck: Random, for_ms: int) -> Mend:
+    engine = world.engine
+    engine.recomputes = True
+
+    def mend() -> None:
+        engine.recomputes = False
+
+    return mend
+
+
+def _second_driver(world: World, luck: Random, for_ms: int) -> None:
+    """Somebody starts the job once more, on the same checkpoint (F-24)."""
+    world.perturbations += 1
+    world.start_driver(luck.uniform(0, 3_000))
+
+
+def _checkpoint_lost(world: World, luck: Random, for_ms: int) -> None:
+    """The folder is gone, and the job with it (F-25)."""
+    if not world.is_supervised or not world.has_history():
+        return
+    world.perturbations += 1
+    world.is_supervised = False
+    for driver in world.drivers:
+        driver.kill()
+    world.is_supervised = True
+    world.rebuild_into_new_checkpoint()
+
+
+def _old_checkpoint(world: World, luck: Random, for_ms: int) -> None:
+    """Somebody copies a backup over the folder while the job is down (F-25)."""
+    backup = world.checkpoint.copy()
+    world.perturbations += 1
+
+    def put_back() -> None:
+        is_other = world.checkpoint.path != backup.path
+        if world.is_healing or not world.is_supervised or is_other:
+            return
+        world.is_supervised = False
+        for driver in world.drivers:
+            driver.kill()
+        world.is_supervised = True
+        world.checkpoint = backup
+        world.restart_driver(1_000)
+
+    world.scheduler.after(luck.choice([1_000, 5_000, 15_000]), put_back)
+
+
+def _corrupt(world: World, luck: Random, for_ms: int) -> None:
+    """A disk gives back other bytes than it was given (F-26)."""
+    states = world.checkpoint.states
+    if states:
+        world.perturbations += 1
+        newest = states[max(states)]
+        for shard in list(newest)[:1]:
+            newest[shard] = luck.choice([b"\x00", newest[shard][: len(newest[shard]) // 2], b"zzzz"])
+
+
+# ---- brokers ----------------------------------------------------------------------------------
+
+
+def _broker_away(world: World, luck: Random, for_ms: int) -> Mend | None:
+    if not world.cluster.is_up:
+        return None
+    world.perturbations += 1
+    world.cluster.is_up = False
+
+    def mend() -> None:
+        world.cluster.is_up = True
+
+    return mend
+
+
+def _clock_jumps(world: World, luck: Random, for_ms: int) -> None:
+    by_ms = luck.choice([-HOUR_MS, -5_000, 5_000, HOUR_MS])
+    for clock in world.cluster.brokers:
+        clock.jump(by_ms)
+
+
+def _leaders_move(world: World, luck: Random, for_ms: int) -> None:
+    world.cluster.move_leaders()
+
+
+_FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
+    "duplicate-request": _duplicate,
+    "slow-network": _slow,
+    "member-paused": _pause,
+    "member-busy": _busy,
+    "member-killed": _kill,
+    "member-closed": _close,
+    "member-joins": _join,
+    "member-cut-off": _switch("is_cut"),
+    "member-deaf": _switch("is_deaf"),
+    "acks-lost": _switch("loses_acks"),
+    "driver-crashes": _crash,
+    "driver-crashes-twice": _crash_twice,
+    "driver-away": _away,
+    "driver-paused": _driver_paused,
+    "slow-batches": _slow_batches,
+    "broker-clock-jumps": _clock_jumps,
+    "leaders-move": _leaders_move,
+    "ticks-lost": _ticks_lost,
+    "broker-away": _broker_away,
+    "garbage": _garbage,
+    "flood-of-joins": _flood,
+    "twin-starts": _twin,
+    "second-driver": _second_driver,
+    "checkpoint-lost": _checkpoint_lost,
+    "old-checkpoint": _old_checkpoint,
+    "state-corrupt": _corrupt,
+    "task-recomputed": _recomputed,
+    "topic-grows": _topic_grows,
+}

@@ -1,0 +1,151 @@
+"""What a seed draws before anything happens: the world's size, its habits, and its faults.
+
+Swarm testing: every seed draws for each kind of fault whether it never happens, rarely, or often;
+some seeds have one kind only, so that its consequences stand alone, and some have all.
+"""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final, NamedTuple
+
+
+class Fault(NamedTuple):
+    """Something that is broken at a time, for a while. `dice` decides whom it meets."""
+
+    at_ms: int
+    kind: str
+    for_ms: int
+    dice: int
+
+    def __str__(self) -> str:
+        return f"{self.at_ms} {self.kind} for {self.for_ms} ms, dice {self.dice}"
+
+
+#: Kind -> (its number in reliability, shortest and longest time, milliseconds).
+KINDS: Final[dict[str, tuple[str, int, int]]] = {
+    "duplicate-request": ("F-01", 0, 0),
+    "slow-network": ("F-04", 2_000, 20_000),
+    "member-paused": ("F-05", 500, 30_000),
+    "member-busy": ("F-05", 2_000, 30_000),
+    "member-killed": ("F-06", 0, 0),
+    "member-closed": ("F-06", 0, 0),
+    "member-joins": ("F-06", 0, 0),
+    "member-cut-off": ("F-04", 500, 30_000),
+    "member-deaf": ("F-34", 500, 30_000),
+    "acks-lost": ("F-01", 500, 20_000),
+    "driver-crashes": ("F-07", 0, 0),
+    "driver-crashes-twice": ("F-07", 0, 0),
+    "driver-away": ("F-08", 10_000, 90_000),
+    "driver-paused": ("F-08", 1_000, 30_000),
+    "slow-batches": ("F-09", 5_000, 30_000),
+    "broker-clock-jumps": ("F-10", 0, 0),
+    "leaders-move": ("F-10", 0, 0),
+    "ticks-lost": ("F-10b", 5_000, 30_000),
+    "broker-away": ("F-16", 500, 40_000),
+    "garbage": ("F-18", 0, 0),
+    "flood-of-joins": ("F-21", 2_000, 5_000),
+    "twin-starts": ("F-23", 0, 0),
+    "second-driver": ("F-24", 0, 0),
+    "checkpoint-lost": ("F-25", 0, 0),
+    "old-checkpoint": ("F-25", 0, 0),
+    "state-corrupt": ("F-26", 0, 0),
+    "task-recomputed": ("F-28", 5_000, 30_000),
+    "topic-grows": ("F-30", 0, 0),
+}
+#: One forward step of the brokers' clocks within one session is what is promised to be survived.
+CLOCK_KINDS: Final = frozenset({"broker-clock-jumps", "leaders-move"})
+CLOCK_SPACING_MS: Final = 90_000
+RARE, OFTEN = 1, 4
+MODES: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One seed's world."""
+
+    seed: int
+    length_ms: int
+    members: int
+    #: partition.assignment.strategy of the members, from which each draws one.
+    strategies: tuple[str, ...]
+    #: How many of the members are static.
+    statics: int
+    partitions: int
+    shards: int
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    heartbeat_interval_ms: int
+    batch_ms: int
+    marker_delay_ms: int
+    latency_ms: int
+    broker_skew_ms: int
+    initial_rebalance_delay_ms: int
+    requires_member_id: bool
+    messages: int
+    faults: tuple[Fault, ...] = field(default=())
+
+    def without(self, number: int) -> "Plan":
+        """The same world with one fault less."""
+        return replace(self, faults=self.faults[:number] + self.faults[number + 1 :])
+
+
+def draw(seed: int, kinds: tuple[str, ...] = ()) -> Plan:
+    """A plan; `kinds`: only these faults, as often as they come."""
+    luck = Random(f"plan {seed}")
+    session_timeout_ms = luck.choice([6_000, 8_000, 10_000, 15_000])
+    plan = Plan(
+        seed=seed,
+        length_ms=luck.choice([60_000, 90_000, 120_000]),
+        members=luck.randint(2, 5),
+        strategies=_strategies(luck),
+        statics=luck.choice([0, 0, 1, 2, 5]),
+        partitions=luck.randint(1, 8),
+        shards=luck.choice([1, 1, 2]),
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=luck.choice([6_000, 10_000, 20_000]),
+        heartbeat_interval_ms=luck.choice([1_000, 2_000, session_timeout_ms // 4]),
+        batch_ms=luck.choice([50, 200, 600]),
+        marker_delay_ms=luck.choice([5, 50, 400]),
+        latency_ms=luck.choice([2, 20, 100]),
+        broker_skew_ms=luck.choice([0, 50, 1_000]),
+        initial_rebalance_delay_ms=luck.choice([0, 0, 3_000]),
+        requires_member_id=luck.random() < 0.2,
+        messages=luck.choice([50, 150, 300]),
+    )
+    return replace(plan, faults=_faults(luck, plan.length_ms, kinds or _swarm(luck)))
+
+
+def _strategies(luck: Random) -> tuple[str, ...]:
+    """Mostly one for all; sometimes a rolling upgrade half-way."""
+    if luck.random() < 0.2:
+        return ("cooperative-sticky,range", "range")
+    return (luck.choice(MODES),)
+
+
+def _swarm(luck: Random) -> tuple[str, ...]:
+    """Kinds of faults, each as often as it is to come."""
+    kinds = list(KINDS)
+    dice = luck.random()
+    if dice < 0.3:
+        return (luck.choice(kinds),) * luck.choice([RARE, OFTEN])
+    share = 1.0 if dice < 0.4 else luck.choice([0.1, 0.25, 0.5])
+    drawn = [kind for kind in kinds if luck.random() < share]
+    often = luck.choice([0.0, 0.2, 0.5])
+    return tuple(
+        kind for kind in drawn for _ in range(OFTEN if luck.random() < often else RARE)
+    )
+
+
+def _faults(luck: Random, length_ms: int, kinds: tuple[str, ...]) -> tuple[Fault, ...]:
+    found = []
+    stepped_ms = -CLOCK_SPACING_MS
+    moments = sorted(luck.randrange(3_000, length_ms) for _ in kinds)
+    for at_ms, kind in zip(moments, luck.sample(kinds, len(kinds)), strict=True):
+        if kind in CLOCK_KINDS:
+            if at_ms - stepped_ms < CLOCK_SPACING_MS:
+                continue
+            stepped_ms = at_ms
+        _, shortest_ms, longest_ms = KINDS[kind]
+        for_ms = luck.randint(shortest_ms, longest_ms)
+        found.append(Fault(at_ms, kind, for_ms, luck.getrandbits(16)))
+    return tuple(found)

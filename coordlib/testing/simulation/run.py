@@ -1,0 +1,114 @@
+"""One seed, from its plan to its verdict: faults, then a time of peace, then the checks."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from coordlib.testing.simulation import faults, plan
+from coordlib.testing.simulation.checks import check_end, check_peace
+from coordlib.testing.simulation.history import Happened
+from coordlib.testing.simulation.plan import Plan
+from coordlib.testing.simulation.sometimes import count_sometimes
+from coordlib.testing.simulation.world import TOPIC, Violation, World
+
+MEMBER_STARTS_MS = 3_000
+COMPACTION_MS = 7_000
+
+
+@dataclass
+class Outcome:
+    """What one run was, and what it broke."""
+
+    plan: Plan
+    events: int = 0
+    simulated_ms: int = 0
+    acts: int = 0
+    batches: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    sometimes: dict[str, int] = field(default_factory=dict)
+    violation: str | None = None
+    history: list[Happened] = field(default_factory=list)
+
+
+def run(chosen: Plan) -> Outcome:
+    """Play a plan to its end. Violations are in the outcome; other exceptions are defects."""
+    world = World(chosen)
+    outcome = Outcome(chosen, history=world.history)
+    try:
+        _begin(world)
+        world.scheduler.run(chosen.length_ms, world.check)
+        world.heal_all()
+        settled_ms = chosen.length_ms + peace_ms(world)
+        world.scheduler.run(settled_ms, world.check)
+        check_peace(world)
+        for program in world.living:
+            program.close()
+        world.scheduler.run(settled_ms + leaving_ms(world), world.check)
+        check_end(world)
+    except Violation as broken:
+        outcome.violation = str(broken)
+    except AssertionError as broken:
+        outcome.violation = f"assertion: {broken!r}"
+    outcome.events = world.scheduler.events
+    outcome.simulated_ms = world.scheduler.now_ms
+    outcome.batches = world.engine.batches
+    outcome.acts = sum(program.acts for program in world.programs)
+    for line in world.history:
+        if line.what == "fault":
+            outcome.faults[line.member] = outcome.faults.get(line.member, 0) + 1
+    outcome.sometimes = count_sometimes(world)
+    return outcome
+
+
+def _begin(world: World) -> None:
+    chosen, luck = world.plan, world.stream("beginning")
+    world.start_driver(luck.uniform(0, 2_000))
+    for number in range(chosen.members):
+        instance = f"instance-{number}" if number < chosen.statics else None
+        world.scheduler.after(
+            luck.uniform(0, MEMBER_STARTS_MS),
+            lambda instance=instance: world.start_program(instance),
+        )
+    for fault in chosen.faults:
+        world.scheduler.after(fault.at_ms, lambda fault=fault: faults.bring(world, fault))
+    _produce(world, world.stream("data"))
+    world.every(COMPACTION_MS, lambda: _compact(world))
+
+
+def _produce(world: World, luck: Random) -> None:
+    for _ in range(world.plan.messages):
+        at_ms = luck.uniform(0, world.plan.length_ms)
+        dice = luck.random()
+        world.scheduler.after(at_ms, lambda dice=dice: _append(world, dice))
+
+
+def _append(world: World, dice: float) -> None:
+    partition = int(dice * world.cluster.count(TOPIC))
+    world.cluster.append((TOPIC, partition), None, b"")
+
+
+def _compact(world: World) -> bool:
+    for (topic, _), partition in world.cluster.partitions.items():
+        if topic.endswith((".groups", ".committed", ".assignments", ".progress")):
+            partition.compact()
+    return True
+
+
+def peace_ms(world: World) -> int:
+    """INV-28: by when everything has settled (time-and-fencing, bounds)."""
+    chosen = world.plan
+    cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
+    longest_batch_ms = 3 * chosen.batch_ms
+    restart_ms = 10_000
+    settled_ms = (
+        chosen.session_timeout_ms + cap_ms // 2 + 8 * longest_batch_ms + chosen.rebalance_timeout_ms
+    )
+    return restart_ms + 2 * settled_ms
+
+
+def leaving_ms(world: World) -> int:
+    """By when everybody has left, and it is written."""
+    return 5_000 + 10 * world.plan.batch_ms + 5 * world.plan.marker_delay_ms
+
+
+def run_seed(seed: int, kinds: tuple[str, ...] = ()) -> Outcome:
+    return run(plan.draw(seed, kinds))

@@ -1,0 +1,111 @@
+"""Virtual time: one queue of things to come, processes that may be stopped, clocks that err.
+
+One thread, one priority queue, one seed. True time is a whole number of milliseconds that nobody in
+the simulated world can read; every process has a clock of its own.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+
+Action = Callable[[], None]
+
+
+class Scheduler:
+    """What happens when. Things that fall on one millisecond come in an order drawn by luck."""
+
+    def __init__(self, luck: Random) -> None:
+        self._luck = luck
+        self._queue: list[tuple[int, float, int, Action]] = []
+        self._count = 0
+        #: True time.
+        self.now_ms = 0
+        #: Things that have happened.
+        self.events = 0
+
+    def after(self, delay_ms: float, action: Action) -> None:
+        """Let something happen; fractions of a millisecond are cut off."""
+        self._count += 1
+        when_ms = self.now_ms + max(0, int(delay_ms))
+        heappush(self._queue, (when_ms, self._luck.random(), self._count, action))
+
+    def run(self, until_ms: int, each: Action) -> None:
+        """Let time go on; `each` is called after everything that happens."""
+        while self._queue and self._queue[0][0] <= until_ms:
+            self.now_ms, _, _, action = heappop(self._queue)
+            self.events += 1
+            action()
+            each()
+        self.now_ms = until_ms
+
+
+class Clock:
+    """A process's own clock: it began somewhere, runs a little fast or slow, and may jump."""
+
+    def __init__(self, scheduler: Scheduler, rate: float = 1.0, offset_ms: int = 0) -> None:
+        self._scheduler, self.rate = scheduler, rate
+        self.offset_ms = offset_ms
+
+    def now_ms(self) -> int:
+        return self.offset_ms + int(self._scheduler.now_ms * self.rate)
+
+    def jump(self, by_ms: int) -> None:
+        self.offset_ms += by_ms
+
+
+class Process:
+    """Something that may be stopped for a while (SIGSTOP) or for good (SIGKILL).
+
+    What arrives while it is stopped waits, in order, as in a socket's buffer; its timers are late.
+    """
+
+    def __init__(self, scheduler: Scheduler, name: str) -> None:
+        self.scheduler, self.name = scheduler, name
+        self.is_alive = True
+        self.is_stopped = False
+        self._waiting: list[Action] = []
+
+    def after(self, delay_ms: float, action: Action) -> None:
+        """Let something happen in this process."""
+        self.scheduler.after(delay_ms, lambda: self.arrive(action))
+
+    def arrive(self, action: Action) -> None:
+        """Do it now; later, if the process is stopped; never, if it is dead."""
+        if not self.is_alive:
+            return
+        if self.is_stopped:
+            self._waiting.append(action)
+        else:
+            action()
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def resume(self) -> None:
+        self.is_stopped = False
+        while self._waiting and not self.is_stopped and self.is_alive:
+            self._waiting.pop(0)()
+
+    def kill(self) -> None:
+        self.is_alive = False
+        self._waiting.clear()
+
+
+class Channel:
+    """A connection in one direction: what is sent later does not arrive earlier."""
+
+    def __init__(self, scheduler: Scheduler, latency_ms: Callable[[], float]) -> None:
+        self._scheduler, self._latency_ms = scheduler, latency_ms
+        self._newest_ms = 0
+        self._sent: list[Action] = []
+
+    def send(self, action: Action) -> None:
+        """Let it happen at the other end, after everything that was sent before."""
+        arrives_ms = self._scheduler.now_ms + self._latency_ms()
+        self._newest_ms = max(self._newest_ms, int(arrives_ms))
+        self._sent.append(action)
+        # Ties are drawn by luck: the queue, not the scheduler, keeps the order.
+        self._scheduler.after(self._newest_ms - self._scheduler.now_ms, self._deliver)
+
+    def _deliver(self) -> None:
+        self._sent.pop(0)()

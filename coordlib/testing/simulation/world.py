@@ -1,0 +1,266 @@
+"""One seed's world: a cluster, the job's drivers and their supervisor, programs, and luck.
+
+Everything random is drawn from streams of their own, so that leaving one fault out changes the
+others as little as can be: that is what makes a failing schedule shrink.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from coordlib.config import ClassicConfig
+from coordlib.client.layout import Place as Where
+from coordlib.client.signals import TopicPartition
+from coordlib.coordinators.shard import ShardSettings
+from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
+from coordlib.records.stored import Layout
+from coordlib.testing.simulation.cluster import Cluster
+from coordlib.testing.simulation.engine import Checkpoint, Driver, Engine
+from coordlib.testing.simulation.history import Happened
+from coordlib.testing.simulation.plan import Plan
+from coordlib.testing.simulation.program import Habits, Program
+from coordlib.testing.simulation.scheduler import Clock, Process, Scheduler
+from coordlib.testing.simulation.transport import Network, SimulatedTransport
+
+PREFIX = "coord"
+INCARNATION = "Simulat0"
+REPLY_PARTITIONS = 2
+TOPIC, GROUP = "orders", "readers"
+RATE_ERROR = 0.002
+BROKERS = 3
+LOOK_MS = 250
+
+
+class Violation(AssertionError):
+    """A promise was broken; the text says which, and how it was seen."""
+
+
+class World:
+    """All that there is. `run` is in `simulation.run`; faults are in `simulation.faults`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.scheduler = Scheduler(self.stream("order"))
+        self.history: list[Happened] = []
+        skew = plan.broker_skew_ms
+        self.cluster = Cluster(
+            self.scheduler,
+            self.stream("cluster"),
+            [Clock(self.scheduler, 1.0, number * skew) for number in range(BROKERS)],
+        )
+        self.cluster.marker_delay_ms = plan.marker_delay_ms
+        self._create_topics()
+        self.engine = self._engine()
+        self.checkpoints = 0
+        self.checkpoint = self._new_checkpoint()
+        self.drivers: list[Driver] = []
+        self.programs: list[Program] = []
+        self.networks: dict[str, Network] = {}
+        self._names = 0
+        #: Whether the supervisor starts drivers again.
+        self.is_supervised = True
+        #: Whether anything that a user of the group notices may still be disturbed.
+        self.is_healing = False
+        self.perturbations = 0
+        self.are_ticks_lost = False
+        self._lasting: list[Callable[[], None]] = []
+        self.refusals = 0
+        self._habits_luck = self.stream("habits")
+
+    def stream(self, name: str) -> Random:
+        return Random(f"{self.plan.seed} {name}")
+
+    # ---- topics -------------------------------------------------------------------------------
+
+    def _create_topics(self) -> None:
+        shards = self.plan.shards
+        for topic in ("requests", "offsets", *OUTPUT_TOPICS):
+            count = REPLY_PARTITIONS if topic == RESPONSES else shards
+            self.cluster.create(f"{PREFIX}.{topic}", count)
+        self.cluster.create(f"{PREFIX}.progress", 1)
+        self.cluster.create(TOPIC, self.plan.partitions)
+
+    def _engine(self) -> Engine:
+        plan, luck = self.plan, self.stream("engine")
+        layout = Layout(
+            shards=plan.shards,
+            reply_partitions=REPLY_PARTITIONS,
+            topic_ids={f"{PREFIX}.requests": INCARNATION + "0123"},
+        )
+        settings = ShardSettings(
+            shard=-1,
+            shards=plan.shards,
+            reply_partitions=REPLY_PARTITIONS,
+            incarnation=INCARNATION,
+            group=ClassicConfig(
+                initial_rebalance_delay_ms=plan.initial_rebalance_delay_ms,
+                requires_member_id=plan.requires_member_id,
+            ),
+            checks_invariants=True,
+        )
+        engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, settings)
+        engine.batch_ms = lambda: luck.uniform(0.5, 1.5) * plan.batch_ms
+        return engine
+
+    # ---- the job ------------------------------------------------------------------------------
+
+    def _new_checkpoint(self) -> Checkpoint:
+        self.checkpoints += 1
+        return Checkpoint(f"checkpoint-{self.checkpoints}")
+
+    def start_driver(
+        self, after_ms: float, checkpoint: Checkpoint | None = None, is_rebuild: bool = False
+    ) -> Driver:
+        luck = self.stream(f"driver {len(self.drivers)}")
+        clock = Clock(self.scheduler, _rate(luck), luck.randrange(10**9))
+        name = f"driver-{len(self.drivers)}"
+        made = Driver(
+            self.engine,
+            checkpoint or self.checkpoint,
+            name,
+            clock,
+            self._driver_ended,
+            is_rebuild,
+        )
+        made.broker.is_mute = self.are_ticks_lost
+        self.drivers.append(made)
+        self.note("driver starts", name)
+        made.start(after_ms)
+        return made
+
+    @property
+    def driver(self) -> Driver | None:
+        """The newest one that lives."""
+        alive = [driver for driver in self.drivers if driver.is_alive]
+        return alive[-1] if alive else None
+
+    def rebuild_into_new_checkpoint(self) -> None:
+        """What an operator does when the checkpoint is gone."""
+        self.checkpoint = self._new_checkpoint()
+        self.start_driver(2_000, is_rebuild=True)
+
+    def _driver_ended(self, driver: Driver) -> None:
+        """A supervisor: starts it again, but for those that must not be."""
+        self.note("driver ended", driver.name, str(driver.ended))
+        if not self.is_supervised or driver is not self.drivers[-1] or driver.was_fenced:
+            return
+        if driver.was_refused:
+            self.refusals += 1
+            self.rebuild_into_new_checkpoint()
+        elif driver.cannot_read_state:
+            self.rebuild_into_new_checkpoint()
+        else:
+            luck = self.stream(f"restart {len(self.drivers)}")
+            self.restart_driver(luck.uniform(500, 5_000))
+
+    def restart_driver(self, after_ms: float) -> None:
+        """On the same checkpoint; if it was never begun, as its start was meant."""
+        is_new = self.checkpoint.identity() is None
+        self.start_driver(after_ms, is_rebuild=is_new and self.has_history())
+
+    def has_history(self) -> bool:
+        """Whether the topics have a progress marker."""
+        return b"marker" in {
+            record.key for record in self.cluster.partitions[(f"{PREFIX}.progress", 0)].records
+        }
+
+    # ---- members ------------------------------------------------------------------------------
+
+    def start_program(self, instance: str | None = None, strategy: str | None = None) -> Program:
+        self._names += 1
+        name = f"m{self._names}"
+        luck = self.stream(f"program {name}")
+        plan = self.plan
+        config: dict[str, Any] = {
+            "group.id": GROUP,
+            "session.timeout.ms": plan.session_timeout_ms,
+            "max.poll.interval.ms": plan.rebalance_timeout_ms,
+            "heartbeat.interval.ms": plan.heartbeat_interval_ms,
+            "topic.metadata.refresh.interval.ms": 5_000,
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": strategy or luck.choice(plan.strategies),
+        }
+        if instance is not None:
+            config["group.instance.id"] = instance
+        habits = Habits(
+            luck,
+            poll_every_ms=luck.choice([50, 200, 500]),
+            work_ms=lambda: luck.expovariate(1 / 20),
+            commit_every=luck.choice([1, 5, 20]),
+            config=config,
+        )
+        latency_ms = plan.latency_ms
+        network = Network(lambda: luck.uniform(0.5, 2) * latency_ms)
+        self.networks[name] = network
+        clock = Clock(self.scheduler, _rate(luck), luck.randrange(10**9))
+        where = Where(PREFIX, plan.shards, REPLY_PARTITIONS, INCARNATION)
+
+        def connect(process: Process) -> SimulatedTransport:
+            reply = luck.randrange(REPLY_PARTITIONS)
+            return SimulatedTransport(process, self.cluster, where, reply, clock, network, luck)
+
+        program = Program(name, self.cluster, habits, self.history.append, connect, [TOPIC])
+        self.programs.append(program)
+        return program
+
+    @property
+    def living(self) -> list[Program]:
+        """Programs whose user has not ended them."""
+        return [each for each in self.programs if each.is_alive and not each.is_done]
+
+    # ---- what is always checked ---------------------------------------------------------------
+
+    def check(self) -> None:
+        """INV-09, INV-21: two programs never both may work on one partition, at any true time."""
+        owners: dict[TopicPartition, str] = {}
+        for program in self.programs:
+            if not program.is_alive or program.is_stopped:
+                continue
+            for each in program.consumer.member.assignment:
+                if each in owners:
+                    other = owners[each]
+                    raise Violation(
+                        f"INV-21: {other} and {program.name} may both work on {each} "
+                        f"at {self.scheduler.now_ms} ms"
+                    )
+                owners[each] = program.name
+
+    def note(self, what: str, member: str = "", detail: str = "") -> None:
+        self.history.append(Happened(self.scheduler.now_ms, what, member=member, detail=detail))
+
+    def lasting(self, kind: str, for_ms: int, mend: Callable[[], None]) -> None:
+        """A fault lasts until its time is over, or until peace is made."""
+        is_over: list[bool] = []
+
+        def end() -> None:
+            if not is_over:
+                is_over.append(True)
+                mend()
+                self.note("healed", kind)
+
+        self._lasting.append(end)
+        self.scheduler.after(for_ms, end)
+
+    def heal_all(self) -> None:
+        """Everything works from now on, and somebody is there to work."""
+        self.is_healing = True
+        self.engine.crash_at = None
+        for end in self._lasting:
+            end()
+        if not self.living:
+            self.start_program()
+        if self.driver is None:
+            self.restart_driver(1_000)
+
+    def every(self, interval_ms: int, action: Callable[[], bool]) -> None:
+        """Do it again and again, until it says False."""
+
+        def again() -> None:
+            if action():
+                self.scheduler.after(interval_ms, again)
+
+        self.scheduler.after(interval_ms, again)
+
+
+def _rate(luck: Random) -> float:
+    return 1 + luck.uniform(-RATE_ERROR, RATE_ERROR)
