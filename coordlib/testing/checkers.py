@@ -93,12 +93,16 @@ def commit_within_position(history: list[Happened]) -> Iterable[str]:
 
 
 def duplicates_have_reasons(history: list[Happened]) -> Iterable[str]:
-    """INV-60: a record is processed twice only if its first owner lost it or died uncommitted."""
-    by_record: dict[tuple[str, int], Happened] = {}
+    """INV-60: a record is processed twice only if its first owner lost it or died uncommitted.
+
+    A member that was stopped hears of its loss when it wakes, perhaps after the second time.
+    """
     unclean: dict[str, int] = {}
     for each in history:
         if each.what in ("lost", "ended", "commit_failed"):
             unclean[each.member] = each.t_ms
+    by_record: dict[tuple[str, int], Happened] = {}
+    for each in history:
         if each.what == "act":
             key = (each.partitions[0], each.offset)
             before = by_record.get(key)
