@@ -218,7 +218,8 @@ class Membership:
             case rs.MemberRemoved():
                 is_own = message.group == me.identity.group and message.member == me.own_id()
                 if is_own and me.state in ACTIVE:
-                    me.forget()
+                    # A static one asks under its old id: who took its place meanwhile keeps it.
+                    me.forget(keeps_member=me.is_static)
             case _ if message.id.rpartition("-")[0] == me.identity.token:
                 self._answered(message, now_ms)
 

@@ -7,6 +7,7 @@ from coordlib.errors import ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.client.test_membership import IDENTITY, MEMBER, T0, T1, Play, join_fields, sync_fields
+from tests.client.world import World, t
 
 
 def static_play() -> Play:
@@ -88,6 +89,54 @@ def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
     assert isinstance(stopped, sg.Send)
     assert isinstance(stopped.request, rq.LeaveGroup)
     assert play.written(3_450) == [sg.Left()]
+
+
+def test_of_two_living_twins_the_newer_stays_and_the_older_stops_for_good() -> None:
+    """A deployment starts the new process before it stops the old one. The older reads that it was
+    removed; were it to join anew at once, it would take its place back, and so in turn for ever.
+    """
+    world = World({"t": 2})
+    (older,) = world.join("older", instance="till-7")
+    (newer,) = world.join("newer", instance="till-7")
+    world.run(10_000)
+
+    assert older.told == [("assigned", t(0, 1)), ("lost", t(0, 1))]
+    assert {error.code for error in older.errors if isinstance(error, GroupError)} == {
+        ErrorCode.FENCED_INSTANCE_ID
+    }
+    assert newer.member.generation == 1
+    assert (newer.owns, newer.told, newer.errors) == (t(0, 1), [("assigned", t(0, 1))], [])
+
+
+def test_one_that_slept_through_its_removal_makes_way_for_its_twin() -> None:
+    """A suspended machine: its session ended, its place was given up, and a newer process has taken
+    the instance id since. When it wakes up, the reason that it reads says nothing of the twin."""
+    world = World({"t": 2})
+    (older,) = world.join("older", instance="till-7")
+    older.transport.is_cut = True
+    world.run(20_000)
+    (newer,) = world.join("newer", instance="till-7")
+    older.transport.is_cut = False
+    world.run(10_000)
+
+    assert [what for what, _ in older.told] == ["assigned", "lost"]
+    assert {error.code for error in older.errors if isinstance(error, GroupError)} == {
+        ErrorCode.FENCED_INSTANCE_ID
+    }
+    assert (newer.owns, newer.errors) == (t(0, 1), [])
+
+
+def test_one_whose_place_was_given_up_joins_anew() -> None:
+    """Nobody took its instance id: asking under its old id costs it one answer."""
+    world = World({"t": 2})
+    (user,) = world.join("user", instance="till-7")
+    user.transport.is_cut = True
+    world.run(20_000)
+    user.transport.is_cut = False
+    world.run(10_000)
+
+    assert [what for what, _ in user.told] == ["assigned", "lost", "assigned"]
+    assert (user.owns, user.errors) == (t(0, 1), [])
 
 
 def test_a_replaced_joiner_is_told_by_its_join() -> None:
