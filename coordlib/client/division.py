@@ -28,16 +28,34 @@ def lead(
 ) -> sg.Divided | sg.NotDivided | sg.AssignorFailed:
     """The leader's work, from the topics' metadata to everybody's share. May block."""
     topics = sorted({topic for each in views(task.members).values() for topic in each.topics})
+    if task.is_kept:
+        counts = assigned_counts(task.members)
+        return sg.Divided(transport.now_ms(), task.generation, (), tuple(topics), counts)
     try:
         counts = transport.partition_counts(topics)
-        assignor = assignors[task.protocol]
-        rows = () if task.is_kept else divide(assignor, task.members, counts)
+        rows = divide(assignors[task.protocol], task.members, counts)
     except CannotReach as problem:
         return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
     except AssignorFailed as failed:
         _log.exception("The leader of generation %d cannot divide", task.generation)
         return sg.AssignorFailed(transport.now_ms(), task.generation, failed)
     return sg.Divided(transport.now_ms(), task.generation, rows, tuple(topics), counts)
+
+
+def assigned_counts(members: Sequence[rs.JoinedMember]) -> dict[str, int]:
+    """Partitions of each topic that somebody has: by so many the group was divided.
+
+    A leader that comes back compares them with the metadata: nobody watched while it was away.
+    """
+    counts: dict[str, int] = {}
+    for member in members:
+        try:
+            given = cp.decode_assignment(member.assignment).partitions
+        except cp.Unreadable:
+            continue  # as the member itself, it has nothing then
+        for topic, partitions in given.items():
+            counts[topic] = counts.get(topic, 0) + len(partitions)
+    return counts
 
 
 def look_up(transport: Transport) -> sg.TopicsSeen | sg.TopicsNotSeen:

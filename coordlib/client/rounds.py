@@ -161,8 +161,11 @@ class Rounds:
     # ---- the leader's division ----------------------------------------------------------------
 
     def divided(self, event: sg.Divided) -> None:
-        if self._is_current(event.generation):
-            self._me.topics.lead(event.now_ms, event.counts, event.topics)
+        me = self._me
+        if self._is_current(event.generation) and me.step is not None:
+            me.topics.lead(event.now_ms, event.counts, event.topics)
+            if isinstance(me.step.output, sg.Divide) and me.step.output.is_kept:
+                me.topics.look_soon(event.now_ms)
             self._sync(event.now_ms, event.assignments)
 
     def not_divided(self, event: sg.NotDivided) -> None:

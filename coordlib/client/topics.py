@@ -61,6 +61,10 @@ class Topics:
         self._watched = {topic: counts.get(topic, 0) for topic in topics}
         self._looked_ms = self._led_ms = now_ms
 
+    def look_soon(self, now_ms: int) -> None:
+        """The counts are older than this member: whoever led before it saw them."""
+        self._soon_ms = now_ms
+
     def follow(self) -> None:
         """Somebody else watches the group's topics."""
         self._watched = None

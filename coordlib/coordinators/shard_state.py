@@ -89,8 +89,11 @@ encode_blob: Final = msgspec.msgpack.Encoder().encode
 
 
 def decode_blob(blob: bytes | None) -> StoredShard:
-    """Read a blob; None is a new shard. Raises UnknownStateVersion."""
-    if not blob:
+    """Read a blob; None is a new shard. Raises UnknownStateVersion, msgspec.MsgspecError.
+
+    An empty one is not new: a state that got lost must not pass for one that never was.
+    """
+    if blob is None:
         return StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, 0, [])
     version = _decode_version(blob).version
     if version != STATE_VERSION:

@@ -10,12 +10,15 @@ from msgspec import UNSET, UnsetType
 from coordlib.errors import ErrorCode
 
 
-class JoinedMember(msgspec.Struct, frozen=True):
+class JoinedMember(msgspec.Struct, frozen=True, omit_defaults=True):
     """A member as the leader sees it: its metadata for the chosen protocol."""
 
     member: str
     instance: str | None
     metadata: bytes
+    #: What it has, told to a leader that comes back and must not divide (KIP-814): nobody else
+    #: can see that a partition came while the leader was away. Empty otherwise.
+    assignment: bytes = b""
 
 
 class LeftMember(msgspec.Struct, frozen=True):

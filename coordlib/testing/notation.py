@@ -94,8 +94,9 @@ def _shown(name: str, field: Any) -> str:
     if isinstance(field, list):
         return "[" + ", ".join(_shown(name, item) for item in field) + "]"
     if isinstance(field, dict):
-        if field.keys() == {"member", "instance", "metadata"}:
-            return f"{field['member']}:{_text(field['metadata'])}"
+        if field.keys() >= {"member", "instance", "metadata"}:
+            has = f"={_text(field['assignment'])}" if "assignment" in field else ""
+            return f"{field['member']}:{_text(field['metadata'])}{has}"
         return "(" + _fields(field) + ")"
     if name in _BYTES:
         return _text(field)

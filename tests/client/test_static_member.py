@@ -158,9 +158,33 @@ def test_a_leader_that_returns_divides_nothing_and_watches_the_topics() -> None:
 
     task = sg.Divide(1, "range", others, is_kept=True)
     assert play.answer(10, rs.JoinGroupResponse, **fields) == [task]
-    (sync,) = play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
+    sync, look = play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
     assert isinstance(sync, sg.Send)
+    assert look == sg.LookUp(), "nobody watched while it was away"
     play.answer(20, rs.SyncGroupResponse, **sync_fields())
     play.say(sg.Polled(20))
     play.say(sg.CalledBack(20, Callback.ASSIGNED))
-    assert play.member._me.topics.due_ms() == 15 + 300_000
+    assert play.say(sg.TopicsSeen(30, {"t": 2})) == []
+    assert play.member._me.topics.due_ms() == 30 + 300_000
+
+
+def test_a_leader_that_returns_notices_what_came_while_it_was_away() -> None:
+    """The topic grew between its stop and its start: the partition is nobody's until it rejoins."""
+    play = Play(instance="till-7")
+    play.say(sg.ReadToEnd(0, 0))
+    play.say(sg.Subscribe(0, ("t",)))
+    others = (rs.JoinedMember(MEMBER, "till-7", b""),)
+    play.answer(
+        10, rs.JoinGroupResponse, **join_fields(leader=MEMBER, members=others, skip_assignment=True)
+    )
+    play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
+    play.answer(20, rs.SyncGroupResponse, **sync_fields())
+    play.say(sg.Polled(20))
+    play.say(sg.CalledBack(20, Callback.ASSIGNED))
+
+    play.say(sg.TopicsSeen(30, {"t": 3}))
+    assert play.say(sg.Polled(40)) == [sg.Call(Callback.REVOKED, (T0, T1))]
+    (again,) = play.say(sg.CalledBack(50, Callback.REVOKED))
+    assert isinstance(again, sg.Send)
+    assert isinstance(again.request, rq.JoinGroup)
+    assert again.request.reason == "metadata changed"

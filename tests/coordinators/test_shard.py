@@ -426,6 +426,12 @@ def test_a_blob_of_newer_code_is_refused() -> None:
         Shard(bytes(blob), SETTINGS)
 
 
+def test_an_empty_blob_is_no_new_shard() -> None:
+    """A disk gave back a state of no bytes: all groups would be forgotten without a word."""
+    with pytest.raises(msgspec.DecodeError):
+        Shard(b"", SETTINGS)
+
+
 def test_status_tells_what_the_driver_owes() -> None:
     """Rule 6: a tick is owed until it covers the newest output that somebody must react to."""
     talk = stable()

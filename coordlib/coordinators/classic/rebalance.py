@@ -221,18 +221,21 @@ def answer_join(
                 protocol=group.protocol,
                 leader=group.leader or "",
                 member=member.member,
-                members=_seen_by_leader(draft) if is_leader else (),
+                members=_seen_by_leader(draft, is_static_return) if is_leader else (),
                 skip_assignment=is_static_return and is_leader,
             ),
         )
     )
 
 
-def _seen_by_leader(draft: Draft) -> tuple[rs.JoinedMember, ...]:
+def _seen_by_leader(draft: Draft, with_assignments: bool) -> tuple[rs.JoinedMember, ...]:
     protocol = draft.live.protocol
     return tuple(
         rs.JoinedMember(
-            member=member.member, instance=member.instance, metadata=member.metadata_for(protocol)
+            member=member.member,
+            instance=member.instance,
+            metadata=member.metadata_for(protocol),
+            assignment=member.assignment if with_assignments else b"",
         )
         for member in draft.live.members.values()
     )

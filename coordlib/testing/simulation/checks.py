@@ -1,7 +1,7 @@
 """What must be true when a run is over. Each check names the invariant that it is about.
 
-The history's checks (`coordlib.testing.checkers`) need nothing but what members saw; those here look
-into the topics as well, and compare them with a fold of the whole log in one go.
+The history's checks (`coordlib.testing.checkers`) need nothing but what members saw; those here
+look into the topics as well, and compare them with a fold of the whole log in one go.
 """
 
 from collections import Counter
@@ -31,9 +31,7 @@ def evidence_of(world: World) -> Evidence:
 def check_peace(world: World) -> None:
     """INV-10, INV-28: stable, everything owned once, everybody in one generation."""
     programs = world.living
-    owned = Counter(
-        each for program in programs for each in program.consumer.member.assignment
-    )
+    owned = Counter(each for program in programs for each in program.consumer.member.assignment)
     everything = world.cluster.count(TOPIC)
     generations = {program.consumer.member.generation for program in programs}
     if len(generations) > 1 or -1 in generations:
@@ -50,6 +48,7 @@ def check_end(world: World) -> None:
     found = checkers.check(world.history)
     if found:
         raise Violation(found[0])
+    world.cluster.write_markers()
     evidence = evidence_of(world)
     check_committed(world)
     check_ids(evidence)
@@ -249,5 +248,3 @@ def _judged(world: World, shard: int) -> int:
         return 0
     offsets = msgspec.json.decode(marker)["next_offsets"].get(f"{PREFIX}.requests", {})
     return int(offsets.get(str(shard), 0))
-
-

@@ -8,6 +8,7 @@ differ, and the time during which nothing answers.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -190,10 +191,10 @@ class Cluster:
     def init_transactions(self, transactional_id: str) -> int:
         """End what this id has open, and fence its older producers; the new epoch."""
         self.require_up()
-        self._write_markers()
+        self.write_markers()
         if (left_open := self._open.pop(transactional_id, None)) is not None:
             self._end(left_open, Outcome.ABORTED)
-            self._write_markers()
+            self.write_markers()
         epoch = self._producers.get(transactional_id, -1) + 1
         self._producers[transactional_id] = epoch
         return epoch
@@ -223,13 +224,14 @@ class Cluster:
         for place in transaction.places:
             self._unmarked.append((transaction, place))
             delay_ms = self._luck.uniform(0, self.marker_delay_ms)
-            self.scheduler.after(delay_ms, lambda place=place: self._mark(transaction, place))
+            self.scheduler.after(delay_ms, partial(self._mark, transaction, place))
 
     def _mark(self, transaction: Transaction, place: Place) -> None:
         if (transaction, place) in self._unmarked:
             self._unmarked.remove((transaction, place))
             self.append(place, None, None, transaction, is_marker=True)
 
-    def _write_markers(self) -> None:
+    def write_markers(self) -> None:
+        """All end markers that are still on their way."""
         for transaction, place in list(self._unmarked):
             self._mark(transaction, place)

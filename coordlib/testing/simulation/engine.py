@@ -100,8 +100,10 @@ class Engine:
     layout: Layout
     settings: ShardSettings
     max_offsets_per_trigger: int = 1_000
-    #: Draws how long a batch takes to be judged.
-    batch_ms: Callable[[], float] = lambda: 100.0
+    #: Draws how long a batch takes.
+    usual_ms: Callable[[], float] = lambda: 100.0
+    #: Delays that come on top while they last.
+    extra_ms: list[int] = field(default_factory=list)
     #: The next driver to reach this point dies there.
     crash_at: str | None = None
     #: Every batch is judged twice, as after the loss of an executor.
@@ -109,8 +111,10 @@ class Engine:
     batches: int = 0
     replays: int = 0
     crashes: dict[str, int] = field(default_factory=dict)
-    #: Where each checkpoint began: seeds and next offsets, for the reference fold.
     problems: list[str] = field(default_factory=list)
+
+    def batch_ms(self) -> float:
+        return self.usual_ms() + sum(self.extra_ms)
 
 
 class Driver(Process):
@@ -271,7 +275,10 @@ class Driver(Process):
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:
         found = []
-        names = {f"{self.engine.prefix}.requests": REQUESTS, f"{self.engine.prefix}.offsets": COMMITS}
+        names = {
+            f"{self.engine.prefix}.requests": REQUESTS,
+            f"{self.engine.prefix}.offsets": COMMITS,
+        }
         for place, (first, end) in self.checkpoint.offsets[number].items():
             if place[1] == shard:
                 records, _ = self.engine.cluster.partitions[place].read(first, is_committed=False)

@@ -1,4 +1,4 @@
-"""What a run has left in the topics, decoded: requests, answers, history, in the order of the log."""
+"""What a run has left in the topics, decoded, in the order of the log."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Told:
-    """A line of history, as `coord.events` has it; `offset`: of the record that was being judged."""
+    """A line of history; `offset` is that of the record that was being judged."""
 
     shard: int
     offset: int

@@ -85,12 +85,7 @@ def _replace(world: World, program: Program, luck: Random) -> None:
     """Somebody starts it again: at once, or when its session may be over."""
     instance = program.habits.config.get("group.instance.id")
     after_ms = luck.choice([0, 500, 5_000, 30_000])
-
-    def start() -> None:
-        if not world.is_healing:
-            world.start_program(instance)
-
-    world.scheduler.after(after_ms, start)
+    world.start_program_after(after_ms, instance)
 
 
 def _join(world: World, luck: Random, for_ms: int) -> None:
@@ -130,13 +125,9 @@ def _slow(world: World, luck: Random, for_ms: int) -> Mend | None:
         return None
     world.perturbations += 1
     network = world.networks[program.name]
-    usual, slow_ms = network.latency_ms, luck.choice([300, 1_000, 4_000])
-    network.latency_ms = lambda: luck.uniform(0.5, 1.5) * slow_ms
-
-    def mend() -> None:
-        network.latency_ms = usual
-
-    return mend
+    slow_ms = luck.choice([300, 1_000, 4_000])
+    network.extra_ms.append(slow_ms)
+    return lambda: network.extra_ms.remove(slow_ms)
 
 
 def _duplicate(world: World, luck: Random, for_ms: int) -> None:
@@ -157,7 +148,10 @@ def _duplicate(world: World, luck: Random, for_ms: int) -> None:
 
 def _garbage(world: World, luck: Random, for_ms: int) -> None:
     for _ in range(luck.randint(1, 5)):
-        place = (f"{PREFIX}.{luck.choice(['requests', 'offsets'])}", luck.randrange(world.plan.shards))
+        place = (
+            f"{PREFIX}.{luck.choice(['requests', 'offsets'])}",
+            luck.randrange(world.plan.shards),
+        )
         value = luck.choice((*GARBAGE, luck.randbytes(luck.randrange(200))))
         world.cluster.append(place, None, value)
 
@@ -243,14 +237,10 @@ def _driver_paused(world: World, luck: Random, for_ms: int) -> Mend | None:
 
 def _slow_batches(world: World, luck: Random, for_ms: int) -> Mend:
     engine = world.engine
-    usual, slow_ms = engine.batch_ms, luck.choice([2_000, 5_000, 9_000])
+    slow_ms = luck.choice([2_000, 5_000, 9_000])
     world.perturbations += 1
-    engine.batch_ms = lambda: luck.uniform(0.5, 1.0) * slow_ms
-
-    def mend() -> None:
-        engine.batch_ms = usual
-
-    return mend
+    engine.extra_ms.append(slow_ms)
+    return lambda: engine.extra_ms.remove(slow_ms)
 
 
 def _ticks_lost(world: World, luck: Random, for_ms: int) -> Mend:
@@ -320,7 +310,8 @@ def _corrupt(world: World, luck: Random, for_ms: int) -> None:
         world.perturbations += 1
         newest = states[max(states)]
         for shard in list(newest)[:1]:
-            newest[shard] = luck.choice([b"\x00", newest[shard][: len(newest[shard]) // 2], b"zzzz"])
+            half = newest[shard][: len(newest[shard]) // 2]
+            newest[shard] = luck.choice([b"\x00", half, b"zzzz", b""])
 
 
 # ---- brokers ----------------------------------------------------------------------------------

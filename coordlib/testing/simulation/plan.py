@@ -131,9 +131,7 @@ def _swarm(luck: Random) -> tuple[str, ...]:
     share = 1.0 if dice < 0.4 else luck.choice([0.1, 0.25, 0.5])
     drawn = [kind for kind in kinds if luck.random() < share]
     often = luck.choice([0.0, 0.2, 0.5])
-    return tuple(
-        kind for kind in drawn for _ in range(OFTEN if luck.random() < often else RARE)
-    )
+    return tuple(kind for kind in drawn for _ in range(OFTEN if luck.random() < often else RARE))
 
 
 def _faults(luck: Random, length_ms: int, kinds: tuple[str, ...]) -> tuple[Fault, ...]:

@@ -148,21 +148,36 @@ class Program(Process):
             self.after(self.habits.work_ms(), lambda: self._act(message))
 
     def _act(self, message: Message) -> None:
-        """The work is done; its effect on the world comes now, or must not come any more."""
+        """The work is done; its effect on the world comes now, or later, or not at all.
+
+        A fence that closes may open again, and then nobody else has done this. So the message is
+        kept until the member may act, or is told that it has lost the partition.
+        """
         place = TopicPartition(message.topic(), message.partition())
-        if place in self.consumer.member.assignment:
-            self.acts += 1
-            self.tell(
-                "act",
-                partitions=(_name(place),),
-                offset=message.offset(),
-                generation=self.consumer.member.generation,
-                fence=_or_none(self.consumer.member.fence_token),
-            )
-            self._since_commit += 1
-            if self._since_commit >= self.habits.commit_every:
-                self._commit()
+        if place not in self.consumer.member.assignment:
+            self._wait_for_word(place, message)
+            return
+        self.acts += 1
+        self.tell(
+            "act",
+            partitions=(_name(place),),
+            offset=message.offset(),
+            generation=self.consumer.member.generation,
+            fence=_or_none(self.consumer.member.fence_token),
+        )
+        self._since_commit += 1
+        if self._since_commit >= self.habits.commit_every:
+            self._commit()
         self.after(0, self._turn)
+
+    def _wait_for_word(self, place: TopicPartition, message: Message) -> None:
+        try:
+            self.consumer.member.poll()
+        except CoordError as problem:
+            self.end(f"failed: {problem}")
+            return
+        again = self._act if place in self.held else lambda _: self._turn()
+        self.after(50, lambda: again(message))
 
     def _commit(self) -> None:
         self._since_commit = 0

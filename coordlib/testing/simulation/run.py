@@ -1,6 +1,7 @@
 """One seed, from its plan to its verdict: faults, then a time of peace, then the checks."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from coordlib.testing.simulation import faults, plan
@@ -64,12 +65,9 @@ def _begin(world: World) -> None:
     world.start_driver(luck.uniform(0, 2_000))
     for number in range(chosen.members):
         instance = f"instance-{number}" if number < chosen.statics else None
-        world.scheduler.after(
-            luck.uniform(0, MEMBER_STARTS_MS),
-            lambda instance=instance: world.start_program(instance),
-        )
+        world.start_program_after(luck.uniform(0, MEMBER_STARTS_MS), instance)
     for fault in chosen.faults:
-        world.scheduler.after(fault.at_ms, lambda fault=fault: faults.bring(world, fault))
+        world.scheduler.after(fault.at_ms, partial(faults.bring, world, fault))
     _produce(world, world.stream("data"))
     world.every(COMPACTION_MS, lambda: _compact(world))
 
@@ -78,7 +76,7 @@ def _produce(world: World, luck: Random) -> None:
     for _ in range(world.plan.messages):
         at_ms = luck.uniform(0, world.plan.length_ms)
         dice = luck.random()
-        world.scheduler.after(at_ms, lambda dice=dice: _append(world, dice))
+        world.scheduler.after(at_ms, partial(_append, world, dice))
 
 
 def _append(world: World, dice: float) -> None:

@@ -7,7 +7,8 @@ read-committed in order, and the end is asked for before the reading that is to 
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from coordlib.client import signals as sg
@@ -29,13 +30,19 @@ RETRY_MS = 250
 class Network:
     """How a process reaches the brokers. Faults are switches on it."""
 
-    latency_ms: Callable[[], float]
+    usual_ms: Callable[[], float]
+    #: Delays that come on top while they last.
+    extra_ms: list[int] = field(default_factory=list)
     #: Nothing gets through in either direction.
     is_cut: bool = False
     #: Nothing can be read of the responses (F-34, a partition without a leader).
     is_deaf: bool = False
     #: Requests are written, and their acknowledgements get lost until this ends.
     loses_acks: bool = False
+
+    def latency_ms(self) -> float:
+        usual_ms = self.usual_ms()
+        return usual_ms + sum(self.extra_ms)
 
 
 @dataclass(slots=True)
@@ -174,7 +181,7 @@ class SimulatedTransport:
         self._is_fetching = False
         records, self._position = self._responses.read(self._position)
         for record in records:
-            self._down.send(lambda record=record: self._arrive(record))
+            self._down.send(partial(self._arrive, record))
 
     def _arrive(self, record: Record) -> None:
         self._process.arrive(lambda: self._dispatch(record))

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from coordlib.config import ClassicConfig
 from coordlib.client.layout import Place as Where
 from coordlib.client.signals import TopicPartition
+from coordlib.config import ClassicConfig
 from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.records.stored import Layout
@@ -99,7 +99,7 @@ class World:
             checks_invariants=True,
         )
         engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, settings)
-        engine.batch_ms = lambda: luck.uniform(0.5, 1.5) * plan.batch_ms
+        engine.usual_ms = lambda: luck.uniform(0.5, 1.5) * plan.batch_ms
         return engine
 
     # ---- the job ------------------------------------------------------------------------------
@@ -165,6 +165,15 @@ class World:
         }
 
     # ---- members ------------------------------------------------------------------------------
+
+    def start_program_after(self, delay_ms: float, instance: str | None) -> None:
+        """Unless peace is made before."""
+
+        def start() -> None:
+            if not self.is_healing:
+                self.start_program(instance)
+
+        self.scheduler.after(delay_ms, start)
 
     def start_program(self, instance: str | None = None, strategy: str | None = None) -> Program:
         self._names += 1
