@@ -124,6 +124,8 @@ class Program(Process):
         #: What it believes to be its own, by what it was told.
         self.held: set[TopicPartition] = set()
         self._since_commit = 0
+        #: The message that is being worked on.
+        self._pending: Message | None = None
         self.acts = 0
         #: Whether its user has ended it; it may still be writing.
         self.is_done = False
@@ -145,6 +147,7 @@ class Program(Process):
         if message is None:
             self.after(self.habits.poll_every_ms, self._turn)
         else:
+            self._pending = message
             self.after(self.habits.work_ms(), lambda: self._act(message))
 
     def _act(self, message: Message) -> None:
@@ -158,6 +161,7 @@ class Program(Process):
             self._wait_for_word(place, message)
             return
         self.acts += 1
+        self._pending = None
         self.tell(
             "act",
             partitions=(_name(place),),
@@ -176,15 +180,23 @@ class Program(Process):
         except CoordError as problem:
             self.end(f"failed: {problem}")
             return
-        again = self._act if place in self.held else lambda _: self._turn()
-        self.after(50, lambda: again(message))
+        if place in self.held:
+            self.after(50, lambda: self._act(message))
+        else:
+            self._pending = None
+            self.after(50, self._turn)
 
     def _commit(self) -> None:
+        """All that is done: not the message that is being worked on."""
         self._since_commit = 0
         rows = self.consumer.position(self.consumer.assignment())
+        if self._pending is not None:
+            for row in rows:
+                if (row.topic, row.partition) == (self._pending.topic(), self._pending.partition()):
+                    row.offset = self._pending.offset()
         offsets = {f"{row.topic}-{row.partition}": row.offset for row in rows if row.offset >= 0}
         try:
-            self.consumer.commit()
+            self.consumer.commit(offsets=rows if self._pending is not None else None)
         except CoordError as problem:
             self.tell("commit_failed", detail=str(problem))
         else:
