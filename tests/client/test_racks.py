@@ -10,8 +10,10 @@ from time import monotonic
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from coordlib import topics
 from coordlib.client.assignor import BUILT_IN, FunctionAssignor, GroupMemberView
 from coordlib.client.racks import racks_of, read_racks
+from coordlib.client.transport import KafkaTransport
 from coordlib.coordinators.assignors import range as range_assignor
 from coordlib.coordinators.assignors.model import Member, ReplicaRacks
 from coordlib.errors import CannotReach
@@ -177,10 +179,13 @@ def test_racks_are_read_from_a_real_broker(tmp_path: Path) -> None:
     broker.start()
     try:
         config = {"bootstrap.servers": broker.bootstrap_servers}
-        create(config, "t", 3)
+        topics.create(config, "coord", 1, 1, 1)
+        create(config, "t", 3)  # and with it the metadata have the older ones
+        transport = KafkaTransport(config)
 
         zone = frozenset({"zone-1"})
-        assert read_racks(config, ["t", "not-there"]) == {"t": (zone, zone, zone)}
+        assert transport.replica_racks(["t", "not-there"]) == {"t": (zone, zone, zone)}
+        transport.close()
     finally:
         broker.stop()
 
