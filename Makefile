@@ -65,3 +65,7 @@ bench: setup  ## measure latency and throughput on this machine
 .PHONY: transcripts
 transcripts: $(INSTALLED)  ## write the golden transcripts afresh (then read the diff)
 	@$(BIN)/python -m coordlib.testing.transcript --rewrite tests/transcripts/*.txt
+
+.PHONY: diagrams
+diagrams: $(INSTALLED)  ## draw the page about group states from the code's own tables
+	@$(BIN)/python -m coordlib.testing.state_diagram

@@ -10,6 +10,7 @@ from coordlib.client.assignor import (
     Assignor,
     FunctionAssignor,
     GroupMemberView,
+    RackAware,
     RebalanceMode,
     SubscriptionState,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "GroupMemberView",
     "KafkaTransport",
     "MemberFenced",
+    "RackAware",
     "RebalanceMode",
     "SubscriptionState",
     "Timing",

@@ -9,7 +9,7 @@ here alone; `strategy` finds an assignor by name.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.coordinators.assignors import (
@@ -20,6 +20,7 @@ from coordlib.coordinators.assignors import (
     sticky_data,
 )
 from coordlib.coordinators.assignors import range as range_assignor
+from coordlib.coordinators.assignors.model import ReplicaRacks
 from coordlib.errors import SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
@@ -96,6 +97,23 @@ class Assignor(Protocol):
         """What this member got. Quick, from any thread."""
 
 
+@runtime_checkable
+class RackAware(Protocol):
+    """What an assignor has beside the rest if it can look at racks (KIP-881)."""
+
+    def assign_near(
+        self,
+        members: Mapping[str, GroupMemberView],
+        partitions: Mapping[str, int],
+        racks: ReplicaRacks,
+    ) -> Mapping[str, cp.Assignment]:
+        """Divide as `assign`, which is called where no member names a rack.
+
+        `racks` has for every topic the racks of each partition's replicas, by partition number. It
+        was read after the counts, so it may be longer than they say, or shorter.
+        """
+
+
 #: Members and partition counts in; member -> topic -> its partitions out.
 Divide = Callable[
     [Mapping[str, GroupMemberView], Mapping[str, int]],
@@ -129,35 +147,58 @@ class FunctionAssignor:
     def assign(
         self, members: Mapping[str, GroupMemberView], partitions: Mapping[str, int]
     ) -> Mapping[str, cp.Assignment]:
-        given = self.divide(members, partitions)
-        return {
-            member: cp.Assignment(partitions={t: tuple(some) for t, some in rows.items()})
-            for member, rows in given.items()
-        }
+        return _shares(self.divide(members, partitions))
 
     def on_assignment(self, given: Partitions, generation: int) -> None:
         pass
 
 
-#: Of coordlib's own: members in their assignor's terms, and partition counts in.
-Pure = Callable[[Mapping[str, model.Member], Mapping[str, int]], model.Assignments]
+def _shares(given: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, cp.Assignment]:
+    return {
+        member: cp.Assignment(partitions={t: tuple(some) for t, some in rows.items()})
+        for member, rows in given.items()
+    }
 
 
-def _of(pure: Pure) -> Divide:
-    def divide(
-        members: Mapping[str, GroupMemberView], partitions: Mapping[str, int]
-    ) -> model.Assignments:
-        seen = {id_: model.member_of(m.subscription, m.instance) for id_, m in members.items()}
-        return pure(seen, partitions)
-
-    return divide
+def _in_terms(members: Mapping[str, GroupMemberView]) -> dict[str, model.Member]:
+    """Members in the terms of coordlib's own assignors."""
+    return {id_: model.member_of(m.subscription, m.instance) for id_, m in members.items()}
 
 
-class StickyAssignor(FunctionAssignor):
+class RackAwareAssignor(FunctionAssignor):
+    """One of coordlib's own that looks at racks where they are known."""
+
+    def __init__(
+        self,
+        name: str,
+        pure: Callable[
+            [Mapping[str, model.Member], Mapping[str, int], ReplicaRacks], model.Assignments
+        ],
+        modes: frozenset[RebalanceMode] = EAGER,
+        is_sticky: bool = False,
+    ) -> None:
+        def divide(
+            members: Mapping[str, GroupMemberView], partitions: Mapping[str, int]
+        ) -> model.Assignments:
+            return pure(_in_terms(members), partitions, {})
+
+        super().__init__(name, divide, modes, is_sticky)
+        self._pure = pure
+
+    def assign_near(
+        self,
+        members: Mapping[str, GroupMemberView],
+        partitions: Mapping[str, int],
+        racks: ReplicaRacks,
+    ) -> Mapping[str, cp.Assignment]:
+        return _shares(self._pure(_in_terms(members), partitions, racks))
+
+
+class StickyAssignor(RackAwareAssignor):
     """Kafka's eager sticky assignor: what its member had is told in user data."""
 
     def __init__(self) -> None:
-        super().__init__(sticky.NAME, _of(sticky.assign))
+        super().__init__(sticky.NAME, sticky.assign)
         self._had: tuple[Partitions, int] | None = None
 
     def metadata(self, state: SubscriptionState) -> bytes:
@@ -171,16 +212,26 @@ class StickyAssignor(FunctionAssignor):
         self._had = given, generation
 
 
-def _cooperative_sticky() -> Assignor:
+def _range() -> Assignor:
+    return RackAwareAssignor(range_assignor.NAME, range_assignor.assign)
+
+
+def _roundrobin() -> Assignor:
     return FunctionAssignor(
-        cooperative_sticky.NAME, _of(cooperative_sticky.assign), modes=BOTH, is_sticky=True
+        roundrobin.NAME, lambda members, counts: roundrobin.assign(_in_terms(members), counts)
+    )
+
+
+def _cooperative_sticky() -> Assignor:
+    return RackAwareAssignor(
+        cooperative_sticky.NAME, cooperative_sticky.assign, modes=BOTH, is_sticky=True
     )
 
 
 #: What coordlib brings, by the names that Kafka gives them.
 BUILT_IN: dict[str, Callable[[], Assignor]] = {
-    range_assignor.NAME: lambda: FunctionAssignor(range_assignor.NAME, _of(range_assignor.assign)),
-    roundrobin.NAME: lambda: FunctionAssignor(roundrobin.NAME, _of(roundrobin.assign)),
+    range_assignor.NAME: _range,
+    roundrobin.NAME: _roundrobin,
     sticky.NAME: StickyAssignor,
     cooperative_sticky.NAME: _cooperative_sticky,
 }

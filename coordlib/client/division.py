@@ -6,11 +6,21 @@ members, or takes it to another one while its owner keeps working on it, would h
 
 import logging
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from coordlib.client import signals as sg
-from coordlib.client.assignor import Assignor, GroupMemberView, RebalanceMode, flat, rows_of, views
+from coordlib.client.assignor import (
+    Assignor,
+    GroupMemberView,
+    RackAware,
+    RebalanceMode,
+    flat,
+    rows_of,
+    views,
+)
 from coordlib.client.signals import TopicPartition
 from coordlib.client.transport import Transport
+from coordlib.coordinators.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach, CoordError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
@@ -27,13 +37,16 @@ def lead(
     task: sg.Divide, assignors: Mapping[str, Assignor], transport: Transport
 ) -> sg.Divided | sg.NotDivided | sg.AssignorFailed:
     """The leader's work, from the topics' metadata to everybody's share. May block."""
-    topics = sorted({topic for each in views(task.members).values() for topic in each.topics})
+    seen = views(task.members)
+    topics = sorted({topic for each in seen.values() for topic in each.topics})
     if task.is_kept:
         counts = assigned_counts(task.members)
         return sg.Divided(transport.now_ms(), task.generation, (), tuple(topics), counts)
     try:
         counts = transport.partition_counts(topics)
-        rows = divide(assignors[task.protocol], task.members, counts)
+        assignor = assignors[task.protocol]
+        racks = racks_that_matter(assignor, seen, counts, transport)
+        rows = divide(assignor, task.members, counts, racks)
     except CannotReach as problem:
         return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
     except AssignorFailed as failed:
@@ -58,6 +71,21 @@ def assigned_counts(members: Sequence[rs.JoinedMember]) -> dict[str, int]:
     return counts
 
 
+def racks_that_matter(
+    assignor: Assignor,
+    members: Mapping[str, GroupMemberView],
+    counts: Mapping[str, int],
+    transport: Transport,
+) -> ReplicaRacks:
+    """Where replicas stand, if this assignor looks at it and a member says where it runs itself.
+
+    Else Kafka is not asked, so that groups without racks pay nothing. Raises CannotReach.
+    """
+    if isinstance(assignor, RackAware) and any(m.subscription.rack for m in members.values()):
+        return transport.replica_racks(sorted(counts))
+    return {}
+
+
 def look_up(transport: Transport) -> sg.TopicsSeen | sg.TopicsNotSeen:
     """Have the topics changed? May block."""
     try:
@@ -67,12 +95,18 @@ def look_up(transport: Transport) -> sg.TopicsSeen | sg.TopicsNotSeen:
 
 
 def divide(
-    assignor: Assignor, members: Sequence[rs.JoinedMember], counts: Mapping[str, int]
+    assignor: Assignor,
+    members: Sequence[rs.JoinedMember],
+    counts: Mapping[str, int],
+    racks: ReplicaRacks = MappingProxyType({}),
 ) -> tuple[rq.MemberAssignment, ...]:
     """Everybody's share. Raises AssignorFailed, whatever happens."""
     seen = views(members)
     try:
-        given = assignor.assign(seen, counts)
+        if racks and isinstance(assignor, RackAware):
+            given = assignor.assign_near(seen, counts, racks)
+        else:
+            given = assignor.assign(seen, counts)
         check(given, seen)
         if RebalanceMode.COOPERATIVE in assignor.modes:
             check_hand_overs(given, seen)

@@ -27,8 +27,10 @@ from coordlib import limits
 from coordlib.client import signals as sg
 from coordlib.client.clock import boottime_ms
 from coordlib.client.layout import Place, find_place
+from coordlib.client.racks import read_racks
 from coordlib.client.response_reader import ResponseReader
 from coordlib.client.wording import Identity
+from coordlib.coordinators.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -93,6 +95,12 @@ class Transport(Protocol):
         Raises CannotReach. May block.
         """
 
+    def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
+        """For those of the topics that exist: the racks of each partition's replicas.
+
+        Brokers that name no rack, or are down, add none. Raises CannotReach. May block.
+        """
+
     def check(self) -> None:
         """Raises CannotReach when the transport itself has failed."""
 
@@ -117,6 +125,7 @@ class KafkaTransport:
         reply: int | None = None,
         timeout_s: float = 30.0,
     ) -> None:
+        self._config = dict(config)
         self.place = find_place(config, prefix, timeout_s)
         chosen = reply_partition_of(client, self.place.reply_partitions)
         self.reply = chosen if reply is None else reply
@@ -187,6 +196,9 @@ class KafkaTransport:
         names = found if topics is None else topics
         known = {name: found[name] for name in names if name in found}
         return {name: len(each.partitions) for name, each in known.items() if each.error is None}
+
+    def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
+        return read_racks(self._config, topics)
 
     def check(self) -> None:
         if self._failure is not None:

@@ -9,11 +9,13 @@ played in their simplest form: outputs are visible as soon as a batch is done.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place
 from coordlib.client.transport import Handler
 from coordlib.config import ClassicConfig
+from coordlib.coordinators.assignors.model import ReplicaRacks
 from coordlib.coordinators.shard import InputRecord, ShardSettings, Status, fold
 from coordlib.coordinators.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
@@ -33,12 +35,21 @@ class FakeLog:
         topics: the topics that members share: name -> partition count.
         shards: partitions of the requests topic.
         group: the coordinator's bounds; by default without the initial rebalance delay.
+        racks: of topics' replicas, for those that shall have some.
     """
 
     def __init__(
-        self, topics: Mapping[str, int], shards: int = 1, group: ClassicConfig | None = None
+        self,
+        topics: Mapping[str, int],
+        shards: int = 1,
+        group: ClassicConfig | None = None,
+        racks: ReplicaRacks = MappingProxyType({}),
     ) -> None:
         self.topics = dict(topics)
+        #: As `topics`, they may be changed while members run.
+        self.racks = dict(racks)
+        #: How often somebody asked for racks.
+        self.racks_asked = 0
         self.now_ms = 0
         #: Whether the job judges what is written.
         self.job_is_up = True
@@ -204,6 +215,11 @@ class FakeTransport:
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
         known = self._log.topics
         return {topic: known[topic] for topic in known if topics is None or topic in topics}
+
+    def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
+        self._log.racks_asked += 1
+        known = self._log.topics
+        return {topic: self._log.racks.get(topic, ()) for topic in topics if topic in known}
 
     def check(self) -> None:
         pass

@@ -84,8 +84,12 @@ class Course:
     def join(self) -> None:
         self.events += 1
         name = f"m{next(self.names)}"
-        user = User(self.world.log, name, self.assignors(self.luck), ["t"])
+        user = User(self.world.log, name, self.assignors(self.luck), ["t"], rack=self.rack())
         self.world.users.append(user)
+
+    def rack(self) -> str | None:
+        """Where the next member runs."""
+        return None
 
     def close(self, user: User) -> None:
         if not user.transport.is_cut and not user.transport.is_deaf and not user.is_busy:
@@ -104,6 +108,34 @@ def only_cooperative(luck: Random) -> Any:
 def old_or_new(luck: Random) -> Any:
     """In the middle of a rolling upgrade: some run eagerly, some cooperatively."""
     return luck.choice([(cooperative.assignor(), "range"), (cooperative.assignor(),)])
+
+
+class CourseInRacks(Course):
+    """Replicas move to other racks at any time; most members say where they run."""
+
+    def happen(self) -> None:
+        racks = self.world.log.racks
+        if self.luck.random() < 0.4:
+            self.events += 1
+            racks["t"] = [self.luck.sample("abc", 2) for _ in range(PARTITIONS)]
+        super().happen()
+
+    def rack(self) -> str | None:
+        return self.luck.choice(["a", "b", "c", None])
+
+
+@pytest.mark.parametrize("assignor", ["range", "sticky", "cooperative-sticky"])
+@pytest.mark.parametrize("seed", range(8))
+def test_replicas_that_move_never_bring_two_owners_or_rebalances_without_end(
+    assignor: str, seed: int
+) -> None:
+    """A cooperative leader divides twice in a row, perhaps by other racks each time."""
+    course = CourseInRacks(seed, lambda luck: (assignor,))
+    course.play(25)
+
+    assert course.everything_is_owned()
+    assert course.world.log.racks_asked > 0
+    assert course.world.generations <= 2 * course.events + 2
 
 
 @pytest.mark.parametrize("seed", range(60))

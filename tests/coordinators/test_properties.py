@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from coordlib import limits
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.group import VALID_PREVIOUS_STATES, Group, check_invariants
+from coordlib.coordinators.classic.group import Group, check_invariants
 from coordlib.coordinators.deadlines import NEVER
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard import InputRecord, Shard, ShardSettings, fold
@@ -508,11 +508,6 @@ def test_any_field_of_any_type_is_judged_and_answered(seed: int, field: str, val
     shard.judge(InputRecord(REQUESTS, 0, 5, raw))
 
     assert not [o for o in shard.outputs if b"Quarantined" in (o.value or b"")]
-
-
-def test_states_change_along_the_table_only() -> None:
-    """INV-12: the table itself is what the documentation draws; Dead is left for nothing."""
-    assert all("Dead" not in before for s, before in VALID_PREVIOUS_STATES.items() if s != "Dead")
 
 
 if __name__ == "__main__":

@@ -48,13 +48,14 @@ class State(StrEnum):
     """
 
 
-#: INV-12: the only legal changes of state; diagrams in the documentation are drawn from this.
+#: INV-12: the only legal changes of state. README.md is drawn from this, and from `causes`.
 VALID_PREVIOUS_STATES: Final[dict[State, frozenset[State]]] = {
     State.EMPTY: frozenset({State.PREPARING_REBALANCE}),
     State.PREPARING_REBALANCE: frozenset({State.STABLE, State.COMPLETING_REBALANCE, State.EMPTY}),
     State.COMPLETING_REBALANCE: frozenset({State.PREPARING_REBALANCE}),
     State.STABLE: frozenset({State.COMPLETING_REBALANCE}),
-    State.DEAD: frozenset(State),
+    # Kafka's may die in any state, when a broker gives them away. Here they are deleted, no more.
+    State.DEAD: frozenset({State.EMPTY}),
 }
 
 JOIN: Final = "JoinGroup"

@@ -14,6 +14,7 @@ from random import Random
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place as Where
 from coordlib.client.transport import TIMER_INTERVAL_MS, Handler
+from coordlib.coordinators.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -115,6 +116,9 @@ class SimulatedTransport:
         names = {topic for topic, _ in self._cluster.partitions}
         wanted = names if topics is None else names & set(topics)
         return {topic: self._cluster.count(topic) for topic in sorted(wanted)}
+
+    def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
+        return {}  # no member names a rack here
 
     def check(self) -> None:
         pass

@@ -6,7 +6,6 @@ Ties too: where Kafka's answer follows from the order of its hash maps, so does 
 import base64
 import json
 import random
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,9 +17,9 @@ import pytest
 from coordlib.coordinators.assignors.model import Member
 from coordlib.coordinators.assignors.sticky_data import encode_cooperative, encode_sticky
 from coordlib.testing.assignor_group import ASSIGNORS, Cluster, Held, pairs
+from tests import java_peer
 
 CASES = 1_500
-JARS = ("kafka-clients-", "jackson-", "slf4j-api-")
 ASSIGNOR_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 pytestmark = pytest.mark.stack  # the jars of the local broker
@@ -30,15 +29,9 @@ class Peer:
     """Kafka's assignors in a Java process."""
 
     def __init__(self, folder: Path) -> None:
-        from coordlib.local.jars import ensure_jars
-
-        # Without the broker's logging, which would write between the answers.
-        jars = [str(jar) for jar in ensure_jars().broker if jar.name.startswith(JARS)]
-        classes = ":".join([str(folder), *jars])
         source = Path(__file__).with_name("KafkaPeer.java")
-        subprocess.run(["javac", "-cp", classes, "-d", str(folder), str(source)], check=True)
         self.process = subprocess.Popen(
-            ["java", "-Xmx512m", "-cp", classes, "KafkaPeer"],
+            java_peer.command_of(source, folder),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -76,8 +69,7 @@ def _row(name: str, member: Member) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    if shutil.which("javac") is None:
-        pytest.skip("no javac: a Java runtime alone cannot build the peer")
+    java_peer.skip_without_compiler()
     peer = Peer(tmp_path_factory.mktemp("peer"))
     yield peer
     peer.process.kill()
