@@ -119,7 +119,8 @@ def test_what_is_not_built_yet_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(MACHINE_OF, rq.DescribeGroup)
 
     assert settled().send(describe("a"))[0] == (
-        'answer a#d Rejected UNSUPPORTED_VERSION "DescribeGroup is not built yet."'
+        "answer a#d Rejected UNSUPPORTED_VERSION "
+        '"DescribeGroup is not built yet: use a newer coordinator."'
     )
 
 
@@ -127,7 +128,7 @@ def test_an_empty_group_id_is_refused() -> None:
     """testInvalidGroupId."""
     lines = Conversation().send(join("a", group=""))
 
-    assert lines[0] == 'answer[] a#j1 Rejected INVALID_GROUP_ID "group is empty."'
+    assert lines[0] == 'answer[] a#j1 Rejected INVALID_GROUP_ID "group is empty: name one."'
 
 
 # -- the same again --------------------------------------------------------------------------
