@@ -82,6 +82,20 @@ def test_a_late_duplicate_of_the_announcing_join_announces_nobody() -> None:
     assert talk.group().pending == {}
 
 
+def test_an_announced_id_stays_after_a_bad_offer() -> None:
+    """testJoinGroupSecondJoinInconsistentProtocol: a client that mends its offer need not ask for
+    another id."""
+    talk = announcing(Conversation())
+    talk.send(join("x", "x1"))
+
+    assert talk.send(join("x", "x2", member="x-t-0-0", protocols={})) == [
+        "answer x#x2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=x-t-0-0"
+    ]
+    assert talk.send(join("x", "x3", member="x-t-0-0"))[2].startswith(
+        "answer x#x3 JoinGroup generation=1 "
+    )
+
+
 def test_one_that_finds_the_group_full_holds_up_nobody() -> None:
     """Trap 2: ids are announced to a group that is full when they join. Then nobody waits."""
     talk = announcing(stable(), max_size=3)

@@ -24,8 +24,8 @@ LEGAL = {
 }
 
 
-@pytest.mark.parametrize("before", list(State))
 @pytest.mark.parametrize("after", list(State))
+@pytest.mark.parametrize("before", list(State))
 def test_a_state_follows_along_the_table_only(before: State, after: State) -> None:
     """INV-12. testEmptyToStableIllegalTransition and its like: a step that would go another way
     is given up, and its group is set aside as it was."""
