@@ -2,7 +2,9 @@
 
 The answer is parked until the join phase is complete; at once come only refusals, and the
 current generation for those who merely ask again. Order of checks as in Kafka's
-`GroupMetadataManager.classicGroupJoin`; numbers in comments are KIPs and tickets.
+`GroupMetadataManager.classicGroupJoin`, but for one: who somebody is comes before size and
+protocols, so that one who was expelled or fenced is told so and not that the group is full.
+Numbers in comments are KIPs and tickets.
 """
 
 from typing import Final

@@ -220,6 +220,28 @@ def test_a_protocol_that_is_offered_twice_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (join("x", member="x-t-0-99", protocols={"new": b""}), "UNKNOWN_MEMBER_ID"),
+        (join("x", member="x-t-0-99", protocol_type="connect"), "UNKNOWN_MEMBER_ID"),
+        (join("b", member=FOLLOWER, instance="i", protocols={}), "FENCED_INSTANCE_ID"),
+    ],
+)
+def test_who_somebody_is_comes_before_what_it_offers(request_: rq.JoinGroup, error: str) -> None:
+    """Kafka looks at size and protocols first: a member that was expelled from a full group would
+    read that the group is full, which is fatal, and not that it must join anew."""
+    talk = STATIC_STATES["Stable"]()
+    talk.settings = talk.shard.settings = settings(max_size=2)
+
+    assert talk.send(request_)[0].split()[:4] == [
+        "answer",
+        f"{request_.client}#j1",
+        "JoinGroup",
+        error,
+    ]
+
+
 def test_a_lone_member_cannot_change_to_a_protocol_that_it_did_not_offer() -> None:
     """As in Kafka: the group supports what its members offered so far, this one included. It
     leaves and joins anew, or offers both for one rebalance."""

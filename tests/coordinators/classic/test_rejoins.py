@@ -149,6 +149,22 @@ def test_a_static_follower_that_stays_away_is_out_when_the_others_have_synced() 
     assert talk.group().state is State.PREPARING_REBALANCE
 
 
+def test_the_session_of_an_absent_static_member_goes_on() -> None:
+    """Other than in Kafka, where every generation starts it anew: b was last heard when it synced,
+    and a dead host is found a session later, however often others rebalance."""
+    talk = static_pair()
+    heard_ms = talk.shard.clock_ms
+    talk.send(join("c", **WHEN_ASKED))
+    talk.send(join("a", "j3", member=LEADER, generation=2, instance="i", **WHEN_ASKED))
+    talk.tick()
+    talk.wait(6_000)
+    talk.tick()
+
+    assert talk.group().state is State.COMPLETING_REBALANCE
+    assert talk.group().members[FOLLOWER].awaits_cover is None
+    assert talk.shard.cells["g"].heard[FOLLOWER] == heard_ms
+
+
 def test_a_leader_that_rejoins_in_time_leads_on() -> None:
     """testLeaderRejoinBeforeFinalRebalanceTimeoutWithLongSessionTimeout: also as the last."""
     talk = preparing()
