@@ -16,22 +16,23 @@ from coordlib.errors import SetupError
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
+Duration = Annotated[int, Meta(ge=1, le=limits.DURATION_MAX_MS)]
 
 
 class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of classic groups, named as Kafka's broker settings without the `group.` prefix."""
 
-    session_timeout_min_ms: Positive = limits.SESSION_TIMEOUT_MIN_MS
-    session_timeout_max_ms: Positive = limits.SESSION_TIMEOUT_MAX_MS
-    initial_rebalance_delay_ms: NotNegative = 3_000
+    session_timeout_min_ms: Duration = limits.SESSION_TIMEOUT_MIN_MS
+    session_timeout_max_ms: Duration = limits.SESSION_TIMEOUT_MAX_MS
+    initial_rebalance_delay_ms: Annotated[int, Meta(ge=0, le=limits.DURATION_MAX_MS)] = 3_000
     #: Whether a first JoinGroup is answered MEMBER_ID_REQUIRED (KIP-394), for foreign clients.
     requires_member_id: bool = False
     max_size: Positive = limits.GROUP_SIZE_MAX
     groups_per_shard_max: Positive = limits.GROUPS_PER_SHARD_MAX
     offset_metadata_length_max: Positive = limits.OFFSET_METADATA_LENGTH_MAX
     offsets_per_group_max: Positive = limits.OFFSETS_PER_GROUP_MAX
-    offsets_retention_ms: Positive = 7 * 24 * 3_600_000
-    offsets_retention_check_interval_ms: Positive = 600_000
+    offsets_retention_ms: Duration = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: Duration = 600_000
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -43,7 +43,11 @@ class ErrorCode(Enum):
         "Choose session and rebalance timeouts within the coordinator's bounds.",
     )
     REBALANCE_IN_PROGRESS = (27, True, "Commit, let go, and join again under your member id.")
-    INVALID_COMMIT_OFFSET_SIZE = (28, False, "Commit fewer partitions at once.")
+    INVALID_COMMIT_OFFSET_SIZE = (
+        28,
+        False,
+        "Delete offsets that nobody reads, or raise offsets_per_group_max.",
+    )
     UNSUPPORTED_VERSION = (35, False, "Use a type and version that this coordinator knows.")
     INVALID_REQUEST = (42, False, "Correct the field that the message names.")
     NON_EMPTY_GROUP = (68, False, "Stop the group's members first.")

@@ -25,7 +25,7 @@ OFFSETS_PER_REQUEST_MAX = 10_000  # rows of one OffsetCommit or OffsetDelete; ab
 OFFSETS_PER_EVENT_MAX = 10_000  # rows of one history event: below 6 MB with the longest names
 FETCH_PARTITIONS_MAX = 25_000  # partitions named in one OffsetFetch
 OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rewritten every batch
-OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: characters, as in Kafka
+OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code units, as in Kafka
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 
 GROUP_SIZE_MAX = 1_000  # members; wire.md
@@ -39,3 +39,4 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # KAFKA-7610: a parked newcomer that never
 CLOCK_CAP_IDLE_MS = 600_000  # rule 1: CAP of a shard without members
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+DURATION_MAX_MS = INT32_MAX * 60_000  # of any setting: offsets.retention.minutes is an int32

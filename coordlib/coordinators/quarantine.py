@@ -41,11 +41,14 @@ def refused_release(group: Group | None) -> dict[str, Any]:
     if group is None:
         return refusal(ErrorCode.GROUP_ID_NOT_FOUND)
     if not group.is_quarantined:
-        return refusal(ErrorCode.INVALID_REQUEST, "This group is not quarantined.")
+        return refusal(
+            ErrorCode.INVALID_REQUEST, "This group is not quarantined: there is nothing to release."
+        )
     try:
         classic.check(group)
     except BrokenInvariant as broken:
-        return refusal(ErrorCode.INVALID_REQUEST, f"Its state is unsound: {broken}")
+        why = f"Mend the job first, its state is unsound: {broken}."
+        return refusal(ErrorCode.INVALID_REQUEST, why)
     return {}
 
 

@@ -21,9 +21,13 @@ def misdirected(
     """Why this shard must not judge the request; `is_known`: it has the group already."""
     if type(request) not in MACHINE_OF and not isinstance(request, rq.ReleaseQuarantine):
         kind = type(request).__name__
-        return refuse(request, ErrorCode.UNSUPPORTED_VERSION, f"{kind} is not built yet.")
+        return refuse(
+            request,
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{kind} is not built yet: use a newer coordinator.",
+        )
     if not request.group:
-        return refuse(request, ErrorCode.INVALID_GROUP_ID, "group is empty.")
+        return refuse(request, ErrorCode.INVALID_GROUP_ID, "group is empty: name one.")
     if request.reply is not None and request.reply >= settings.reply_partitions:
         bound = f"reply must be below {settings.reply_partitions}."
         return refuse(request, ErrorCode.INVALID_REQUEST, bound)

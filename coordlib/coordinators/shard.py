@@ -132,7 +132,7 @@ class Shard:
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
-            why = "Only OffsetCommit with generation -1 belongs into this topic."
+            why = "Write it to the requests: only OffsetCommit with generation -1 belongs here."
             refused = rejection.refuse(request, ErrorCode.INVALID_REQUEST, why)
             self._reject(at, refused, record.value)
         else:

@@ -44,11 +44,13 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 def decode_request(value: bytes | None) -> rq.AnyRequest | Refusal:
     """Read one record's value as a request of wire version 1."""
     if value is None:
-        return Refusal(error=ErrorCode.INVALID_REQUEST, message="The record has no value.")
+        return Refusal(
+            error=ErrorCode.INVALID_REQUEST, message="The record has no value: write a request."
+        )
     if len(value) > limits.REQUEST_BYTES_MAX:
         return Refusal(
             error=ErrorCode.INVALID_REQUEST,
-            message=f"The request has {len(value)} bytes, over {limits.REQUEST_BYTES_MAX}.",
+            message=f"The request has {len(value)} bytes: send at most {limits.REQUEST_BYTES_MAX}.",
         )
     try:
         request = _decode(value)
@@ -109,7 +111,7 @@ def _bad_name(field: str, names: list[str | None]) -> str | None:
 def _join_fault(request: rq.JoinGroup) -> str | None:
     names = [protocol.name for protocol in request.protocols]
     if len(set(names)) != len(names):
-        return "protocols names one protocol twice."
+        return "protocols names one protocol twice: name each once."
     return (
         _bad_name("protocols", [*names])
         or _bad_name("protocol_type", [request.protocol_type])
@@ -126,7 +128,7 @@ def _instance_fault(instance: str | None) -> str | None:
 def _sync_fault(request: rq.SyncGroup) -> str | None:
     members = [row.member for row in request.assignments]
     if len(set(members)) != len(members):
-        return "assignments names one member twice."
+        return "assignments names one member twice: give each one share."
     return _bad_name("assignments", [*members]) or _bad_name("member", [request.member])
 
 
@@ -154,7 +156,9 @@ def _delete_fault(request: rq.OffsetDelete) -> str | None:
 
 def _topics_fault(rows: tuple[rq.TopicPartitions, ...], partitions_max: int) -> str | None:
     if sum(len(row.partitions) for row in rows) > partitions_max:
-        return f"topics names more than {partitions_max} partitions."
+        return (
+            f"topics names more than {partitions_max} partitions: ask for them in several requests."
+        )
     for row in rows:
         if not is_name(row.topic, limits.NAME_LENGTH_MAX):
             return _name_fault("topics.topic", limits.NAME_LENGTH_MAX)
@@ -176,7 +180,7 @@ def _refuse(value: bytes, problem: Exception) -> Refusal:
     if _nests_deeper_than(limits.NESTING_MAX, value):
         return Refusal(
             error=ErrorCode.INVALID_REQUEST,
-            message=f"The value is nested deeper than {limits.NESTING_MAX} levels.",
+            message=f"The value is nested deeper than {limits.NESTING_MAX} levels: no request is.",
         )
     try:
         loose = _decode_loose(value)
@@ -186,9 +190,15 @@ def _refuse(value: bytes, problem: Exception) -> Refusal:
         )
     error, message = ErrorCode.INVALID_REQUEST, printable(str(problem))
     if loose.get("v", WIRE_VERSION) != WIRE_VERSION:
-        error, message = ErrorCode.UNSUPPORTED_VERSION, "Only wire version 1 is known."
+        error, message = (
+            ErrorCode.UNSUPPORTED_VERSION,
+            "v must be 1: no other wire version is known.",
+        )
     elif isinstance(loose.get("type"), str) and loose["type"] not in TYPES:
-        error, message = ErrorCode.UNSUPPORTED_VERSION, "This request type is not known here."
+        error, message = (
+            ErrorCode.UNSUPPORTED_VERSION,
+            "type must be one that this coordinator knows.",
+        )
     reply = loose.get("reply")
     return Refusal(
         error=error,

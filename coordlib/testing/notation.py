@@ -15,7 +15,6 @@ text. Sentences for people (`message`) are left out, unless a request was reject
 """
 
 import base64
-import binascii
 import json
 from typing import Any, Final
 
@@ -106,7 +105,7 @@ def _shown(name: str, field: Any) -> str:
 def _text(field: str) -> str:
     try:
         text = base64.b64decode(field, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or no text
         return _quoted(field)
     return _quoted(text) if text.isprintable() else f"base64:{field}"
 

@@ -195,15 +195,63 @@ def test_the_group_takes_no_more_members_than_it_may() -> None:
 
 
 def test_the_last_to_join_an_oversized_group_are_refused() -> None:
-    """testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize: the limit was lowered."""
+    """testLastJoiningMembersAreKickedOutWhenReJoiningGroupWithMaxSize: the limit was lowered.
+
+    Who is refused is out, and the others wait for it no longer.
+    """
     talk = settled()
     talk.settings = settings(max_size=1)
     talk.end_batch()
     talk.send(join("a", "j3", member=LEADER, generation=2))
 
     assert talk.send(join("b", "j3", member=FOLLOWER, generation=2)) == [
-        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3"
+        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3",
+        "event MemberRemoved generation=2 member=b-t-0-3 cause=r0-10 "
+        'reason="group is full" client=b',
+        'notify MemberRemoved member=b-t-0-3 reason="group is full"',
+        "assign b-t-0-3 gone",
+        "answer a#j3 JoinGroup generation=3 protocol_type=demo protocol=range leader=a-t-0-0 "
+        "member=a-t-0-0 members=[a-t-0-0:m]",
+        'event GenerationStarted generation=3 cause=r0-10 reason="leader rejoined" '
+        "protocol_type=demo protocol=range leader=a-t-0-0 members=[a-t-0-0]",
     ]
+
+
+def test_a_late_duplicate_turns_nobody_away() -> None:
+    """The limit was lowered, and an old JoinGroup of b comes once more: b still works."""
+    talk = settled()
+    talk.settings = settings(max_size=1)
+    talk.end_batch()
+    talk.send(join("a", "j3", member=LEADER, generation=2))
+
+    assert talk.send(join("b", "j2", member=FOLLOWER, generation=1)) == [
+        "answer b#j2 JoinGroup ILLEGAL_GENERATION member=b-t-0-3"
+    ]
+    assert FOLLOWER in talk.group().members
+
+
+def test_members_of_a_full_group_rejoin() -> None:
+    """testDynamicMembersCanReJoinGroupWithMaxSizeWhileRebalancing: also a second time."""
+    talk = settled(settings(max_size=2))
+    talk.send(join("a", "j3", member=LEADER, generation=2))
+    assert talk.send(join("a", "j3", member=LEADER, generation=2)) == []
+
+    assert "GenerationStarted" in talk.send(join("b", "j3", member=FOLLOWER, generation=2))[-1]
+    assert list(talk.group().members) == [LEADER, FOLLOWER]
+    assert talk.send(join("c")) == ["answer c#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
+
+
+def test_places_of_a_full_group_are_taken_anew_in_a_rebalance() -> None:
+    """As in Kafka: a newcomer that joins before an old member rejoins has its place."""
+    talk = settled(settings(max_size=2))
+    talk.send_all(join("a", "j3", member=LEADER, generation=2), join("c"))
+
+    assert talk.send(join("d")) == ["answer d#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
+    assert talk.send(join("b", "j3", member=FOLLOWER, generation=2))[0] == (
+        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3"
+    )
+    assert list(talk.group().members) == [LEADER, "c-t-0-10"]
+    assert talk.group().state == "CompletingRebalance"
 
 
 def test_the_shard_takes_no_more_groups_than_it_may() -> None:

@@ -26,6 +26,8 @@ from coordlib.testing.driving import (
     Conversation,
     commit,
     completing,
+    delete,
+    delete_offsets,
     describe,
     fetch,
     heartbeat,
@@ -119,7 +121,8 @@ def test_what_is_not_built_yet_is_refused_by_name(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(MACHINE_OF, rq.DescribeGroup)
 
     assert settled().send(describe("a"))[0] == (
-        'answer a#d Rejected UNSUPPORTED_VERSION "DescribeGroup is not built yet."'
+        "answer a#d Rejected UNSUPPORTED_VERSION "
+        '"DescribeGroup is not built yet: use a newer coordinator."'
     )
 
 
@@ -127,7 +130,49 @@ def test_an_empty_group_id_is_refused() -> None:
     """testInvalidGroupId."""
     lines = Conversation().send(join("a", group=""))
 
-    assert lines[0] == 'answer[] a#j1 Rejected INVALID_GROUP_ID "group is empty."'
+    assert lines[0] == 'answer[] a#j1 Rejected INVALID_GROUP_ID "group is empty: name one."'
+
+
+#: One of each kind, as a member or an operator would send it.
+ALL_KINDS = (
+    join("a"),
+    sync("a", 1, LEADER),
+    heartbeat("a", 1, LEADER),
+    leave("a", LEADER),
+    commit("a"),
+    fetch("a"),
+    delete_offsets("a", ("t", 0)),
+    describe("a"),
+    delete("a"),
+    release("a"),
+)
+of_all_kinds = pytest.mark.parametrize("request_", ALL_KINDS, ids=lambda r: type(r).__name__)
+
+
+@of_all_kinds
+def test_every_request_of_another_shard_is_refused(request_: Any) -> None:
+    """testHeartbeatWrongCoordinator and its like: whatever it is, and before the group is looked
+    at. Kafka calls it NOT_COORDINATOR; here it is the sender's arithmetic that is wrong."""
+    home = shard_of("g", 4)
+    talk = Conversation(msgspec.structs.replace(SETTINGS, shards=4, shard=(home + 1) % 4))
+
+    lines = talk.send(request_)
+
+    assert [line.split()[:4] for line in lines[:-1]] == [
+        ["answer", f"a#{request_.id}", "Rejected", "WRONG_SHARD"]
+    ]
+    assert talk.shard.cells == {}
+
+
+@of_all_kinds
+def test_no_request_may_leave_its_group_unnamed(request_: Any) -> None:
+    """testJoinGroupInvalidGroupId and its like. Stricter than Kafka, where clients of old times
+    commit and fetch under an empty name."""
+    lines = settled().send(msgspec.structs.replace(request_, group=""))
+
+    assert lines[0] == (
+        f'answer[] a#{request_.id} Rejected INVALID_GROUP_ID "group is empty: name one."'
+    )
 
 
 # -- the same again --------------------------------------------------------------------------

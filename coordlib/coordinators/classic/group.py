@@ -196,7 +196,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
     v: int = 1
     group: str
     state: State = State.EMPTY
-    #: Rises by one when a join phase completes, and never else.  # INV-11
+    #: Rises by one when a join phase completes, and never else; 1 follows int32's last.  # INV-11
     generation: int = 0
     #: None until the first member; kept when the group empties.
     protocol_type: str | None = None

@@ -2,8 +2,12 @@
 
 The answer is parked until the join phase is complete; at once come only refusals, and the
 current generation for those who merely ask again. Order of checks as in Kafka's
-`GroupMetadataManager.classicGroupJoin`; numbers in comments are KIPs and tickets.
+`GroupMetadataManager.classicGroupJoin`, but for one: who somebody is comes before size and
+protocols, so that one who was expelled or fenced is told so and not that the group is full.
+Numbers in comments are KIPs and tickets.
 """
+
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -21,12 +25,15 @@ from coordlib.coordinators.classic.group import (
     names_bytes,
     offered_bytes,
 )
-from coordlib.coordinators.classic.membership import find_member
+from coordlib.coordinators.classic.membership import SHARD_IS_FULL, find_member
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
+
+#: For a JoinGroup of a member that names another generation than the group's.
+_OTHER_GENERATION: Final = "Join again with the generation of your newest answer, or with -1."
 
 
 def join_group(draft: Draft, request: rq.JoinGroup) -> None:
@@ -76,7 +83,7 @@ def _refused_before_group(
         if not (request.protocol_type and request.protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
         if not draft.may_create:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED, "This shard holds as many groups as it may."
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
     return None
 
 
@@ -154,16 +161,17 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
     if isinstance(member, ErrorCode):
         draft.refuse(request, rs.JoinGroupResponse, member, member=request.member)
         return
-    code = _refused_by_group(draft, request, member)
-    if code is not None:
-        draft.refuse(request, rs.JoinGroupResponse, code, member=request.member)
-        return
     # Rule 12: a join that knows an older generation is a late duplicate, and must not count as
     # this member's consent to let go now.
     if request.generation >= 0 and request.generation != group.generation:
-        draft.refuse(
-            request, rs.JoinGroupResponse, ErrorCode.ILLEGAL_GENERATION, member=request.member
-        )
+        code, message = ErrorCode.ILLEGAL_GENERATION, _OTHER_GENERATION
+        draft.refuse(request, rs.JoinGroupResponse, code, message, member=request.member)
+        return
+    refused = _refused_by_group(draft, request, member)
+    if refused is not None:
+        draft.refuse(request, rs.JoinGroupResponse, refused, member=request.member)
+        if not _has_place(draft, member):
+            _turn_away(draft, member)
         return
     changed = member.protocols != _offered(request)
     is_leader = member.member == group.leader
@@ -180,6 +188,15 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
         awaited = None if member.parked else draft.at.offset
         reply = reply_of(request, draft.at)
         draft.put(replace(member, reply=reply, has_let_go=False, awaits_cover=awaited))
+
+
+def _turn_away(draft: Draft, member: Member) -> None:
+    """Others took all places of a group whose limit was lowered: it is out, as in Kafka.
+
+    By joining it has let go; and other than in Kafka nobody waits any more for who is out.
+    """
+    rebalance.remove(draft, member, "group is full")
+    rebalance.go_on(draft)
 
 
 def _join_announced(draft: Draft, request: rq.JoinGroup) -> None:
@@ -218,7 +235,7 @@ def _refused_by_group(
     draft: Draft, request: rq.JoinGroup, member: Member | None
 ) -> ErrorCode | None:
     """Size, then protocol, as Kafka orders them."""
-    if not _has_room(draft, request, member):
+    if not (_fits(draft, request, member) and _has_place(draft, member)):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     group = draft.live
     if not (request.protocol_type and request.protocols):
@@ -234,13 +251,17 @@ def _refused_by_group(
     return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def _has_room(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
-    """Whether one more member, and its metadata, fits into the group's limits."""
+def _fits(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
+    """Whether the group can still be written with what this member sends."""
     group = draft.live
     announced_bytes = len(group.pending) * ANNOUNCED_BYTES_MAX
     grows_by = _grows_by(draft, request, member)
-    if grows_by > 0 and group.size_bytes + announced_bytes + grows_by > limits.GROUP_BYTES_MAX:
-        return False
+    return grows_by <= 0 or group.size_bytes + announced_bytes + grows_by <= limits.GROUP_BYTES_MAX
+
+
+def _has_place(draft: Draft, member: Member | None) -> bool:
+    """Whether the group takes one more member, or goes on with this one."""
+    group = draft.live
     if member is not None and group.state is not State.PREPARING_REBALANCE:
         return True
     if len(group.members) < draft.config.max_size:

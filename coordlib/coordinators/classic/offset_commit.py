@@ -5,21 +5,28 @@ zero, leader epochs are not compared, and whether the partition exists, or is th
 not asked (Kafka asks for existence before the coordinator, in its API layer).
 """
 
+from typing import Final
+
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import State
-from coordlib.coordinators.classic.membership import find_in_generation
+from coordlib.coordinators.classic.membership import SHARD_IS_FULL, find_in_generation
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
+_NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
+_HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
+_NOT_ASSIGNED: Final = "Sync first, then commit what is still yours: a generation has just begun."
+
 
 def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
     """Judge one OffsetCommit."""
-    code = _refused(draft, request)
-    if code is not None:
-        draft.refuse(request, rs.OffsetCommitResponse, code)
+    refused = _refused(draft, request)
+    if refused is not None:
+        code, message = refused
+        draft.refuse(request, rs.OffsetCommitResponse, code, message)
         draft.record(
             stored.EVENT_COMMIT_REFUSED,
             member=request.member,
@@ -34,23 +41,22 @@ def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
     _store(draft, request)
 
 
-def _refused(draft: Draft, request: rq.OffsetCommit) -> ErrorCode | None:
+def _refused(draft: Draft, request: rq.OffsetCommit) -> tuple[ErrorCode, str | None] | None:
     group = draft.group
     is_anonymous = request.generation < 0
     if group is None and not draft.may_create:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
     if is_anonymous and (group is None or group.state is State.EMPTY):
         return None  # member and instance are not looked at, as in Kafka
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION
-    if not (is_anonymous and request.member == "" and request.instance is None):
-        member = find_in_generation(draft, request.member, request.instance, request.generation)
-        if isinstance(member, ErrorCode):
-            return member
-    else:
-        return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.ILLEGAL_GENERATION, _NO_GROUP
+    if is_anonymous and request.member == "" and request.instance is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID, _HAS_MEMBERS
+    member = find_in_generation(draft, request.member, request.instance, request.generation)
+    if isinstance(member, ErrorCode):
+        return member, None
     if group.state is State.COMPLETING_REBALANCE:
-        return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.REBALANCE_IN_PROGRESS, _NOT_ASSIGNED
     return None
 
 
@@ -78,7 +84,7 @@ def _store(draft: Draft, request: rq.OffsetCommit) -> None:
 def _judge_row(
     draft: Draft, row: rq.CommittedOffset, room: int, seen: set[tuple[str, int]]
 ) -> tuple[ErrorCode, int]:
-    if len(row.metadata) > draft.config.offset_metadata_length_max:
+    if _java_length(row.metadata) > draft.config.offset_metadata_length_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE, room
     place = (row.topic, row.partition)
     if place not in seen and draft.offsets.get(*place) is None:
@@ -87,6 +93,11 @@ def _judge_row(
         room -= 1
     seen.add(place)
     return ErrorCode.NONE, room
+
+
+def _java_length(text: str) -> int:
+    """Kafka counts a String's length: characters beyond the first 65,536 count twice."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def _value(

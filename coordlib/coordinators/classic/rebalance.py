@@ -8,8 +8,11 @@ the question "has everybody joined now?" — the question whose absence has made
 many implementations. Source: `GroupMetadataManager.java`, seeds 000 and 002, KIP-134.
 """
 
+from typing import Final
+
 from msgspec.structs import replace
 
+from coordlib import limits
 from coordlib.coordinators import deadlines
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Member, Parked, State
@@ -19,6 +22,9 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
+
+#: For a parked request of a member that has sent another one since.
+_SUPERSEDED: Final = "Wait for the answer to your newer request, which took the place of this one."
 
 
 def membership_changed(draft: Draft, reason: str, detail: dict[str, str] | None = None) -> None:
@@ -116,11 +122,20 @@ def complete(draft: Draft) -> None:
         )
         return
     _elect_leader_among_joined(draft)
-    draft.change(generation=draft.live.generation + 1)  # INV-11
+    draft.change(generation=_after(draft.live.generation))
     if draft.live.members:
         _begin_generation(draft)
     else:
         _become_empty(draft)
+
+
+def _after(generation: int) -> int:
+    """The next generation; after the last int32 comes 1.  # INV-11
+
+    Kafka's would turn negative there, and every negative one is nobody's. A member compares it
+    with the group's for equality only; what must rise for ever is the fence.
+    """
+    return generation % limits.INT32_MAX + 1
 
 
 def go_on(draft: Draft) -> None:
@@ -253,15 +268,17 @@ def supersede(draft: Draft, member: Member, kind: str, request: rq.Request) -> M
         request.client,
     ):
         return member
-    return answer_parked(draft, member, ErrorCode.REBALANCE_IN_PROGRESS)
+    return answer_parked(draft, member, ErrorCode.REBALANCE_IN_PROGRESS, _SUPERSEDED)
 
 
-def answer_parked(draft: Draft, member: Member, code: ErrorCode) -> Member:
+def answer_parked(
+    draft: Draft, member: Member, code: ErrorCode, message: str | None = None
+) -> Member:
     """Refuse the request that a member waits on, if any; its session waits until it can hear."""
     parked = member.parked
     if parked is None:
         return member
-    fields = {**parked.envelope(draft.name), **refusal(code)}
+    fields = {**parked.envelope(draft.name), **refusal(code, message)}
     if member.is_joining:
         response: rs.Response = rs.JoinGroupResponse(**fields, member=member.member)
     else:

@@ -1,5 +1,7 @@
 """SyncGroup: the leader brings the assignment, everybody fetches their share."""
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from coordlib import limits
@@ -13,6 +15,10 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
+#: For a SyncGroup that names another protocol than the group chose.
+_OTHER_PROTOCOL: Final = "Name the protocol type and protocol of your JoinGroup's answer, or none."
+_TOO_LARGE: Final = "Join again, and let the leader assign in fewer bytes: the group is too large."
+
 
 def sync_group(draft: Draft, request: rq.SyncGroup) -> None:
     """Judge one SyncGroup."""
@@ -20,7 +26,8 @@ def sync_group(draft: Draft, request: rq.SyncGroup) -> None:
     if isinstance(member, ErrorCode):
         draft.refuse(request, rs.SyncGroupResponse, member)
     elif _names_another_protocol(draft, request):
-        draft.refuse(request, rs.SyncGroupResponse, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        draft.refuse(request, rs.SyncGroupResponse, code, _OTHER_PROTOCOL)
     elif draft.live.state is State.PREPARING_REBALANCE:
         draft.refuse(request, rs.SyncGroupResponse, ErrorCode.REBALANCE_IN_PROGRESS)
     elif draft.live.state is State.STABLE:
@@ -93,7 +100,7 @@ def _refuse_too_large(draft: Draft) -> None:
     """As when Kafka cannot append the record: everybody is told, and the group starts over."""
     draft.put(
         *(
-            rebalance.answer_parked(draft, member, ErrorCode.UNKNOWN_SERVER_ERROR)
+            rebalance.answer_parked(draft, member, ErrorCode.UNKNOWN_SERVER_ERROR, _TOO_LARGE)
             for member in draft.live.members.values()
         )
     )

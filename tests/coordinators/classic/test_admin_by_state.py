@@ -28,6 +28,7 @@ from coordlib.testing.driving import (
     settled,
     sync,
 )
+from tests.coordinators.classic.static_states import stable as static_stable
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 
@@ -66,6 +67,15 @@ def test_describe(state: str) -> None:
             ],
         },
     )
+
+
+def test_describe_names_instances() -> None:
+    """testDescribeGroupStableForStaticMember."""
+    assert static_stable().send(describe("ops")) == [
+        "answer ops#d DescribeGroup state=Stable generation=2 protocol_type=demo protocol=range "
+        "leader=a-t-0-0 members=[(member=a-t-0-0 instance=i client=a assignment=p0), "
+        "(member=b-t-0-3 instance=k client=b assignment=p1)]"
+    ]
 
 
 @in_every_state
@@ -231,6 +241,19 @@ def test_a_group_that_came_and_went_in_one_batch_leaves_a_tombstone() -> None:
     talk.send_all(commit("ops"), delete("ops"))
 
     assert talk.end_batch() == ["saved gone"]
+
+
+def test_a_position_after_the_deletion_makes_a_group_that_only_keeps_positions() -> None:
+    """testOffsetWriteAfterGroupRemoved: nothing of the old group comes back with it, not even
+    after a rebuild."""
+    talk = consumers(wants("t"))
+    talk.send_all(leave("a", LEADER), delete("ops"))
+
+    assert talk.send(commit("tool"))[0].endswith('reason="first commit"')
+    assert (talk.group().generation, talk.group().protocol_type) == (0, None)
+    assert talk.send(fetch("tool")) == [
+        "answer tool#f OffsetFetch offsets=[(topic=t offset=5 error=NONE)] parts=1"
+    ]
 
 
 def test_members_of_the_old_group_are_nobody_in_the_new_one() -> None:

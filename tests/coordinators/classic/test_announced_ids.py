@@ -58,6 +58,20 @@ def test_its_time_begins_when_it_could_hear_its_id() -> None:
     assert talk.group().state is State.STABLE
 
 
+def test_one_that_never_joins_does_not_cut_the_initial_delay_short() -> None:
+    """Other than in Kafka, where the expiry of an announced id ends it: more may be about to come,
+    and the delay is short."""
+    talk = announcing(Conversation(), initial_rebalance_delay_ms=15_000)
+    talk.send_all(join("x", "x1"), join("y", "y1"), join("y", "y2", member="y-t-0-1"))
+    talk.tick()
+    talk.wait(12_000)
+
+    assert talk.group().pending == {}
+    assert talk.group().state is State.PREPARING_REBALANCE
+    talk.wait(4_000)
+    assert talk.group().state is State.COMPLETING_REBALANCE
+
+
 def test_a_repeat_has_its_full_time_again() -> None:
     """The answer to the first was lost; this one it must be able to hear too."""
     talk = announcing(stable())
@@ -80,6 +94,20 @@ def test_a_late_duplicate_of_the_announcing_join_announces_nobody() -> None:
         "leader=x-t-0-0 member=x-t-0-0 members=[x-t-0-0:m]"
     ]
     assert talk.group().pending == {}
+
+
+def test_an_announced_id_stays_after_a_bad_offer() -> None:
+    """testJoinGroupSecondJoinInconsistentProtocol: a client that mends its offer need not ask for
+    another id."""
+    talk = announcing(Conversation())
+    talk.send(join("x", "x1"))
+
+    assert talk.send(join("x", "x2", member="x-t-0-0", protocols={})) == [
+        "answer x#x2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=x-t-0-0"
+    ]
+    assert talk.send(join("x", "x3", member="x-t-0-0"))[2].startswith(
+        "answer x#x3 JoinGroup generation=1 "
+    )
 
 
 def test_one_that_finds_the_group_full_holds_up_nobody() -> None:

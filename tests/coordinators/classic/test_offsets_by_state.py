@@ -136,6 +136,44 @@ def test_commit_with_member_but_no_generation(state: str) -> None:
 
 
 @in_every_state
+def test_commit_of_unknown(state: str) -> None:
+    """testCommitOffsetInCompletingRebalanceFromUnknownMemberId: who was expelled finished its
+    last records; that it is nobody is found before the state is looked at."""
+    refused = [
+        "answer x#c OffsetCommit UNKNOWN_MEMBER_ID",
+        "event CommitRefused generation=2 member=x-t-0-99 cause=HERE "
+        "reason=UNKNOWN_MEMBER_ID client=x request_generation=2",
+    ]
+    check(
+        state,
+        commit("x", 2, "x-t-0-99"),
+        {
+            "absent": [
+                "answer x#c OffsetCommit ILLEGAL_GENERATION",
+                "event CommitRefused member=x-t-0-99 cause=HERE reason=ILLEGAL_GENERATION "
+                "client=x request_generation=2",
+            ],
+            "Empty Preparing Completing Stable": refused,
+        },
+    )
+
+
+@in_every_state
+def test_fetch_of_named_partitions(state: str) -> None:
+    """testFetchOffsetsWithUnknownGroup: also an unknown group has a row for each that is asked."""
+    rows = (rq.TopicPartitions("t", (0,)),)
+    check(
+        state,
+        fetch("tool", topics=rows),
+        {
+            "absent Empty Preparing Completing Stable": [
+                "answer tool#f OffsetFetch offsets=[(topic=t offset=-1 error=NONE)] parts=1"
+            ],
+        },
+    )
+
+
+@in_every_state
 def test_fetch_of_anybody(state: str) -> None:
     """Reading positions is always allowed."""
     check(

@@ -93,6 +93,49 @@ def test_sync_for_another_protocol(state: str) -> None:
 
 
 @in_every_state
+def test_sync_for_another_type(state: str) -> None:
+    """testSyncGroupReturnsAnErrorWhenProtocolTypeIsInconsistent: the group was emptied and taken
+    over by another kind of members, or a client mixes up two groups."""
+    check(
+        state,
+        sync("b", 2, FOLLOWER, protocol_type="connect", protocol="range"),
+        {
+            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "Preparing Completing Stable": ["answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL"],
+        },
+    )
+
+
+@in_every_state
+def test_sync_that_names_its_protocol(state: str) -> None:
+    """testSyncGroupSucceedWhenProtocolTypeAndNameAreConsistent (KIP-559)."""
+    check(
+        state,
+        sync("b", 2, FOLLOWER, protocol_type="demo", protocol="range"),
+        {
+            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "Preparing": ["answer b#s1 SyncGroup REBALANCE_IN_PROGRESS"],
+            "Completing": [],
+            "Stable": [
+                "answer b#s1 SyncGroup protocol_type=demo protocol=range assignment=p1 fence=6"
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_sync_of_unknown(state: str) -> None:
+    """testSyncGroupFromUnknownMember: an expelled member does not know it yet."""
+    check(
+        state,
+        sync("x", 2, "x-t-0-99"),
+        {
+            "absent Empty Preparing Completing Stable": ["answer x#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+        },
+    )
+
+
+@in_every_state
 def test_heartbeat_of_member(state: str) -> None:
     """Silence means yes, but not while the group prepares."""
     check(

@@ -1,12 +1,15 @@
 """Offsets expire only while nobody subscribes, on the log's clock, at fixed points of it."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic import retention
-from coordlib.coordinators.shard import Shard
+from coordlib.coordinators.classic.group import State
+from coordlib.coordinators.shard import Shard, ShardSettings
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.testing.driving import (
@@ -166,6 +169,20 @@ def test_members_of_another_kind_keep_everything(make) -> None:  # type: ignore[
     group = msgspec.structs.replace(talk.group(), state_since_clock_ms=0)
 
     assert retention.expiry_bound(group, 3, 1) == 2**63 - 1
+
+
+@pytest.mark.parametrize("make", [preparing, completing])
+def test_consumers_keep_everything_while_they_rebalance(
+    make: Callable[[ShardSettings], Conversation],
+) -> None:
+    """testOffsetRemovalDuringTransitionFromEmptyToNonEmpty, KAFKA-13636: who rejoins may want
+    what nobody seems to subscribe to right now."""
+    changed = {"protocol_type": "consumer", "state_since_clock_ms": 0}
+    group = msgspec.structs.replace(make(HOW).group(), **changed)
+
+    assert retention.expiry_bound(group, 3, 1) == 2**63 - 1
+    settled_down = msgspec.structs.replace(group, state=State.STABLE)
+    assert retention.expiry_bound(settled_down, 3, 1) == 0
 
 
 def test_an_empty_group_without_offsets_goes_at_the_next_check() -> None:

@@ -196,6 +196,27 @@ def test_follower_rejoins(state: str) -> None:
 
 
 @in_every_state
+def test_follower_changes(state: str) -> None:
+    """testStaticMemberRejoinWithFollowerIdAndChangeOfProtocol: under its id it changes what it
+    offers, and everybody is asked. A static member has no privilege here."""
+    asked = [
+        'event RebalanceStarted generation=2 cause=HERE reason="metadata changed" client=b '
+        "member=b-t-0-3",
+        "notify RebalanceInProgress generation=2",
+    ]
+    check(
+        state,
+        join("b", "j9", member=FOLLOWER, instance="k", protocols={"range": b"other"}),
+        {
+            "absent Empty": ["answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"],
+            "Preparing": [],
+            "Completing Stable": asked,
+            "Guarded": ["answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"],
+        },
+    )
+
+
+@in_every_state
 def test_leader_rejoins(state: str) -> None:
     """A static leader may force a rebalance as any other does."""
     check(
