@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from coordlib.local.stack import Stack
+from tests.stack.crew import Crew, Flow
 from tests.stack.wire import Wire
 
 if TYPE_CHECKING:
@@ -38,6 +39,29 @@ def wire(shared_stack: Stack) -> Iterator[Wire]:
 def group() -> str:
     """A group that no other test uses."""
     return f"g-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def flow(shared_stack: Stack, group: str) -> Iterator[Flow]:
+    """Records in a topic of 6 partitions."""
+    with Flow(shared_stack.bootstrap_servers, f"records-of-{group}", 6) as flow:
+        yield flow
+
+
+@pytest.fixture
+def crew(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterator[Crew]:
+    """Nobody yet; those whom a test starts share the topic of `flow`."""
+    config = {
+        "bootstrap.servers": shared_stack.bootstrap_servers,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 6_000,
+        "heartbeat.interval.ms": 1_000,
+        "max.poll.interval.ms": 60_000,
+        "partition.assignment.strategy": "cooperative-sticky",
+    }
+    with Crew(tmp_path, flow.topic, config) as crew:
+        yield crew
 
 
 @pytest.fixture

@@ -1,39 +1,16 @@
 """Cooperative groups whose members are processes of their own, over a real broker and Spark job."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from coordlib.history.sql import query_tables
-from coordlib.local.stack import Stack
 from tests.stack.crew import Crew, Flow
 from tests.stack.truths import generations, holds, read_twice
 from tests.stack.wire import Wire
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture
-def flow(shared_stack: Stack, group: str) -> Iterator[Flow]:
-    """Records in a topic of 6 partitions."""
-    with Flow(shared_stack.bootstrap_servers, f"records-of-{group}", 6) as flow:
-        yield flow
-
-
-@pytest.fixture
-def crew(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterator[Crew]:
-    config = {
-        "bootstrap.servers": shared_stack.bootstrap_servers,
-        "group.id": group,
-        "auto.offset.reset": "earliest",
-        "session.timeout.ms": 6_000,
-        "heartbeat.interval.ms": 1_000,
-        "max.poll.interval.ms": 60_000,
-        "partition.assignment.strategy": "cooperative-sticky",
-    }
-    with Crew(tmp_path, flow.topic, config) as crew:
-        yield crew
 
 
 def test_one_joins_and_one_dies_and_the_others_read_on(
@@ -44,8 +21,8 @@ def test_one_joins_and_one_dies_and_the_others_read_on(
     archived: Callable[[], Path],
 ) -> None:
     """A deployment adds a process to three, and then one machine loses power. Whoever keeps its
-
-    partitions must not notice: not in its callbacks, and not in what it reads meanwhile."""
+    partitions must not notice: not in its callbacks, and not in what it reads meanwhile.
+    """
     first = ("a", "b", "c")
     crew.start(*first)
     flow.begin()

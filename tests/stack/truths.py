@@ -6,7 +6,10 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from tests.stack.crew import Crew, Flow, Place
+from confluent_kafka import Consumer, TopicPartition
+
+from coordlib.records.partitioner import shard_of
+from tests.stack.crew import PATIENCE_S, Crew, Flow, Place
 from tests.stack.wire import Wire
 
 Issued = dict[tuple[str, int], frozenset[Place]]
@@ -28,6 +31,29 @@ def generations(wire: Wire, group: str) -> list[Any]:
     """Every GenerationStarted until now."""
     wire.read_everything()
     return wire.events(group, "GenerationStarted")
+
+
+def last_heartbeat_ms(wire: Wire, group: str, member: str) -> int:
+    """When the log took the last heartbeat of a member that beats no more, by the broker's clock.
+
+    Others of its group go on writing, so what stood there when this began is passed soon.
+    """
+    asking = Consumer({"bootstrap.servers": wire.bootstrap_servers, "group.id": "test-reader"})
+    place = TopicPartition(f"{wire.prefix}.requests", shard_of(group, wire.shards), 0)
+    _, end = asking.get_watermark_offsets(place, PATIENCE_S)
+    asking.assign([place])
+    found, offset = [0], 0
+    while offset < end:
+        message = asking.poll(PATIENCE_S)
+        assert message is not None, f"nothing after offset {offset} of {place}"
+        assert message.error() is None, message.error()
+        offset = (message.offset() or 0) + 1
+        # Not decoded: other tests write what is no JSON.
+        value = message.value() or b""
+        if b'"type":"Heartbeat"' in value and member.encode() in value:
+            found.append(message.timestamp()[1])
+    asking.close()
+    return max(found)
 
 
 def nobody_shared(crew: Crew) -> None:
