@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from coordlib.local.stack import Stack
-from tests.stack.crew import Crew, Flow
+from tests.stack.crew import Crew
+from tests.stack.flow import Flow
 from tests.stack.wire import Wire
 
 if TYPE_CHECKING:

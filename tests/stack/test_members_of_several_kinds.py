@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from coordlib.local.demo.members import Members
 from coordlib.local.stack import Stack
-from tests.stack.crew import PATIENCE_S, Crew, Flow
+from tests.stack.crew import PATIENCE_S, Crew
+from tests.stack.flow import Flow
 from tests.stack.truths import committed, issued, one_owner_per_assignment, only_owners_read
 from tests.stack.wire import RawMember, Wire
 

@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from tests.stack.crew import Crew, Flow
+from tests.stack.crew import Crew
+from tests.stack.flow import Flow
 from tests.stack.truths import generations, holds, read_twice
 from tests.stack.wire import Wire
 

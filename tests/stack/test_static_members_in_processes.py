@@ -4,7 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.stack.crew import Crew, Flow, Place
+from tests.stack.crew import Crew, Place
+from tests.stack.flow import Flow
 from tests.stack.truths import (
     ends_are_committed,
     generations,

@@ -9,7 +9,8 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from coordlib.records.partitioner import shard_of
-from tests.stack.crew import PATIENCE_S, Crew, Flow, Place
+from tests.stack.crew import PATIENCE_S, Crew, Place
+from tests.stack.flow import Flow
 from tests.stack.wire import Wire
 
 Issued = dict[tuple[str, int], frozenset[Place]]
