@@ -128,8 +128,8 @@ class Membership:
         # Between a join and its assignment only those hold anything who keep it; the coordinator
         # takes their commits until the old generation ends, and refuses them for a moment then.
         if not is_owner or not me.keeps_alive:
-            fenced = MemberFenced(me.where, me.fence.stopped_by(event.now_ms))
-            me.say(sg.Answer(event.ticket, error=fenced))
+            error = me.failure or MemberFenced(me.where, me.fence.stopped_by(event.now_ms))
+            me.say(sg.Answer(event.ticket, error=error))
             return
         request = me.wording.commit(me.member, me.generation, event.offsets)
         me.say(self._asks.ask(event.ticket, request))

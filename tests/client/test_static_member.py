@@ -84,6 +84,10 @@ def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
     assert isinstance(out, sg.Raise)
     assert isinstance(out.error, GroupError)
     assert out.error.code is ErrorCode.FENCED_INSTANCE_ID
+    (refused,) = play.say(
+        sg.CommitOffsets(3_350, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),))
+    )
+    assert refused == sg.Answer(1, error=out.error), "not only that it holds nothing: for ever"
     # Its successor waits to hear that it has stopped.
     (stopped,) = play.say(sg.Close(3_400))
     assert isinstance(stopped, sg.Send)

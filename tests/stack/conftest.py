@@ -3,12 +3,18 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 from coordlib.local.stack import Stack
+from tests.stack.crew import Crew
+from tests.stack.flow import Flow
 from tests.stack.wire import Wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 JOB_ARGS = (
     *("--set", "group.initial_rebalance_delay_ms=0"),
@@ -34,6 +40,54 @@ def wire(shared_stack: Stack) -> Iterator[Wire]:
 def group() -> str:
     """A group that no other test uses."""
     return f"g-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def flow(shared_stack: Stack, group: str) -> Iterator[Flow]:
+    """Records in a topic of 6 partitions."""
+    with Flow(shared_stack.bootstrap_servers, f"records-of-{group}", 6) as flow:
+        yield flow
+
+
+@pytest.fixture
+def crew(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterator[Crew]:
+    """Nobody yet; those whom a test starts share the topic of `flow`."""
+    config = {
+        "bootstrap.servers": shared_stack.bootstrap_servers,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 6_000,
+        "heartbeat.interval.ms": 1_000,
+        "max.poll.interval.ms": 60_000,
+        "partition.assignment.strategy": "cooperative-sticky",
+    }
+    with Crew(tmp_path, flow.topic, config) as crew:
+        yield crew
+
+
+@pytest.fixture
+def archived(shared_stack: Stack, spark: "SparkSession", tmp_path: Path) -> Callable[[], Path]:
+    """Bring what `shared_stack` wrote until now into Delta; returns the tables' folder."""
+    from coordlib.history.archive import ArchiveOptions, start_archive
+    from coordlib.streaming import lifecycle
+
+    tables = tmp_path / "tables"
+    options = ArchiveOptions(
+        bootstrap_servers=shared_stack.bootstrap_servers,
+        tables=str(tables),
+        checkpoint=str(tmp_path / "archive"),
+        interval_seconds=0.5,
+    )
+
+    def archive() -> Path:
+        query = start_archive(spark, options)
+        try:
+            query.processAllAvailable()
+        finally:
+            lifecycle.stop_between_batches(query)
+        return tables
+
+    return archive
 
 
 @pytest.fixture

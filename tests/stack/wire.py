@@ -221,6 +221,7 @@ class RawMember:
             "session_timeout_ms": SESSION_MS,
             "rebalance_timeout_ms": REBALANCE_MS,
         } | timeouts
+        self.protocol_type, self.protocol = "test", "p"
         self.member, self.generation, self.leader = "", -1, ""
         self.members: list[Any] = []
         self._beating: threading.Event | None = None
@@ -232,8 +233,8 @@ class RawMember:
             self.client,
             member=self.member,
             generation=self.generation,
-            protocol_type="test",
-            protocols=[{"name": "p", "metadata": base64.b64encode(metadata).decode()}],
+            protocol_type=self.protocol_type,
+            protocols=[{"name": self.protocol, "metadata": base64.b64encode(metadata).decode()}],
             **self.timeouts,
         )
 
