@@ -152,7 +152,7 @@ def test_leader_restarts(state: str) -> None:
                 'notify MemberRemoved member=a-t-0-0 reason="static member replaced"',
                 "assign a-t-0-0 gone",
                 "answer d#j1 JoinGroup generation=2 protocol_type=demo protocol=range "
-                "leader=d-NEW member=d-NEW members=[d-NEW:m, b-t-0-3:m] "
+                "leader=d-NEW member=d-NEW members=[d-NEW:m=p0, b-t-0-3:m=p1] "
                 "skip_assignment=True",
             ],
             "Guarded": [
@@ -166,7 +166,7 @@ def test_leader_restarts(state: str) -> None:
                 'notify MemberRemoved member=a-t-0-0 reason="static member replaced"',
                 "assign a-t-0-0 gone",
                 "answer d#j1 JoinGroup generation=2 protocol_type=demo protocol=range "
-                "leader=d-NEW member=d-NEW members=[d-NEW:m, d-t-0-9:m] "
+                "leader=d-NEW member=d-NEW members=[d-NEW:m=p0, d-t-0-9:m=p1] "
                 "skip_assignment=True",
             ],
         },
