@@ -9,6 +9,7 @@ from coordlib.testing.simulation.checks import check_end, check_peace
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.plan import Plan
 from coordlib.testing.simulation.sometimes import count_sometimes
+from coordlib.testing.simulation.story import tell
 from coordlib.testing.simulation.world import TOPIC, Violation, World
 
 MEMBER_STARTS_MS = 3_000
@@ -28,6 +29,8 @@ class Outcome:
     sometimes: dict[str, int] = field(default_factory=dict)
     violation: str | None = None
     history: list[Happened] = field(default_factory=list)
+    #: The end of it in words, when a promise was broken.
+    story: list[str] = field(default_factory=list)
 
 
 def run(chosen: Plan) -> Outcome:
@@ -35,20 +38,13 @@ def run(chosen: Plan) -> Outcome:
     world = World(chosen)
     outcome = Outcome(chosen, history=world.history)
     try:
-        _begin(world)
-        world.scheduler.run(chosen.length_ms, world.check)
-        world.heal_all()
-        settled_ms = chosen.length_ms + peace_ms(world)
-        world.scheduler.run(settled_ms, world.check)
-        check_peace(world)
-        for program in world.living:
-            program.close()
-        world.scheduler.run(settled_ms + leaving_ms(world), world.check)
-        check_end(world)
+        play(world)
     except Violation as broken:
         outcome.violation = str(broken)
     except AssertionError as broken:
         outcome.violation = f"assertion: {broken!r}"
+    if outcome.violation is not None:
+        outcome.story = tell(world)
     outcome.events = world.scheduler.events
     outcome.simulated_ms = world.scheduler.now_ms
     outcome.batches = world.engine.batches
@@ -58,6 +54,21 @@ def run(chosen: Plan) -> Outcome:
             outcome.faults[line.member] = outcome.faults.get(line.member, 0) + 1
     outcome.sometimes = count_sometimes(world)
     return outcome
+
+
+def play(world: World) -> None:
+    """Faults, then peace, then everybody leaves. Raises Violation."""
+    length_ms = world.plan.length_ms
+    _begin(world)
+    world.scheduler.run(length_ms, world.check)
+    world.heal_all()
+    settled_ms = length_ms + peace_ms(world)
+    world.scheduler.run(settled_ms, world.check)
+    check_peace(world)
+    for program in world.living:
+        program.close()
+    world.scheduler.run(settled_ms + leaving_ms(world), world.check)
+    check_end(world)
 
 
 def _begin(world: World) -> None:
