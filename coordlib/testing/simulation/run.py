@@ -5,15 +5,19 @@ from functools import partial
 from random import Random
 
 from coordlib.testing.simulation import faults, plan
-from coordlib.testing.simulation.checks import check_end, check_peace
+from coordlib.testing.simulation.checks import check_end, check_mourned, check_peace
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.plan import Plan
 from coordlib.testing.simulation.sometimes import count_sometimes
 from coordlib.testing.simulation.story import tell
-from coordlib.testing.simulation.world import TOPIC, Violation, World
+from coordlib.testing.simulation.world import METADATA_REFRESH_MS, TOPIC, Violation, World
 
 MEMBER_STARTS_MS = 3_000
 COMPACTION_MS = 7_000
+#: A user polls every half second at the latest, to let go and to take over, twice if cooperative.
+USER_LOOKS_MS = 2_500
+#: A supervisor waits up to five seconds, and the rebuild of a lost checkpoint begins after two.
+DRIVER_STARTS_MS = 7_000
 
 
 @dataclass
@@ -65,6 +69,11 @@ def play(world: World) -> None:
     settled_ms = length_ms + peace_ms(world)
     world.scheduler.run(settled_ms, world.check)
     check_peace(world)
+    if len(world.living) > 1:
+        world.living[0].kill()
+        settled_ms += mourning_ms(world)
+        world.scheduler.run(settled_ms, world.check)
+        check_mourned(world)
     for program in world.living:
         program.close()
     world.scheduler.run(settled_ms + leaving_ms(world), world.check)
@@ -103,15 +112,41 @@ def _compact(world: World) -> bool:
 
 
 def peace_ms(world: World) -> int:
-    """INV-28: by when everything has settled (time-and-fencing, bounds)."""
+    """INV-28: by when everything has settled (time-and-fencing, bounds).
+
+    S + CAP/2 + 8D + RT, counted from the moment at which a driver runs and a leader has seen the
+    newest metadata.
+    """
     chosen = world.plan
     cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
     longest_batch_ms = 3 * chosen.batch_ms
-    restart_ms = 10_000
-    settled_ms = (
-        chosen.session_timeout_ms + cap_ms // 2 + 8 * longest_batch_ms + chosen.rebalance_timeout_ms
+    return (
+        DRIVER_STARTS_MS
+        + METADATA_REFRESH_MS
+        + chosen.session_timeout_ms
+        + cap_ms // 2
+        + 8 * longest_batch_ms
+        + chosen.rebalance_timeout_ms
     )
-    return restart_ms + 2 * settled_ms
+
+
+def mourning_ms(world: World) -> int:
+    """INV-29, INV-31: by when others have what a dead member had (time-and-fencing, bounds).
+
+    It goes within S + CAP/2 + 2D + V + 4L; the others rejoin when they hear of it, and 8D settle
+    them. The rebalance timeout passes only where somebody does not rejoin, and here all do.
+    """
+    chosen = world.plan
+    cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
+    longest_batch_ms = 3 * chosen.batch_ms
+    return (
+        chosen.session_timeout_ms
+        + cap_ms // 2
+        + 10 * longest_batch_ms
+        + chosen.marker_delay_ms
+        + 8 * chosen.latency_ms
+        + USER_LOOKS_MS
+    )
 
 
 def leaving_ms(world: World) -> int:

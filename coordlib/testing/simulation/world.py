@@ -28,7 +28,7 @@ REPLY_PARTITIONS = 2
 TOPIC, GROUP = "orders", "readers"
 RATE_ERROR = 0.002
 BROKERS = 3
-LOOK_MS = 250
+METADATA_REFRESH_MS = 5_000
 
 
 class Violation(AssertionError):
@@ -185,7 +185,7 @@ class World:
             "session.timeout.ms": plan.session_timeout_ms,
             "max.poll.interval.ms": plan.rebalance_timeout_ms,
             "heartbeat.interval.ms": plan.heartbeat_interval_ms,
-            "topic.metadata.refresh.interval.ms": 5_000,
+            "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
             "auto.offset.reset": "earliest",
             "partition.assignment.strategy": strategy or luck.choice(plan.strategies),
         }
