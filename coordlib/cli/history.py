@@ -1,4 +1,4 @@
-"""`coord groups history`: which generations a group had, and why each began."""
+"""`coord groups history`: a group's generations, why each began, and who was refused what."""
 
 import json
 from datetime import datetime
@@ -30,7 +30,15 @@ _TURNS: Final = """
 _OWNERS: Final = """
     SELECT generation, member_id, topic, list_sort(list(DISTINCT partition)) AS partitions
     FROM ownership WHERE group_id = ? AND issued >= ? GROUP BY ALL ORDER BY ALL"""
+#: One line per kind of refusal, however often a client tries: its newest case stands for all.
+_REFUSED: Final = """
+    SELECT MAX(time) AS newest, COUNT(*) AS times, request, error,
+           arg_max(client, time) AS client, arg_max(reason, time) AS reason
+    FROM rejected WHERE group_id = ? GROUP BY request, error
+    ORDER BY newest DESC, request, error LIMIT ?"""
 _KNOWN: Final = "SELECT MAX(time) FROM events WHERE group_id = ?"
+
+_REFUSED_KEYS: Final = ("newest", "times", "request", "error", "client", "reason")
 
 #: What a turn that is no generation is called in the column CAUSE.
 _CAUSES: Final = {
@@ -44,7 +52,8 @@ _CAUSES: Final = {
 def history(
     group: str, /, *, owners: bool = False, limit: int = 100, where: WhereTables = TABLES_HERE
 ) -> int:
-    """Tell why a group rebalanced: its generations with their causes, oldest first.
+    """Tell why a group rebalanced: its generations with their causes, oldest first. Then which
+    requests it refused, as many as there are kinds; each one stands in the view `rejected`.
 
     Read from the history's tables, which follow within the archive's interval (30 s).
 
@@ -70,14 +79,18 @@ def history(
         )
     owned = _owners(tables, group, turns[0][0]) if owners and turns else {}
     rows = [_row(turn, owned) for turn in turns]
+    refused = list(reversed(query_tables(tables, _REFUSED, [group, limit]).rows))
     if where.format == "json":
         keys = ("time", "generation", "cause", "members", "duration_ms", "owners")
         told = [dict(zip(keys, row, strict=True)) for row in rows]
         if not owners:
             told = [{key: row[key] for key in keys[:-1]} for row in told]
-        print_json("groups history", now(), group=group, newest_event=newest, generations=told)
+        lines = [dict(zip(_REFUSED_KEYS, map(jsonable, row), strict=True)) for row in refused]
+        fields = {"newest_event": newest, "generations": told, "refused": lines}
+        print_json("groups history", now(), group=group, **fields)
     else:
         _print(rows, owners)
+        _print_refused(refused)
         say(f"As of the newest event of this group: {time_text(newest)}")
     return 0
 
@@ -102,6 +115,12 @@ def _print(rows: list[tuple[Any, ...]], with_owners: bool) -> None:
         for line, row in zip(shown, rows, strict=True):
             line.append(_owners_text(row[5]))
     print_table(headers, shown)
+
+
+def _print_refused(rows: list[tuple[Any, ...]]) -> None:
+    if rows:
+        print()
+        print_table([key.upper() for key in _REFUSED_KEYS], rows)
 
 
 def _owners_text(owners: dict[str, dict[str, list[int]]] | None) -> str | None:

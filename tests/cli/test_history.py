@@ -32,6 +32,13 @@ def test_history_tells_generations_with_their_causes(
         "2026-03-01T23:59:53.000Z  1           member joined               2        2.9s",
         "2026-03-02T00:00:23.000Z  2           session expired             1        3.0s",
         "2026-03-02T00:00:50.000Z  3           group emptied: member left  0        -",
+        "",
+        "NEWEST                    TIMES  REQUEST       ERROR                        CLIENT  "
+        "REASON",
+        "2026-03-01T23:59:56.000Z  1      OffsetCommit  UNKNOWN_MEMBER_ID            É\\n     "
+        "UNKNOWN_MEMBER_ID",
+        "2026-03-02T00:00:33.000Z  2      JoinGroup     INCONSISTENT_GROUP_PROTOCOL  later   "
+        "Offer another protocol.",
     ]
     assert told.err == "As of the newest event of this group: 2026-03-02T00:00:50.000Z\n"
 
@@ -59,6 +66,14 @@ def test_history_as_json(tables: str, capsys: pytest.CaptureFixture[str]) -> Non
         "owners": {"m1": {"a.b": [0], "orders": [0, 1, 2]}},
     }
     assert len(told["generations"]) == 2
+    assert told["refused"][1] == {
+        "newest": "2026-03-02T00:00:33.000Z",
+        "times": 2,
+        "request": "JoinGroup",
+        "error": "INCONSISTENT_GROUP_PROTOCOL",
+        "client": "later",
+        "reason": "Offer another protocol.",
+    }
 
 
 def test_a_group_without_history_is_an_error(

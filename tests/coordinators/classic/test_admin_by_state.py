@@ -28,6 +28,7 @@ from coordlib.testing.driving import (
     settled,
     sync,
 )
+from tests.coordinators.refusals import in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 
@@ -36,7 +37,7 @@ def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) ->
     """Compare everything that follows with the row of the table that names this state."""
     by_state = {name: lines for names, lines in expected.items() for name in names.split()}
 
-    assert said_in(state, request) == by_state[state]
+    assert said_in(state, request) == in_state(state, by_state[state])
 
 
 @in_every_state
@@ -75,12 +76,12 @@ def test_delete(state: str) -> None:
         state,
         delete("ops"),
         {
-            "absent": ["answer ops#d DeleteGroup GROUP_ID_NOT_FOUND"],
+            "absent": refused("answer ops#d DeleteGroup GROUP_ID_NOT_FOUND"),
             "Empty": [
                 "event GroupDeleted generation=2 cause=HERE reason=deleted client=ops",
                 "answer ops#d DeleteGroup",
             ],
-            "Preparing Completing Stable": ["answer ops#d DeleteGroup NON_EMPTY_GROUP"],
+            "Preparing Completing Stable": refused("answer ops#d DeleteGroup NON_EMPTY_GROUP"),
         },
     )
 
@@ -92,9 +93,9 @@ def test_delete_of_offsets(state: str) -> None:
         state,
         delete_offsets("ops", ("t", 0)),
         {
-            "absent": ["answer ops#o OffsetDelete GROUP_ID_NOT_FOUND"],
+            "absent": refused("answer ops#o OffsetDelete GROUP_ID_NOT_FOUND"),
             "Empty": ["answer ops#o OffsetDelete"],
-            "Preparing Completing Stable": ["answer ops#o OffsetDelete NON_EMPTY_GROUP"],
+            "Preparing Completing Stable": refused("answer ops#o OffsetDelete NON_EMPTY_GROUP"),
         },
     )
 
@@ -155,6 +156,8 @@ def test_offsets_of_subscribed_topics_are_kept(metadata: bytes) -> None:
         "offsets=[(topic=u)]",
         "answer ops#o OffsetDelete failed=[(topic=t error=GROUP_SUBSCRIBED_TO_TOPIC), "
         "(topic=t partition=1 error=GROUP_SUBSCRIBED_TO_TOPIC)]",
+        f"event RequestRejected generation=1 cause={at} error=GROUP_SUBSCRIBED_TO_TOPIC "
+        "request=OffsetDelete client=ops partitions=(t=[0, 1])",
     ]
     assert talk.shard.cells["g"].offsets.count == 5
 
@@ -165,7 +168,9 @@ def test_metadata_that_nobody_can_read_may_mean_any_topic(metadata: bytes) -> No
     talk = consumers(metadata)
 
     assert talk.send(delete_offsets("ops", ("v", 0))) == [
-        "answer ops#o OffsetDelete failed=[(topic=v error=GROUP_SUBSCRIBED_TO_TOPIC)]"
+        "answer ops#o OffsetDelete failed=[(topic=v error=GROUP_SUBSCRIBED_TO_TOPIC)]",
+        f"event RequestRejected generation=1 cause=r0-{talk.next_offset - 1} "
+        "error=GROUP_SUBSCRIBED_TO_TOPIC request=OffsetDelete client=ops partitions=(v=[0])",
     ]
 
 
@@ -176,7 +181,9 @@ def test_who_joins_meanwhile_counts_already() -> None:
     talk.send(join("b", **fields))
 
     assert talk.send(delete_offsets("ops", ("v", 0))) == [
-        "answer ops#o OffsetDelete failed=[(topic=v error=GROUP_SUBSCRIBED_TO_TOPIC)]"
+        "answer ops#o OffsetDelete failed=[(topic=v error=GROUP_SUBSCRIBED_TO_TOPIC)]",
+        f"event RequestRejected generation=1 cause=r0-{talk.next_offset - 1} "
+        "error=GROUP_SUBSCRIBED_TO_TOPIC request=OffsetDelete client=ops partitions=(v=[0])",
     ]
 
 
@@ -274,6 +281,7 @@ def test_the_largest_deletion_fits_into_records(text: str) -> None:
     )
     talk = consumers(wants(topic))
     assert "quarantined" not in str(talk.send(request)).lower()
+    assert '"request":"OffsetDelete"' in str(talk.outputs[-1].value)
     talk.send(leave("a", LEADER))
     for first in range(0, len(partitions), 1_000):
         rows = (rq.CommittedOffset(topic, p, 1) for p in partitions[first : first + 1_000])

@@ -22,6 +22,7 @@ from coordlib.testing.driving import (
 )
 from coordlib.testing.driving import stable as dynamic_stable
 from tests.coordinators.classic.static_states import completing, preparing, stable
+from tests.coordinators.refusals import refused
 
 
 def guards(talk: Conversation) -> dict[str, int]:
@@ -266,7 +267,9 @@ def test_a_full_group_takes_a_restarted_static_member() -> None:
     talk = stable()
     talk.shard.settings = msgspec.structs.replace(SETTINGS, group=group)
 
-    assert talk.send(join("x")) == ["answer x#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
+    assert talk.send(join("x")) == refused(
+        "answer x#j1 JoinGroup GROUP_MAX_SIZE_REACHED", cause="r0-8"
+    )
     talk.send(join("d", instance="k"))
     assert list(talk.group().members) == [LEADER, f"d-t-0-{talk.next_offset - 1}"]
 
