@@ -16,6 +16,7 @@ from tests.client.test_membership import (
     stopped,
     sync_fields,
 )
+from tests.client.world import World, t
 
 
 def static_play() -> Play:
@@ -123,3 +124,69 @@ def test_a_leader_that_returns_divides_nothing_and_watches_the_topics() -> None:
     play.say(sg.Polled(20))
     play.say(sg.CalledBack(20, Callback.ASSIGNED))
     assert play.member._me.topics.due_ms() == 15 + 300_000
+
+
+def test_one_that_was_not_polled_comes_back_to_its_share() -> None:
+    """A record took longer than max.poll.interval.ms: nobody else got its partitions meanwhile,
+    and nobody else noticed."""
+    world = World()
+    busy, other = world.join("busy", instance="till-7") + world.join("other", instance="till-8")
+    had, generation = busy.owns, world.generations
+    busy.is_busy = True
+    while busy.owns:
+        world.run(500)
+    assert other.owns == tuple(each for each in t(0, 1, 2, 3) if each not in had)
+
+    busy.is_busy = False
+    world.run(2_000)
+
+    assert (busy.owns, busy.errors) == (had, [])
+    assert [what for what, _ in busy.told][-2:] == ["lost", "assigned"]
+    # It leads or it follows: a leader divides anew.
+    assert world.generations <= generation + 1
+    assert sorted(busy.owns + other.owns) == list(t(0, 1, 2, 3))
+
+
+def test_one_that_was_not_polled_for_too_long_comes_back_as_a_new_member() -> None:
+    """Its session ended, others have its partitions; its own id is not known any more."""
+    world = World()
+    busy, other = world.join("busy", instance="till-7") + world.join("other", instance="till-8")
+    before = busy.member.member_id
+    busy.is_busy = True
+    world.run(30_000)
+    assert other.owns == t(0, 1, 2, 3)
+
+    busy.is_busy = False
+    world.run(20_000)
+
+    assert busy.errors == []
+    assert busy.member.member_id not in ("", before)
+    assert sorted(busy.owns + other.owns) == list(t(0, 1, 2, 3))
+
+
+def test_its_late_rejoin_takes_nothing_out_of_its_hands() -> None:
+    """Rule 12: it came back under its id and works; a third joins, and its earlier JoinGroup is
+    written a second time, by the producer that was given up."""
+    world = World()
+    world.join("first", instance="till-6")
+    (busy,) = world.join("busy", instance="till-7")
+    busy.is_busy = True
+    while busy.owns:
+        world.run(500)
+    busy.is_busy = False
+    world.run(2_000)
+    back = [each for each in world.requests if isinstance(each, rq.JoinGroup)][-1]
+    assert (back.client, back.generation, back.member) == ("busy", -1, busy.member.member_id)
+    mine = busy.owns
+
+    busy.is_busy = True
+    (third,) = world.join("third")
+    world.log.append(busy.member.identity.shard, back)
+    world.run(4_000)
+
+    assert busy.works_on == set(mine)
+    assert third.owns == ()
+    busy.is_busy = False
+    world.run(4_000)
+    assert sorted(each for user in world.users for each in user.owns) == list(t(0, 1, 2, 3))
+    assert third.owns
