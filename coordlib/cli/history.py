@@ -18,14 +18,14 @@ from coordlib.errors import ErrorCode, GroupError
 
 #: A group's turning points. MEMBERS and DURATION are those of generations only.
 _TURNS: Final = """
-    SELECT e.time, e.generation, e.type, e.reason, g.members, g.duration_ms
+    SELECT e.time, e.generation, e.type, e.reason, e.member_id, g.members, g.duration_ms
     FROM events AS e
     LEFT JOIN generations AS g
     ON g.group_id = e.group_id AND g.started = e.time AND g.generation = e.generation
        AND e.type = 'GenerationStarted'
     WHERE e.group_id = ?
     AND e.type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted', 'GroupQuarantined',
-                   'GroupReleased')
+                   'GroupReleased', 'HandOverDelayed')
     ORDER BY e.time DESC, e.log_offset DESC, e.event_id DESC LIMIT ?"""
 _OWNERS: Final = """
     SELECT generation, member_id, topic, list_sort(list(DISTINCT partition)) AS partitions
@@ -46,6 +46,7 @@ _CAUSES: Final = {
     "GroupDeleted": "group deleted",
     "GroupQuarantined": "quarantined",
     "GroupReleased": "released from quarantine",
+    "HandOverDelayed": "waits until {member} has stopped",
 }
 
 
@@ -96,11 +97,12 @@ def history(
 
 
 def _row(turn: tuple[Any, ...], owned: dict[int, dict[str, Any]]) -> tuple[Any, ...]:
-    time, generation, kind, reason, members, duration_ms = turn
-    cause = (
-        reason if kind == "GenerationStarted" else ": ".join(filter(None, (_CAUSES[kind], reason)))
-    )
-    owners = owned.get(generation) if kind == "GenerationStarted" else None
+    time, generation, kind, reason, member, members, duration_ms = turn
+    cause, owners = reason, None
+    if kind == "GenerationStarted":
+        owners = owned.get(generation)
+    else:
+        cause = ": ".join(filter(None, (_CAUSES[kind].format(member=member), reason)))
     return time, generation, cause, json.loads(members or "[]"), duration_ms, jsonable(owners)
 
 

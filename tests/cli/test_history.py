@@ -16,6 +16,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tables")
     log = a_life_of_a_group()
     log.event("GenerationStarted", 50, group="evil\x1b[2J", members=[], reason="\x1b]0;x\x07")
+    log.event("HandOverDelayed", 70, group="held", member="m1", reason="static member replaced")
     log.event("GroupEmptied", 60, reason="member left", generation=3)
     write_events(log, folder)
     return str(folder)
@@ -41,6 +42,16 @@ def test_history_tells_generations_with_their_causes(
         "Offer another protocol.",
     ]
     assert told.err == "As of the newest event of this group: 2026-03-02T00:00:50.000Z\n"
+
+
+def test_history_tells_whom_a_hand_over_waited_for(
+    tables: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new process hung after its start: the older one under its instance id was still at work."""
+    assert main(["groups", "history", "held", "--tables", tables]) == OK
+
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert "  waits until m1 has stopped: static member replaced  " in line
 
 
 def test_history_tells_owners(tables: str, capsys: pytest.CaptureFixture[str]) -> None:

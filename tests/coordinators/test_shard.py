@@ -263,6 +263,8 @@ def test_a_leave_is_answered_row_by_row() -> None:
         "event MemberRemoved generation=2 member=c-t-0-8 cause=r0-10 reason=left client=c",
         "notify MemberRemoved member=c-t-0-8 reason=left",
         "assign c-t-0-8 gone",
+        'event HandOverDelayed generation=2 member=b-t-0-3 cause=r0-10 reason="removed by c" '
+        "client=b wait_ms=10000 wait_max_ms=20000",
         "event MemberRemoved generation=2 member=b-t-0-3 cause=r0-10 "
         'reason="removed by c" client=b',
         'notify MemberRemoved member=b-t-0-3 reason="removed by c"',

@@ -53,12 +53,16 @@ def test_describe(state: str) -> None:
                 "answer ops#d DescribeGroup state=PreparingRebalance generation=2 "
                 "protocol_type=demo leader=a-t-0-0 members=[(member=a-t-0-0 client=a "
                 "assignment=p0), (member=b-t-0-3 client=b assignment=p1), "
-                "(member=c-t-0-8 client=c)]"
+                "(member=c-t-0-8 client=c)] "
+                'waits_for=[(member=a-t-0-0 client=a reason="has not joined again"), '
+                '(member=b-t-0-3 client=b reason="has not joined again")]'
             ],
             "Completing": [
                 "answer ops#d DescribeGroup state=CompletingRebalance generation=2 "
                 "protocol_type=demo leader=a-t-0-0 members=[(member=a-t-0-0 client=a), "
-                "(member=b-t-0-3 client=b)]"
+                "(member=b-t-0-3 client=b)] "
+                'waits_for=[(member=a-t-0-0 client=a reason="has not asked for its assignment"), '
+                '(member=b-t-0-3 client=b reason="has not asked for its assignment")]'
             ],
             "Stable": [
                 "answer ops#d DescribeGroup state=Stable generation=2 protocol_type=demo "

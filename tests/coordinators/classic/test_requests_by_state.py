@@ -201,6 +201,9 @@ def test_leave_by_another(state: str) -> None:
                 "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=UNKNOWN_MEMBER_ID)]"
             ],
             "Preparing": [
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
                 'reason="removed by admin" client=b',
                 'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',
@@ -208,6 +211,9 @@ def test_leave_by_another(state: str) -> None:
                 "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=NONE)]",
             ],
             "Completing Stable": [
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
                 'reason="removed by admin" client=b',
                 'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',

@@ -39,6 +39,9 @@ def test_follower_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=k session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="static member replaced" client=b successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=b-t-0-3 cause=HERE "
                 'reason="static member replaced" instance=k replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
@@ -50,6 +53,9 @@ def test_follower_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=k session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="static member replaced" client=b successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=b-t-0-3 cause=HERE "
                 'reason="static member replaced" instance=k replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
@@ -64,6 +70,9 @@ def test_follower_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=k session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="static member replaced" client=b successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=b-t-0-3 cause=HERE "
                 'reason="static member replaced" instance=k replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
@@ -121,6 +130,9 @@ def test_leader_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=i session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=a-t-0-0 cause=HERE "
+                'reason="static member replaced" client=a successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=a-t-0-0 cause=HERE "
                 'reason="static member replaced" instance=i replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=a-t-0-0 cause=HERE "
@@ -132,6 +144,9 @@ def test_leader_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=i session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=a-t-0-0 cause=HERE "
+                'reason="static member replaced" client=a successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=a-t-0-0 cause=HERE "
                 'reason="static member replaced" instance=i replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=a-t-0-0 cause=HERE "
@@ -146,6 +161,9 @@ def test_leader_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=i session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=a-t-0-0 cause=HERE "
+                'reason="static member replaced" client=a successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=a-t-0-0 cause=HERE "
                 'reason="static member replaced" instance=i replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=a-t-0-0 cause=HERE "
@@ -160,6 +178,9 @@ def test_leader_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=i session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=a-t-0-0 cause=HERE "
+                'reason="static member replaced" client=a successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=a-t-0-0 cause=HERE "
                 'reason="static member replaced" instance=i replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=a-t-0-0 cause=HERE "
