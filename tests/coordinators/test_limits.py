@@ -21,7 +21,7 @@ from coordlib.testing.driving import (
     stable,
     sync,
 )
-from tests.coordinators.refusals import refused
+from tests.coordinators.refusals import OTHER_GENERATION, refused
 
 KB = 1_000
 
@@ -231,9 +231,11 @@ def test_a_late_duplicate_turns_nobody_away() -> None:
     talk.end_batch()
     talk.send(join("a", "j3", member=LEADER, generation=2))
 
-    assert talk.send(join("b", "j2", member=FOLLOWER, generation=1)) == [
-        "answer b#j2 JoinGroup ILLEGAL_GENERATION member=b-t-0-3"
-    ]
+    assert talk.send(join("b", "j2", member=FOLLOWER, generation=1)) == refused(
+        "answer b#j2 JoinGroup ILLEGAL_GENERATION member=b-t-0-3",
+        cause="r0-10",
+        reason=OTHER_GENERATION,
+    )
     assert FOLLOWER in talk.group().members
 
 
@@ -245,7 +247,9 @@ def test_members_of_a_full_group_rejoin() -> None:
 
     assert "GenerationStarted" in talk.send(join("b", "j3", member=FOLLOWER, generation=2))[-1]
     assert list(talk.group().members) == [LEADER, FOLLOWER]
-    assert talk.send(join("c")) == ["answer c#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
+    assert talk.send(join("c")) == refused(
+        "answer c#j1 JoinGroup GROUP_MAX_SIZE_REACHED", generation=3, cause="r0-12"
+    )
 
 
 def test_places_of_a_full_group_are_taken_anew_in_a_rebalance() -> None:
@@ -253,9 +257,11 @@ def test_places_of_a_full_group_are_taken_anew_in_a_rebalance() -> None:
     talk = settled(settings(max_size=2))
     talk.send_all(join("a", "j3", member=LEADER, generation=2), join("c"))
 
-    assert talk.send(join("d")) == ["answer d#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
-    assert talk.send(join("b", "j3", member=FOLLOWER, generation=2))[0] == (
-        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3"
+    assert talk.send(join("d")) == refused(
+        "answer d#j1 JoinGroup GROUP_MAX_SIZE_REACHED", cause="r0-11"
+    )
+    assert talk.send(join("b", "j3", member=FOLLOWER, generation=2))[:2] == refused(
+        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3", cause="r0-12"
     )
     assert list(talk.group().members) == [LEADER, "c-t-0-10"]
     assert talk.group().state == "CompletingRebalance"
@@ -266,11 +272,12 @@ def test_the_shard_takes_no_more_groups_than_it_may() -> None:
     talk = Conversation(settings(groups_per_shard_max=1))
     talk.send(join("a"))
 
-    answer, event = talk.send(join("a", group="h"))
-    assert answer == "answer[h] a#j1 JoinGroup GROUP_MAX_SIZE_REACHED"
-    assert event == (
-        'event[h] RequestRejected cause=r0-1 reason="This shard holds as many groups as it may." '
-        "error=GROUP_MAX_SIZE_REACHED request=JoinGroup client=a"
+    assert talk.send(join("a", group="h")) == refused(
+        "answer[h] a#j1 JoinGroup GROUP_MAX_SIZE_REACHED",
+        generation=0,
+        cause="r0-1",
+        reason="Delete groups that nobody needs, or raise groups_per_shard_max: "
+        "this shard is full.",
     )
     assert talk.send(commit("a", group="h"))[0] == (
         "answer[h] a#c OffsetCommit COORDINATOR_NOT_AVAILABLE"

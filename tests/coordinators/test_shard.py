@@ -39,7 +39,7 @@ from coordlib.testing.driving import (
     stable,
     sync,
 )
-from tests.coordinators.refusals import refused
+from tests.coordinators.refusals import OTHER_GENERATION, refused
 
 # -- who belongs here ------------------------------------------------------------------------
 
@@ -262,6 +262,7 @@ def test_a_late_join_of_an_older_generation_does_nothing(make: Any) -> None:
     assert talk.send(join("a", "j2", member=LEADER, generation=1)) == refused(
         "answer a#j2 JoinGroup ILLEGAL_GENERATION member=a-t-0-0",
         cause=f"r0-{talk.next_offset - 1}",
+        reason=OTHER_GENERATION,
     )
     assert talk.group() == before
 

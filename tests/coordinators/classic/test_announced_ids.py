@@ -103,9 +103,11 @@ def test_an_announced_id_stays_after_a_bad_offer() -> None:
     talk = announcing(Conversation())
     talk.send(join("x", "x1"))
 
-    assert talk.send(join("x", "x2", member="x-t-0-0", protocols={})) == [
-        "answer x#x2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=x-t-0-0"
-    ]
+    assert talk.send(join("x", "x2", member="x-t-0-0", protocols={})) == refused(
+        "answer x#x2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=x-t-0-0",
+        generation=0,
+        cause="r0-1",
+    )
     assert talk.send(join("x", "x3", member="x-t-0-0"))[2].startswith(
         "answer x#x3 JoinGroup generation=1 "
     )

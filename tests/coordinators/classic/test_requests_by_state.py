@@ -13,7 +13,7 @@ from coordlib.testing.driving import (
     said_in,
     sync,
 )
-from tests.coordinators.refusals import in_state, refused
+from tests.coordinators.refusals import OTHER_PROTOCOL, in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 
@@ -91,7 +91,9 @@ def test_sync_for_another_protocol(state: str) -> None:
         {
             "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
             "Preparing Completing Stable": refused(
-                "answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL", FOLLOWER
+                "answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL",
+                FOLLOWER,
+                reason=OTHER_PROTOCOL,
             ),
         },
     )
@@ -105,8 +107,12 @@ def test_sync_for_another_type(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER, protocol_type="connect", protocol="range"),
         {
-            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
-            "Preparing Completing Stable": ["answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL"],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
+            "Preparing Completing Stable": refused(
+                "answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL",
+                FOLLOWER,
+                reason=OTHER_PROTOCOL,
+            ),
         },
     )
 
@@ -118,7 +124,7 @@ def test_sync_that_names_its_protocol(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER, protocol_type="demo", protocol="range"),
         {
-            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
             "Preparing": ["answer b#s1 SyncGroup REBALANCE_IN_PROGRESS"],
             "Completing": [],
             "Stable": [
@@ -135,7 +141,9 @@ def test_sync_of_unknown(state: str) -> None:
         state,
         sync("x", 2, "x-t-0-99"),
         {
-            "absent Empty Preparing Completing Stable": ["answer x#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "absent Empty Preparing Completing Stable": refused(
+                "answer x#s1 SyncGroup UNKNOWN_MEMBER_ID", "x-t-0-99"
+            ),
         },
     )
 

@@ -226,10 +226,10 @@ def test_follower_changes(state: str) -> None:
         state,
         join("b", "j9", member=FOLLOWER, instance="k", protocols={"range": b"other"}),
         {
-            "absent Empty": ["answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"],
+            "absent Empty": refused("answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"),
             "Preparing": [],
             "Completing Stable": asked,
-            "Guarded": ["answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"],
+            "Guarded": refused("answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"),
         },
     )
 
