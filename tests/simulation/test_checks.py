@@ -91,8 +91,7 @@ def test_two_workers_on_one_partition_are_seen() -> None:
     world.start_driver(0)
     first, second = world.start_program(), world.start_program()
     world.scheduler.run(40_000, world.check)
-    theirs = second.consumer.member.assignment
-    first.consumer.member._membership.held.usable = lambda now_ms: theirs  # type: ignore
+    first.consumer.member._membership.held.told = second.may_act_on()
 
     assert_breaks("INV-21", world.check)
 

@@ -221,18 +221,15 @@ class World:
 
     def check(self) -> None:
         """INV-09, INV-21: two programs never both may work on one partition, at any true time."""
-        owners: dict[TopicPartition, str] = {}
+        owners: dict[TopicPartition, Program] = {}
         for program in self.programs:
-            if not program.is_alive or program.is_stopped:
-                continue
-            for each in program.consumer.member.assignment:
-                if each in owners:
-                    other = owners[each]
-                    raise Violation(
-                        f"INV-21: {other} and {program.name} may both work on {each} "
-                        f"at {self.scheduler.now_ms} ms"
-                    )
-                owners[each] = program.name
+            if program.is_alive and not program.is_stopped:
+                for each in program.may_act_on():
+                    if owners.setdefault(each, program) is not program:
+                        raise Violation(
+                            f"INV-21: {owners[each].name} and {program.name} may both work on "
+                            f"{each} at {self.scheduler.now_ms} ms"
+                        )
 
     def note(self, what: str, member: str = "", detail: str = "") -> None:
         self.history.append(Happened(self.scheduler.now_ms, what, member=member, detail=detail))
