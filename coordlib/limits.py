@@ -1,4 +1,4 @@
-"""Every bound that an input meets, by name, with its precedent.
+"""Every bound that an input meets, by name, with its precedent.  # INV-43
 
 All sizes are bytes of the encoded form unless the name says otherwise; times are milliseconds.
 """

@@ -42,7 +42,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_request(value: bytes | None) -> rq.AnyRequest | Refusal:
-    """Read one record's value as a request of wire version 1."""
+    """Read one record's value as a request of wire version 1; raises nothing.  # INV-40"""
     if value is None:
         return Refusal(
             error=ErrorCode.INVALID_REQUEST, message="The record has no value: write a request."

@@ -1,4 +1,4 @@
-"""When offsets expire, and groups that hold none (KIP-211): only while nobody subscribes.
+"""When offsets expire, and groups that hold none (KIP-211): only while nobody subscribes.  # INV-26
 
     group        an offset expires                                            its topic
     Empty        retention after its commit, and after the last member left   any
