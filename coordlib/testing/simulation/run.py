@@ -3,13 +3,17 @@
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records.partitioner import shard_of
 from coordlib.testing.simulation import faults, plan
-from coordlib.testing.simulation.checks import check_end, check_peace
+from coordlib.testing.simulation.checks import check_committed, check_end, check_peace
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.plan import Plan
 from coordlib.testing.simulation.sometimes import count_sometimes
-from coordlib.testing.simulation.world import TOPIC, Violation, World
+from coordlib.testing.simulation.world import GROUP, PREFIX, TOPIC, Violation, World
 
 MEMBER_STARTS_MS = 3_000
 COMPACTION_MS = 7_000
@@ -32,7 +36,12 @@ class Outcome:
 
 def run(chosen: Plan) -> Outcome:
     """Play a plan to its end. Violations are in the outcome; other exceptions are defects."""
-    world = World(chosen)
+    return play(World(chosen))
+
+
+def play(world: World) -> Outcome:
+    """As `run`, for who wants to look at the world afterwards."""
+    chosen = world.plan
     outcome = Outcome(chosen, history=world.history)
     try:
         _begin(world)
@@ -43,7 +52,11 @@ def run(chosen: Plan) -> Outcome:
         check_peace(world)
         for program in world.living:
             program.close()
-        world.scheduler.run(settled_ms + leaving_ms(world), world.check)
+        left_ms = settled_ms + leaving_ms(world)
+        world.scheduler.run(left_ms, world.check)
+        check_committed(world)
+        _look_back(world)
+        world.scheduler.run(left_ms + leaving_ms(world), world.check)
         check_end(world)
     except Violation as broken:
         outcome.violation = str(broken)
@@ -70,6 +83,19 @@ def _begin(world: World) -> None:
         world.scheduler.after(fault.at_ms, partial(faults.bring, world, fault))
     _produce(world, world.stream("data"))
     world.every(COMPACTION_MS, lambda: _compact(world))
+
+
+def _look_back(world: World) -> None:
+    """An operator puts the group, which is empty by now, back to where it has been (INV-23)."""
+    place = (f"{PREFIX}.requests", shard_of(GROUP, world.plan.shards))
+    offsets = [
+        rq.CommittedOffset(topic=TOPIC, partition=number, offset=number // 2)
+        for number in range(world.cluster.count(TOPIC))
+    ]
+    who: dict[str, Any] = {"v": 1, "client": "operator", "group": GROUP, "reply": 0}
+    seek = rq.OffsetCommit(**who, id="1", generation=-1, member="", offsets=tuple(offsets))
+    for request in (seek, rq.OffsetFetch(**who, id="2", topics=None)):
+        world.cluster.append(place, None, codec.encode(request))
 
 
 def _produce(world: World, luck: Random) -> None:
