@@ -58,6 +58,11 @@ down:  ## stop them, data is kept (WIPE=1 deletes it)
 demo: setup  ## a guided run in a folder of its own
 	@$(BIN)/coord demo
 
+SEEDS ?= 20000
+.PHONY: nightly
+nightly: $(INSTALLED)  ## simulated worlds for hours (SEEDS=20000)
+	@$(BIN)/coord sim --seeds $(SEEDS)
+
 .PHONY: bench
 bench: setup  ## measure latency and throughput on this machine
 	@$(BIN)/python -m coordlib.testing.bench

@@ -14,13 +14,21 @@ from coordlib.cli.status import read_marker
 from coordlib.compacted import newest_by_key
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.records import consumer_protocol as cp
+from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import CommittedValue
 
 TIMEOUT_S = 5.0
+JOIN = "JoinGroup"  # the kind of a parked request
 
 ClientOptions = Mapping[str, str]
 """librdkafka's options, with `bootstrap.servers`."""
+
+
+class SeenParked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that a member waits on."""
+
+    kind: str = ""
 
 
 class SeenMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +37,14 @@ class SeenMember(msgspec.Struct, frozen=True, kw_only=True):
     client: str = ""
     instance: str | None = None
     assignment: bytes = b""
+    parked: SeenParked | None = None
+    has_synced: bool = True
+
+
+class SeenOther(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who is no member, and for whom the group waits."""
+
+    client: str = ""
 
 
 class SeenGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +57,28 @@ class SeenGroup(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str | None = None
     leader: str | None = None
     members: dict[str, SeenMember] = {}
+    #: Former owners that may still be at work, and announced ids; by member id.
+    guards: dict[str, SeenOther] = {}
+    pending: dict[str, SeenOther] = {}
     is_quarantined: bool = False
 
     @property
     def shown_state(self) -> str:
         """Kafka's name of the state, or that an operator has to look at it."""
         return f"Quarantined({self.state})" if self.is_quarantined else self.state
+
+    @property
+    def waits_for(self) -> tuple[rs.AwaitedMember, ...]:
+        """Who holds the group up, as DescribeGroup tells it."""
+        found = [(name, each.client, rs.NOT_STOPPED) for name, each in self.guards.items()]
+        found += [(name, each.client, rs.NOT_JOINED) for name, each in self.pending.items()]
+        for name, member in self.members.items():
+            is_joining = member.parked is not None and member.parked.kind == JOIN
+            if self.state == "PreparingRebalance" and not is_joining:
+                found.append((name, member.client, rs.NOT_REJOINED))
+            elif self.state in ("CompletingRebalance", "Stable") and not member.has_synced:
+                found.append((name, member.client, rs.NOT_SYNCED))
+        return tuple(rs.AwaitedMember(*each) for each in found)
 
 
 @dataclass(frozen=True, slots=True)

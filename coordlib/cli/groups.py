@@ -37,6 +37,7 @@ OFFSET_COLUMNS = (
     "CONSUMER-ID",
     "CLIENT-ID",
 )
+AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "WHICH")
 
 
 def list_groups(
@@ -86,7 +87,8 @@ def _states(texts: list[str]) -> set[str]:
 
 
 def describe(group: str, /, *, where: Where = HERE) -> int:
-    """Show a group: its state, who owns which partition, committed offsets and lag.
+    """Show a group: its state, who owns which partition, committed offsets, lag, and whom it
+    waits for.
 
     It is read from the topics themselves, so it works while the job is down, and says as of which
     request it is true.
@@ -171,6 +173,10 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
     )
     print()
     print_table(OFFSET_COLUMNS, [_row(group.group, line) for line in lines])
+    if group.waits_for:
+        print()
+        awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
+        print_table(AWAITED_COLUMNS, awaited)
     if not group.members:
         say(f"Group {group.group} has no members.")
     elif group.state != "Stable":
@@ -213,6 +219,10 @@ def _as_json(view: "GroupView") -> dict[str, object]:
         "members": [
             {"consumer-id": name, "client-id": member.client, "instance": member.instance}
             for name, member in group.members.items()
+        ],
+        "waits-for": [
+            {"consumer-id": each.member, "client-id": each.client, "which": each.reason}
+            for each in group.waits_for
         ],
         "offsets": [dict(zip(keys, _row(group.group, line), strict=True)) for line in view.lines],
     }

@@ -1,4 +1,4 @@
-"""`coord groups history`: which generations a group had, and why each began."""
+"""`coord groups history`: a group's generations, why each began, and who was refused what."""
 
 import json
 from datetime import datetime
@@ -18,19 +18,27 @@ from coordlib.errors import ErrorCode, GroupError
 
 #: A group's turning points. MEMBERS and DURATION are those of generations only.
 _TURNS: Final = """
-    SELECT e.time, e.generation, e.type, e.reason, g.members, g.duration_ms
+    SELECT e.time, e.generation, e.type, e.reason, e.member_id, g.members, g.duration_ms
     FROM events AS e
     LEFT JOIN generations AS g
     ON g.group_id = e.group_id AND g.started = e.time AND g.generation = e.generation
        AND e.type = 'GenerationStarted'
     WHERE e.group_id = ?
     AND e.type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted', 'GroupQuarantined',
-                   'GroupReleased')
+                   'GroupReleased', 'HandOverDelayed')
     ORDER BY e.time DESC, e.log_offset DESC, e.event_id DESC LIMIT ?"""
 _OWNERS: Final = """
     SELECT generation, member_id, topic, list_sort(list(DISTINCT partition)) AS partitions
     FROM ownership WHERE group_id = ? AND issued >= ? GROUP BY ALL ORDER BY ALL"""
+#: One line per kind of refusal, however often a client tries: its newest case stands for all.
+_REFUSED: Final = """
+    SELECT MAX(time) AS newest, COUNT(*) AS times, request, error,
+           arg_max(client, time) AS client, arg_max(reason, time) AS reason
+    FROM rejected WHERE group_id = ? GROUP BY request, error
+    ORDER BY newest DESC, request, error LIMIT ?"""
 _KNOWN: Final = "SELECT MAX(time) FROM events WHERE group_id = ?"
+
+_REFUSED_KEYS: Final = ("newest", "times", "request", "error", "client", "reason")
 
 #: What a turn that is no generation is called in the column CAUSE.
 _CAUSES: Final = {
@@ -38,13 +46,15 @@ _CAUSES: Final = {
     "GroupDeleted": "group deleted",
     "GroupQuarantined": "quarantined",
     "GroupReleased": "released from quarantine",
+    "HandOverDelayed": "waits until {member} has stopped",
 }
 
 
 def history(
     group: str, /, *, owners: bool = False, limit: int = 100, where: WhereTables = TABLES_HERE
 ) -> int:
-    """Tell why a group rebalanced: its generations with their causes, oldest first.
+    """Tell why a group rebalanced: its generations with their causes, oldest first. Then which
+    requests it refused, as many as there are kinds; each one stands in the view `rejected`.
 
     Read from the history's tables, which follow within the archive's interval (30 s).
 
@@ -70,24 +80,29 @@ def history(
         )
     owned = _owners(tables, group, turns[0][0]) if owners and turns else {}
     rows = [_row(turn, owned) for turn in turns]
+    refused = list(reversed(query_tables(tables, _REFUSED, [group, limit]).rows))
     if where.format == "json":
         keys = ("time", "generation", "cause", "members", "duration_ms", "owners")
         told = [dict(zip(keys, row, strict=True)) for row in rows]
         if not owners:
             told = [{key: row[key] for key in keys[:-1]} for row in told]
-        print_json("groups history", now(), group=group, newest_event=newest, generations=told)
+        lines = [dict(zip(_REFUSED_KEYS, map(jsonable, row), strict=True)) for row in refused]
+        fields = {"newest_event": newest, "generations": told, "refused": lines}
+        print_json("groups history", now(), group=group, **fields)
     else:
         _print(rows, owners)
+        _print_refused(refused)
         say(f"As of the newest event of this group: {time_text(newest)}")
     return 0
 
 
 def _row(turn: tuple[Any, ...], owned: dict[int, dict[str, Any]]) -> tuple[Any, ...]:
-    time, generation, kind, reason, members, duration_ms = turn
-    cause = (
-        reason if kind == "GenerationStarted" else ": ".join(filter(None, (_CAUSES[kind], reason)))
-    )
-    owners = owned.get(generation) if kind == "GenerationStarted" else None
+    time, generation, kind, reason, member, members, duration_ms = turn
+    cause, owners = reason, None
+    if kind == "GenerationStarted":
+        owners = owned.get(generation)
+    else:
+        cause = ": ".join(filter(None, (_CAUSES[kind].format(member=member), reason)))
     return time, generation, cause, json.loads(members or "[]"), duration_ms, jsonable(owners)
 
 
@@ -102,6 +117,12 @@ def _print(rows: list[tuple[Any, ...]], with_owners: bool) -> None:
         for line, row in zip(shown, rows, strict=True):
             line.append(_owners_text(row[5]))
     print_table(headers, shown)
+
+
+def _print_refused(rows: list[tuple[Any, ...]]) -> None:
+    if rows:
+        print()
+        print_table([key.upper() for key in _REFUSED_KEYS], rows)
 
 
 def _owners_text(owners: dict[str, dict[str, list[int]]] | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from cyclopts import App, CycloptsError
 
-from coordlib.cli import bench, demo, groups, history, offsets, sql, stack, topics
+from coordlib.cli import bench, demo, groups, history, offsets, sim, sql, stack, topics
 from coordlib.cli.output import complain, print_json
 from coordlib.errors import CannotReach, CoordError, SetupError
 
@@ -63,7 +63,10 @@ def build() -> App:
     bench_app.command(bench.settle, name="settle")
     bench_app.command(bench.load, name="load")
     bench_app.command(bench.core, name="core")
-    for part in (groups_app, offsets_app, topics_app, bench_app):
+    log_app = App(name="log", help="Recorded histories of members.")
+    log_app.command(sim.check, name="check")
+    app.command(sim.sim, name="sim")
+    for part in (groups_app, offsets_app, topics_app, bench_app, log_app):
         app.command(part)
     return app
 

@@ -3,6 +3,9 @@
 A static member (KIP-345) that is closed says that it has stopped and keeps its place for the
 program's next start, which then need not wait for its fence (`remain`); one that is not polled says
 nothing. Everybody else leaves, so that others need not wait.
+
+Who is put out of the group by others (replaced, removed, expired) says so too, once and as soon as
+its user has let go: somebody may wait for just that (the core's guards.py).
 """
 
 from coordlib.client import signals as sg
@@ -24,6 +27,10 @@ class Leaving:
         self.is_owed = False
         self._error: CoordError | None = None
         self._reason, self._leave_id, self._is_written = "", "", False
+        #: The member id under which it was put out, while its user may still be at work.
+        self._out = ""
+        #: The newest id for which it has said so since; ids are never used twice.
+        self._said_out = ""
         #: JoinGroups given up before their offset, and so their member's id, was known.
         self._orphans: set[str] = set()
 
@@ -46,15 +53,22 @@ class Leaving:
         me = self._me
         me.become(State.LEAVING)
         me.held.let_go()
-        if member := me.own_id():
+        member = self._out or me.own_id()
+        if member and member == self._said_out:
+            self.end_if_all_answered()
+        elif member:
             self.send(member)
         elif me.step is None or me.step.again_ms is not None:
             self.end()
         # Else the JoinGroup's acknowledgement tells the id to leave with.
 
     def send(self, member: str) -> None:
-        request = self._me.wording.leave(member, self._reason)
-        self._me.step, self._leave_id = None, request.id
+        self._me.step = None
+        self._say_leave(member, self._reason)
+
+    def _say_leave(self, member: str, reason: str) -> None:
+        request = self._me.wording.leave(member, reason)
+        self._leave_id, self._is_written = request.id, False
         self._me.say(sg.Send(request))
 
     def end_if_all_answered(self) -> None:
@@ -68,6 +82,22 @@ class Leaving:
         closed = CoordError("The member was closed before the answer came.", me.where)
         me.say_all(self._asks.abandon(closed))
         me.say(sg.Left())
+
+    # ---- put out by others --------------------------------------------------------------------
+
+    def put_out(self, member: str) -> None:
+        """The coordinator has said that it knows nobody under this id any more.
+
+        Never for a member that stopped by its own fence: it may come back under its id.
+        """
+        if member != self._said_out:
+            self._out = member
+
+    def say_out(self, now_ms: int) -> None:
+        """Tell whoever waits for this member that it has stopped: its user has let go."""
+        if self._out and not self.is_closing and self._me.held.is_free(now_ms, keeps=False):
+            self._said_out, self._out = self._out, ""
+            self._say_leave(self._said_out, "stopped, as it is out of the group")
 
     # ---- without an end -----------------------------------------------------------------------
 
@@ -113,14 +143,17 @@ class Leaving:
             orphan = me.identity.member_at(event.offset)
             me.say(sg.Send(me.wording.leave(orphan, "given up before it was told")))
             return True
-        if event.id == self._leave_id and me.state is State.LEAVING:
+        if event.id == self._leave_id:
             self._is_written = True
-            self.end_if_all_answered()
+            if me.state is State.LEAVING:
+                self.end_if_all_answered()
             return True
         return False
 
     def not_written(self, event: sg.NotWritten) -> None:
         """It may have been an orphan, or the LeaveGroup."""
         self._orphans.discard(event.id)
-        if event.id == self._leave_id and self._me.state is State.LEAVING:
-            self.end()
+        if event.id == self._leave_id:
+            self._said_out = ""  # then it is said when the member is closed
+            if self._me.state is State.LEAVING:
+                self.end()

@@ -65,6 +65,7 @@ class Membership:
         """Take one input; the outputs are to be done in order."""
         _HANDLERS[type(event)](self, event)
         leaving = self._leaving
+        leaving.say_out(event.now_ms)
         if not (leaving.is_closing or leaving.is_owed or leaving.is_away):
             self._rounds.join_if_wanted(event.now_ms)
         leaving.leave_if_owed(event.now_ms)
@@ -218,10 +219,17 @@ class Membership:
             case rs.MemberRemoved():
                 is_own = message.group == me.identity.group and message.member == me.own_id()
                 if is_own and me.state in ACTIVE:
-                    # A static one asks under its old id: who took its place meanwhile keeps it.
-                    me.forget(keeps_member=me.is_static)
+                    self._removed(message.member)
             case _ if message.id.rpartition("-")[0] == me.identity.token:
                 self._answered(message, now_ms)
+
+    def _removed(self, member: str) -> None:
+        """A static member asks again under its id: joining without it, it would take the place of
+        the very process that replaced it. Should nobody have, it is told UNKNOWN_MEMBER_ID."""
+        me = self._me
+        self._leaving.put_out(member)
+        me.member = member
+        me.forget(keeps_member=me.is_static)
 
     def _notice(self, now_ms: int) -> None:
         me = self._me
@@ -254,10 +262,12 @@ class Membership:
                 if isinstance(response, rs.HeartbeatResponse):
                     self._notice(now_ms)
             case ErrorCode.UNKNOWN_MEMBER_ID:
+                self._leaving.put_out(self._me.member)
                 self._me.forget()
             case ErrorCode.ILLEGAL_GENERATION:
                 self._me.forget(keeps_member=True)
             case ErrorCode.FENCED_INSTANCE_ID:
+                self._leaving.put_out(self._me.member)
                 self._me.fail(refusal_of(response, self._me.where))
 
     def _divided(self, event: sg.Divided) -> None:

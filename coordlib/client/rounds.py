@@ -143,6 +143,9 @@ class Rounds:
 
     def _refused(self, asked: Step, response: rs.Response, now_ms: int) -> None:
         me, code = self._me, error_of(response)
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            told = response.member if isinstance(response, rs.JoinGroupResponse) else ""
+            self._leaving.put_out(told or me.own_id())
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             me.forget()
         elif code is ErrorCode.ILLEGAL_GENERATION:

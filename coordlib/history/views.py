@@ -92,10 +92,16 @@ VIEWS: Final[dict[str, str]] = {
                     FROM (SELECT *, committed_in(offsets) AS items
                           FROM group_snapshots WHERE offsets IS NOT NULL) AS s) AS x) AS c
         WHERE c.n = 1 AND c.offset IS NOT NULL""",
+    # Requests that were refused: by a group (`request` says of which kind), or before any group
+    # could judge them (`bytes`: how they began). A refused commit has its error as its reason.
     "rejected": """
-        SELECT time, group_id, member_id, type, reason,
-               get_json_object(detail, '$.error') AS error,
-               get_json_object(detail, '$.bytes') AS bytes, shard, log_offset, event_id
+        SELECT time, group_id, member_id, type,
+               CASE WHEN type = 'CommitRefused' THEN reason
+                    ELSE get_json_object(detail, '$.error') END AS error,
+               CASE WHEN type = 'CommitRefused' THEN 'OffsetCommit'
+                    ELSE get_json_object(detail, '$.request') END AS request,
+               get_json_object(detail, '$.client') AS client, reason,
+               get_json_object(detail, '$.bytes') AS bytes, generation, shard, log_offset, event_id
         FROM events WHERE type IN ('RequestRejected', 'CommitRefused')""",
 }
 

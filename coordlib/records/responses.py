@@ -57,6 +57,21 @@ class DescribedMember(msgspec.Struct, frozen=True):
     assignment: bytes
 
 
+#: What an awaited member has not done yet.
+NOT_STOPPED = "has not stopped"
+NOT_JOINED = "was told its id and has not joined"
+NOT_REJOINED = "has not joined again"
+NOT_SYNCED = "has not asked for its assignment"
+
+
+class AwaitedMember(msgspec.Struct, frozen=True):
+    """Somebody for whom a group waits, as DescribeGroup tells it."""
+
+    member: str
+    client: str
+    reason: str
+
+
 class Response(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     """The envelope of every answer; `cause` is the coordinate of the request."""
 
@@ -122,6 +137,8 @@ class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=
     protocol: str | UnsetType | None = UNSET
     leader: str | UnsetType | None = UNSET
     members: tuple[DescribedMember, ...] | UnsetType = UNSET
+    #: Former owners, announced ids, and members that have not joined or synced in a rebalance.
+    waits_for: tuple[AwaitedMember, ...] | UnsetType = UNSET
 
 
 class DeleteGroupResponse(Response, tag="DeleteGroup", frozen=True, kw_only=True):

@@ -11,7 +11,8 @@
 
 Partition 0 and group "g" are not written, others are: `answer@2`, `event[h]`. Fields at their
 usual value (no error, empty text, null, 0, -1) and times are left out; bytes that are text stand as
-text. Sentences for people (`message`) are left out, unless a request was rejected.
+text. Sentences for people (`message`) are left out, unless a request was rejected unread; so is the
+reason of a refusal's event when it is the sentence of the error.
 """
 
 import base64
@@ -19,6 +20,7 @@ import json
 from typing import Any, Final
 
 from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, Output
+from coordlib.errors import ErrorCode
 
 _USUAL: Final[tuple[Any, ...]] = (None, "", 0, -1, [], {}, False)
 _ENVELOPE: Final = frozenset({"v", "type", "id", "client", "group", "cause", "error", "message"})
@@ -61,9 +63,16 @@ def _response(partition: int, value: dict[str, Any]) -> str:
 
 
 def _event(value: dict[str, Any]) -> str:
+    if value["reason"] == _sentence_of(value["detail"].get("error")):
+        value = value | {"reason": ""}
     fields = _only(value, "generation", "member", "cause", "reason")
     detail = {k: v for k, v in value["detail"].items() if k != "exception"}
     return _words(f"event{_group(value['group'])}", value["type"], fields, _fields(detail))
+
+
+def _sentence_of(error: str | None) -> str | None:
+    known = ErrorCode.__members__.get(error or "")
+    return known.what_to_do if known is not None else None
 
 
 def _entry(value: dict[str, Any] | None, hidden: set[str]) -> str:

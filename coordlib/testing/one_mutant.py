@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from coordlib.testing.simulation import plan, run, world
+from coordlib.testing.simulation.quiet import quiet_logs
 
 
 def digest_of(played: "world.World") -> str:
@@ -37,7 +38,7 @@ def outcomes(seeds: range, kinds: tuple[str, ...]) -> Iterator[dict[str, Any]]:
         played = world.World(plan.draw(seed, kinds))
         violation: str | None
         try:
-            violation = run.play(played).violation
+            violation = run.run_in(played).violation
         except Exception as problem:  # noqa: BLE001  # whatever escapes is a defect that was found
             violation = f"{type(problem).__name__}: {problem}"
         yield {
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--seeds", required=True, help="first-last, both included")
     parser.add_argument("--kinds", default="", help="names of faults, by comma; none: a swarm")
     options = parser.parse_args()
+    quiet_logs()
     first, last = map(int, options.seeds.split("-"))
     kinds = tuple(kind for kind in options.kinds.split(",") if kind)
     for outcome in outcomes(range(first, last + 1), kinds):

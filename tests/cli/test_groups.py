@@ -82,6 +82,8 @@ def engine(broker: "Broker") -> Engine:
     fields = {"protocol_type": "consumer", "protocol": "range", "leader": "m1", "members": members}
     engine.group("payments", **fields)
     engine.group("empty", state="Empty", generation=9)
+    guards = {"m0": {"client": "old", "was_replaced": True, "due_ms": 5}}
+    engine.group("held", guards=guards, pending={"m8": {"client": "new"}})
     engine.group("ill", is_quarantined=True)
     engine.put("groups", b"deleted", None)
     engine.put("groups", b"\xff", b"not ours")
@@ -118,6 +120,7 @@ def test_list_tells_every_live_group(engine: Engine, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.splitlines() == [
         "GROUP     STATE                MEMBERS  GENERATION  PROTOCOL",
         "empty     Empty                0        9           -",
+        "held      Stable               0        3           -",
         "ill       Quarantined(Stable)  0        3           -",
         "payments  Stable               3        3           range",
     ]
@@ -146,6 +149,23 @@ def test_describe_has_kafkas_columns(engine: Engine, capsys: pytest.CaptureFixtu
         ["payments", data, "2", "0", "0", "0", "m2", "app\\x1b[2J"],
         ["payments", "-", "-", "-", "-", "-", "m3", "idle"],
     ]  # fmt: skip
+
+
+def test_describe_tells_whom_a_group_waits_for(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["groups", "describe", "held", *engine.where()]) == OK
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "WAITS-FOR  CLIENT-ID  WHICH",
+        "m0         old        has not stopped",
+        "m8         new        was told its id and has not joined",
+    ]
+
+    assert main(["groups", "describe", "held", *engine.where(), "--format", "json"]) == OK
+    assert json.loads(capsys.readouterr().out)["waits-for"] == [
+        {"consumer-id": "m0", "client-id": "old", "which": "has not stopped"},
+        {"consumer-id": "m8", "client-id": "new", "which": "was told its id and has not joined"},
+    ]
 
 
 def test_describe_as_json(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

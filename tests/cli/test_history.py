@@ -16,6 +16,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tables")
     log = a_life_of_a_group()
     log.event("GenerationStarted", 50, group="evil\x1b[2J", members=[], reason="\x1b]0;x\x07")
+    log.event("HandOverDelayed", 70, group="held", member="m1", reason="static member replaced")
     log.event("GroupEmptied", 60, reason="member left", generation=3)
     write_events(log, folder)
     return str(folder)
@@ -32,8 +33,25 @@ def test_history_tells_generations_with_their_causes(
         "2026-03-01T23:59:53.000Z  1           member joined               2        2.9s",
         "2026-03-02T00:00:23.000Z  2           session expired             1        3.0s",
         "2026-03-02T00:00:50.000Z  3           group emptied: member left  0        -",
+        "",
+        "NEWEST                    TIMES  REQUEST       ERROR                        CLIENT  "
+        "REASON",
+        "2026-03-01T23:59:56.000Z  1      OffsetCommit  UNKNOWN_MEMBER_ID            É\\n     "
+        "UNKNOWN_MEMBER_ID",
+        "2026-03-02T00:00:33.000Z  2      JoinGroup     INCONSISTENT_GROUP_PROTOCOL  later   "
+        "Offer another protocol.",
     ]
     assert told.err == "As of the newest event of this group: 2026-03-02T00:00:50.000Z\n"
+
+
+def test_history_tells_whom_a_hand_over_waited_for(
+    tables: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new process hung after its start: the older one under its instance id was still at work."""
+    assert main(["groups", "history", "held", "--tables", tables]) == OK
+
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert "  waits until m1 has stopped: static member replaced  " in line
 
 
 def test_history_tells_owners(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +77,14 @@ def test_history_as_json(tables: str, capsys: pytest.CaptureFixture[str]) -> Non
         "owners": {"m1": {"a.b": [0], "orders": [0, 1, 2]}},
     }
     assert len(told["generations"]) == 2
+    assert told["refused"][1] == {
+        "newest": "2026-03-02T00:00:33.000Z",
+        "times": 2,
+        "request": "JoinGroup",
+        "error": "INCONSISTENT_GROUP_PROTOCOL",
+        "client": "later",
+        "reason": "Offer another protocol.",
+    }
 
 
 def test_a_group_without_history_is_an_error(

@@ -313,5 +313,7 @@ def test_removed_while_the_join_is_parked_loses_everything() -> None:
 
     assert play.member.assignment(200) == ()
     assert play.say(sg.Polled(300)) == [sg.Call(Callback.LOST, (T0, T1))]
-    (join,) = play.say(sg.CalledBack(310, Callback.LOST))
+    stopped, join = play.say(sg.CalledBack(310, Callback.LOST))
+    assert isinstance(stopped, sg.Send)
+    assert isinstance(stopped.request, rq.LeaveGroup)
     assert owned_in(join) == {}

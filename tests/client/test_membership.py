@@ -134,6 +134,22 @@ def sync(id_: str, *rows: rq.MemberAssignment, generation: int = 1) -> sg.Send:
     )
 
 
+def stopped(id_: str, member: str = MEMBER, instance: str | None = None) -> sg.Send:
+    """What a member says of itself when it is told that it is out, and its user has let go."""
+    return sg.Send(
+        rq.LeaveGroup(
+            v=1,
+            id=id_,
+            client="app",
+            group="orders",
+            reply=3,
+            members=(rq.Leaver(member, instance),),
+            reason="stopped, as it is out of the group",
+            remain=instance is not None,
+        )
+    )
+
+
 def test_a_follower_joins_syncs_and_tells_its_user_in_poll() -> None:
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
@@ -316,7 +332,7 @@ def test_a_removed_member_loses_everything_and_joins_as_a_new_one() -> None:
     assert play.say(sg.Received(100, removed)) == []
     assert play.member.assignment(100) == ()
     assert play.say(sg.Polled(200)) == [sg.Call(Callback.LOST, (T0, T1))]
-    assert play.say(sg.CalledBack(210, Callback.LOST)) == [join("cafe-5")]
+    assert play.say(sg.CalledBack(210, Callback.LOST)) == [stopped("cafe-5"), join("cafe-6")]
 
 
 def test_another_members_removal_is_not_ours() -> None:

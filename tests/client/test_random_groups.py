@@ -1,6 +1,7 @@
 """Groups of three to six members with random luck: whatever happens, one owner; in the end, all.
 
-Each seed is a course of joins, leaves, and of members that are cut off, deaf or busy for a while.
+Each seed is a course of joins, leaves, and of members that are cut off, deaf or busy for a while;
+some are static, and are replaced by a newer process, or an operator removes them.
 Virtual time makes a course of minutes a matter of milliseconds.
 """
 
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from coordlib.records import requests as rq
 from tests.client import cooperative
 from tests.client.world import User, World
 
@@ -22,13 +24,18 @@ FAULTS = ("cut", "deaf", "busy", "job")
 class Course:
     """One seed's course of events."""
 
-    def __init__(self, seed: int, assignors: Callable[[Random], Any]) -> None:
+    def __init__(
+        self, seed: int, assignors: Callable[[Random], Any], has_twins: bool = False
+    ) -> None:
         self.luck = Random(seed)
+        self.has_twins = has_twins
         self.assignors = assignors
         self.world = World({"t": PARTITIONS})
         # Courses with few kinds of faults reach corners that a mixture of all hides.
         faults = self.luck.sample(FAULTS, self.luck.randint(1, len(FAULTS)))
         self.kinds = [*faults, "join", "leave"]
+        if has_twins:
+            self.kinds += ["twin", "twin", "remove"]
         self.events = 0
         self.names = iter(range(1_000))
         for _ in range(FEW):
@@ -63,10 +70,18 @@ class Course:
                 self.switch(user, "is_busy")
             case "job":
                 self.switch(self.world.log, "job_is_up")
-            case "join" if len(self.world.users) < MANY:
+            case "join" if len(self.working()) < MANY:
                 self.join()
-            case "leave" if len(self.world.users) > FEW:
+            case "leave" if user.errors or len(self.working()) > FEW:
                 self.close(user)
+            case "twin" if user.instance is not None and not user.errors:
+                self.join(user.instance)
+            case "remove":
+                self.remove(user)
+
+    def working(self) -> list[User]:
+        """Those who have not been replaced."""
+        return [user for user in self.world.users if not user.errors]
 
     def switch(self, of: Any, what: str) -> None:
         self.events += 1
@@ -81,15 +96,25 @@ class Course:
             if getattr(of, what):
                 self.switch(of, what)
 
-    def join(self) -> None:
+    def join(self, instance: str | None = None) -> None:
         self.events += 1
         name = f"m{next(self.names)}"
-        user = User(self.world.log, name, self.assignors(self.luck), ["t"], rack=self.rack())
+        if self.has_twins and instance is None:
+            instance = self.luck.choice([None, f"of {name}"])
+        assignors, rack = self.assignors(self.luck), self.rack()
+        user = User(self.world.log, name, assignors, ["t"], instance=instance, rack=rack)
         self.world.users.append(user)
 
     def rack(self) -> str | None:
         """Where the next member runs."""
         return None
+
+    def remove(self, user: User) -> None:
+        """An operator thinks that it hangs. Who comes back is one change more."""
+        self.events += 2
+        leaver = rq.Leaver(user.member.member_id or "nobody")
+        request = rq.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
+        self.world.log.append(user.member.identity.shard, request)
 
     def close(self, user: User) -> None:
         if not user.transport.is_cut and not user.transport.is_deaf and not user.is_busy:
@@ -164,3 +189,14 @@ def test_eager_members_never_share_a_partition(seed: int) -> None:
 
     assert course.everything_is_owned()
     assert course.world.generations <= course.events + 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_static_members_and_their_twins_never_share_a_partition(seed: int) -> None:
+    """Who was replaced stops for good and lets its successor have everything; who was removed
+    comes back."""
+    course = Course(seed, lambda _: "range", has_twins=True)
+    course.play(25)
+
+    assert course.everything_is_owned()
+    assert course.world.generations <= 2 * course.events + 2

@@ -6,7 +6,16 @@ from coordlib.client.steps import State
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from tests.client.test_membership import IDENTITY, MEMBER, T0, T1, Play, join_fields, sync_fields
+from tests.client.test_membership import (
+    IDENTITY,
+    MEMBER,
+    T0,
+    T1,
+    Play,
+    join_fields,
+    stopped,
+    sync_fields,
+)
 from tests.client.world import World, t
 
 
@@ -32,11 +41,11 @@ def test_close_says_that_it_stopped_and_keeps_its_place() -> None:
     play = static_play()
 
     assert play.say(sg.Close(100)) == [sg.Call(Callback.REVOKED, (T0, T1))]
-    (stopped,) = play.say(sg.CalledBack(110, Callback.REVOKED))
-    assert isinstance(stopped, sg.Send)
-    assert isinstance(stopped.request, rq.LeaveGroup)
-    assert stopped.request.remain
-    assert stopped.request.members == (rq.Leaver(member=MEMBER, instance="till-7"),)
+    (remains,) = play.say(sg.CalledBack(110, Callback.REVOKED))
+    assert isinstance(remains, sg.Send)
+    assert isinstance(remains.request, rq.LeaveGroup)
+    assert remains.request.remain
+    assert remains.request.members == (rq.Leaver(member=MEMBER, instance="till-7"),)
     assert play.written(120) == [sg.Left()]
     assert play.member.state is State.LEFT
 
@@ -79,7 +88,9 @@ def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
 
     assert play.member.assignment(3_100) == ()
     assert play.say(sg.Polled(3_200)) == [sg.Call(Callback.LOST, (T0, T1))]
-    assert play.say(sg.CalledBack(3_210, Callback.LOST)) == []
+    # Its successor waits to hear that it has stopped.
+    said = stopped("cafe-6", instance="till-7")
+    assert play.say(sg.CalledBack(3_210, Callback.LOST)) == [said]
     (out,) = play.say(sg.Polled(3_300))
     assert isinstance(out, sg.Raise)
     assert isinstance(out.error, GroupError)
@@ -88,10 +99,7 @@ def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
         sg.CommitOffsets(3_350, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),))
     )
     assert refused == sg.Answer(1, error=out.error), "not only that it holds nothing: for ever"
-    # Its successor waits to hear that it has stopped.
-    (stopped,) = play.say(sg.Close(3_400))
-    assert isinstance(stopped, sg.Send)
-    assert isinstance(stopped.request, rq.LeaveGroup)
+    assert play.say(sg.Close(3_400)) == []
     assert play.written(3_450) == [sg.Left()]
 
 
@@ -192,3 +200,69 @@ def test_a_leader_that_returns_notices_what_came_while_it_was_away() -> None:
     assert isinstance(again, sg.Send)
     assert isinstance(again.request, rq.JoinGroup)
     assert again.request.reason == "metadata changed"
+
+
+def test_one_that_was_not_polled_comes_back_to_its_share() -> None:
+    """A record took longer than max.poll.interval.ms: nobody else got its partitions meanwhile,
+    and nobody else noticed."""
+    world = World()
+    busy, other = world.join("busy", instance="till-7") + world.join("other", instance="till-8")
+    had, generation = busy.owns, world.generations
+    busy.is_busy = True
+    while busy.owns:
+        world.run(500)
+    assert other.owns == tuple(each for each in t(0, 1, 2, 3) if each not in had)
+
+    busy.is_busy = False
+    world.run(2_000)
+
+    assert (busy.owns, busy.errors) == (had, [])
+    assert [what for what, _ in busy.told][-2:] == ["lost", "assigned"]
+    # It leads or it follows: a leader divides anew.
+    assert world.generations <= generation + 1
+    assert sorted(busy.owns + other.owns) == list(t(0, 1, 2, 3))
+
+
+def test_one_that_was_not_polled_for_too_long_comes_back_as_a_new_member() -> None:
+    """Its session ended, others have its partitions; its own id is not known any more."""
+    world = World()
+    busy, other = world.join("busy", instance="till-7") + world.join("other", instance="till-8")
+    before = busy.member.member_id
+    busy.is_busy = True
+    world.run(30_000)
+    assert other.owns == t(0, 1, 2, 3)
+
+    busy.is_busy = False
+    world.run(20_000)
+
+    assert busy.errors == []
+    assert busy.member.member_id not in ("", before)
+    assert sorted(busy.owns + other.owns) == list(t(0, 1, 2, 3))
+
+
+def test_its_late_rejoin_takes_nothing_out_of_its_hands() -> None:
+    """Rule 12: it came back under its id and works; a third joins, and its earlier JoinGroup is
+    written a second time, by the producer that was given up."""
+    world = World()
+    world.join("first", instance="till-6")
+    (busy,) = world.join("busy", instance="till-7")
+    busy.is_busy = True
+    while busy.owns:
+        world.run(500)
+    busy.is_busy = False
+    world.run(2_000)
+    back = [each for each in world.requests if isinstance(each, rq.JoinGroup)][-1]
+    assert (back.client, back.generation, back.member) == ("busy", -1, busy.member.member_id)
+    mine = busy.owns
+
+    busy.is_busy = True
+    (third,) = world.join("third")
+    world.log.append(busy.member.identity.shard, back)
+    world.run(4_000)
+
+    assert busy.works_on == set(mine)
+    assert third.owns == ()
+    busy.is_busy = False
+    world.run(4_000)
+    assert sorted(each for user in world.users for each in user.owns) == list(t(0, 1, 2, 3))
+    assert third.owns

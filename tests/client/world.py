@@ -29,6 +29,7 @@ class User:
         self, log: FakeLog, name: str, assignors: Any, topics: Sequence[str], **more: Any
     ) -> None:
         self.transport: FakeTransport = log.transport()
+        self.instance: str | None = more.get("instance")
         self.told: list[tuple[str, Partitions]] = []
         self.is_busy = False
         self.errors: list[CoordError] = []

@@ -21,6 +21,7 @@ from coordlib.testing.driving import (
     stable,
     sync,
 )
+from tests.coordinators.refusals import OTHER_GENERATION, refused
 
 KB = 1_000
 
@@ -49,10 +50,10 @@ def test_a_group_over_four_mebibytes_is_refused() -> None:
         talk.send(join(f"m{number}", protocols={"range": b"m" * 700 * KB})) for number in range(6)
     ]
 
-    assert [len(lines) for lines in answers] == [3, 1, 1, 1, 1, 1]
+    assert [len(lines) for lines in answers] == [3, 1, 1, 1, 2, 2]
     assert answers[4:] == [
-        ["answer m4#j1 JoinGroup GROUP_MAX_SIZE_REACHED"],
-        ["answer m5#j1 JoinGroup GROUP_MAX_SIZE_REACHED"],
+        refused("answer m4#j1 JoinGroup GROUP_MAX_SIZE_REACHED", generation=0, cause="r0-4"),
+        refused("answer m5#j1 JoinGroup GROUP_MAX_SIZE_REACHED", generation=0, cause="r0-5"),
     ]
     talk.end_batch()
     saved = classic.encode_saved(talk.group())
@@ -67,9 +68,13 @@ def test_a_member_cannot_grow_its_group_over_the_limit_by_joining_again() -> Non
     talk.send(join("small"))
     small, big = "small-t-0-4", "m0-t-0-0"
 
-    assert talk.send(join("small", "j2", member=small, protocols={"range": b"m" * 700 * KB})) == [
-        f"answer small#j2 JoinGroup GROUP_MAX_SIZE_REACHED member={small}"
-    ]
+    assert talk.send(
+        join("small", "j2", member=small, protocols={"range": b"m" * 700 * KB})
+    ) == refused(
+        f"answer small#j2 JoinGroup GROUP_MAX_SIZE_REACHED member={small}",
+        generation=0,
+        cause="r0-5",
+    )
     assert talk.send(join("m0", "j2", member=big)) == [
         f"answer m0#j1 JoinGroup REBALANCE_IN_PROGRESS member={big}"
     ]
@@ -188,7 +193,9 @@ def test_the_group_takes_no_more_members_than_it_may() -> None:
     """testJoinGroupShouldReceiveErrorIfGroupOverMaxSize."""
     talk = settled(settings(max_size=2))
 
-    assert talk.send(join("c")) == ["answer c#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
+    assert talk.send(join("c")) == refused(
+        "answer c#j1 JoinGroup GROUP_MAX_SIZE_REACHED", cause="r0-9"
+    )
     talk.send(leave("b", FOLLOWER))
     assert "MemberJoined" in talk.send(join("c", "j2"))[0]
     assert talk.send(join("d")) != []
@@ -205,7 +212,7 @@ def test_the_last_to_join_an_oversized_group_are_refused() -> None:
     talk.send(join("a", "j3", member=LEADER, generation=2))
 
     assert talk.send(join("b", "j3", member=FOLLOWER, generation=2)) == [
-        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3",
+        *refused("answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3", cause="r0-10"),
         "event MemberRemoved generation=2 member=b-t-0-3 cause=r0-10 "
         'reason="group is full" client=b',
         'notify MemberRemoved member=b-t-0-3 reason="group is full"',
@@ -224,9 +231,11 @@ def test_a_late_duplicate_turns_nobody_away() -> None:
     talk.end_batch()
     talk.send(join("a", "j3", member=LEADER, generation=2))
 
-    assert talk.send(join("b", "j2", member=FOLLOWER, generation=1)) == [
-        "answer b#j2 JoinGroup ILLEGAL_GENERATION member=b-t-0-3"
-    ]
+    assert talk.send(join("b", "j2", member=FOLLOWER, generation=1)) == refused(
+        "answer b#j2 JoinGroup ILLEGAL_GENERATION member=b-t-0-3",
+        cause="r0-10",
+        reason=OTHER_GENERATION,
+    )
     assert FOLLOWER in talk.group().members
 
 
@@ -238,7 +247,9 @@ def test_members_of_a_full_group_rejoin() -> None:
 
     assert "GenerationStarted" in talk.send(join("b", "j3", member=FOLLOWER, generation=2))[-1]
     assert list(talk.group().members) == [LEADER, FOLLOWER]
-    assert talk.send(join("c")) == ["answer c#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
+    assert talk.send(join("c")) == refused(
+        "answer c#j1 JoinGroup GROUP_MAX_SIZE_REACHED", generation=3, cause="r0-12"
+    )
 
 
 def test_places_of_a_full_group_are_taken_anew_in_a_rebalance() -> None:
@@ -246,9 +257,11 @@ def test_places_of_a_full_group_are_taken_anew_in_a_rebalance() -> None:
     talk = settled(settings(max_size=2))
     talk.send_all(join("a", "j3", member=LEADER, generation=2), join("c"))
 
-    assert talk.send(join("d")) == ["answer d#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
-    assert talk.send(join("b", "j3", member=FOLLOWER, generation=2))[0] == (
-        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3"
+    assert talk.send(join("d")) == refused(
+        "answer d#j1 JoinGroup GROUP_MAX_SIZE_REACHED", cause="r0-11"
+    )
+    assert talk.send(join("b", "j3", member=FOLLOWER, generation=2))[:2] == refused(
+        "answer b#j3 JoinGroup GROUP_MAX_SIZE_REACHED member=b-t-0-3", cause="r0-12"
     )
     assert list(talk.group().members) == [LEADER, "c-t-0-10"]
     assert talk.group().state == "CompletingRebalance"
@@ -259,9 +272,13 @@ def test_the_shard_takes_no_more_groups_than_it_may() -> None:
     talk = Conversation(settings(groups_per_shard_max=1))
     talk.send(join("a"))
 
-    assert talk.send(join("a", group="h")) == [
+    assert talk.send(join("a", group="h")) == refused(
         "answer[h] a#j1 JoinGroup GROUP_MAX_SIZE_REACHED",
-    ]
+        generation=0,
+        cause="r0-1",
+        reason="Delete groups that nobody needs, or raise groups_per_shard_max: "
+        "this shard is full.",
+    )
     assert talk.send(commit("a", group="h"))[0] == (
         "answer[h] a#c OffsetCommit COORDINATOR_NOT_AVAILABLE"
     )
@@ -308,16 +325,16 @@ def test_timeouts_have_bounds(session_ms: int, rebalance_ms: int, accepted: bool
 
     lines = Conversation().send(request)
 
-    assert (lines == ["answer a#j1 JoinGroup INVALID_SESSION_TIMEOUT"]) is not accepted
+    assert (lines[0] == "answer a#j1 JoinGroup INVALID_SESSION_TIMEOUT") is not accepted
 
 
 @pytest.mark.parametrize("fields", [{"protocol_type": ""}, {"protocols": {}}])
 def test_a_join_that_offers_nothing_is_refused(fields: dict[str, object]) -> None:
     """testJoinGroupWithEmptyProtocolType, testJoinGroupWithEmptyGroupProtocol."""
-    for talk in (Conversation(), settled()):
-        assert talk.send(join("x", **fields)) == [
-            "answer x#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"
-        ]
+    for talk, generation, cause in ((Conversation(), 0, "r0-0"), (settled(), 2, "r0-9")):
+        assert talk.send(join("x", **fields)) == refused(
+            "answer x#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL", "", generation, cause
+        )
 
 
 def test_members_that_the_leader_forgot_get_an_empty_share() -> None:
@@ -341,9 +358,9 @@ def test_protocols_are_chosen_by_vote_among_those_that_all_offer() -> None:
     offers = ({"a": b"1", "c": b"", "b": b""}, {"b": b"2", "c": b""}, {"b": b"3", "c": b"4"})
     for number, protocols in enumerate(offers):
         talk.send(join(f"m{number}", protocols=protocols))
-    assert talk.send(join("m9", protocols={"a": b""})) == [
-        "answer m9#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"
-    ]
+    assert talk.send(join("m9", protocols={"a": b""})) == refused(
+        "answer m9#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL", generation=0, cause="r0-3"
+    )
     for _ in range(3):
         talk.tick(after_ms=1_000)
 

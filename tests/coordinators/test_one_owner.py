@@ -3,7 +3,8 @@
 Processes keep the client's fence rules to the millisecond, without their margin: each works until
 one session after its newest sign of life that stands in the log (rule 8), until it has not read
 for its rebalance timeout (rules 9 and 10), or until it reads that it is out. Some are frozen while
-they work, some write but cannot read, twins are started, operators remove members.
+they work, some write but cannot read, twins are started, operators remove members. Some lose their
+generation and come back under their id; and a JoinGroup may come a second time, late (rule 12).
 """
 
 import base64
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordlib.coordinators.classic import guards
+from coordlib.coordinators.classic import guards, join_group
 from coordlib.effects.routing import EVENTS, RESPONSES
 from coordlib.records import requests as rq
 from coordlib.testing import driving
@@ -85,7 +86,7 @@ class Process:
                 self.say(driving.heartbeat, self.generation, self.member)
                 self.sign_ms = self.talk.now_ms
             elif not self.is_deaf:
-                self.wants = "join"
+                self.lose_generation()
 
     def join(self) -> None:
         self.owned, self.owes_by_ms = set(), None  # consent to let go
@@ -95,6 +96,10 @@ class Process:
             "rebalance_timeout_ms": self.rebalance_ms,
         }
         self.say(driving.join, member=self.member, generation=generation, **timeouts)
+
+    def lose_generation(self) -> None:
+        """It has stopped, and does not know any more where the group is: back under its id."""
+        self.owned, self.generation, self.wants = set(), -1, "join"
 
     def say(self, make: Any, *words: Any, **fields: Any) -> None:
         self.count += 1
@@ -195,13 +200,23 @@ class World:
             by_instance = who.instance is not None and rnd.random() < 0.7
             row = rq.Leaver("", who.instance) if by_instance else rq.Leaver(who.member)
             self.talk.send(driving.leave("admin", row, id=f"l{len(self.talk.log)}"))
-        elif kind < 0.26:
+        elif kind < 0.32:
+            self.write_again()
+        elif kind < 0.335:
             who = rnd.choice(live)
             if who.member:
                 who.leave(remain=who.instance is not None)
             who.is_gone = True
         else:
             rnd.choice(live).act()
+
+    def write_again(self) -> None:
+        """A producer that was given up delivers a JoinGroup that the next one has written too."""
+        read = [json.loads(each.value or b"{}") for each in self.talk.log[-120:]]
+        joins = [each for each in read if each["type"] == "JoinGroup"]
+        returns = [each for each in joins if each["member"] and each["generation"] < 0]
+        if again := self.rnd.choice((joins, returns)):
+            self.talk.send(json.dumps(self.rnd.choice(again)).encode())
 
     def check(self) -> None:
         owners: dict[int, str] = {}
@@ -261,5 +276,14 @@ def test_without_guards_two_would_own_one_partition(monkeypatch: pytest.MonkeyPa
 def test_without_renewal_two_would_own_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """An older twin that has not read yet that it is fenced heartbeats on, and may work on."""
     monkeypatch.setattr(guards, "renew", lambda _draft, _member_id: None)
+
+    assert some_world_has_two_owners()
+
+
+def test_if_late_rejoins_counted_two_would_own_one_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule 12 taken out for members that came back without a generation."""
+    monkeypatch.setattr(join_group, "_is_repeat", lambda _request, _member: False)
 
     assert some_world_has_two_owners()

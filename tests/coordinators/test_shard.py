@@ -39,6 +39,7 @@ from coordlib.testing.driving import (
     stable,
     sync,
 )
+from tests.coordinators.refusals import OTHER_GENERATION, refused
 
 # -- who belongs here ------------------------------------------------------------------------
 
@@ -223,7 +224,9 @@ def test_a_first_join_that_is_repeated_is_no_consent() -> None:
     talk = preparing()
     before = talk.group()
 
-    assert talk.send(join("b")) == ["answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3"]
+    assert talk.send(join("b")) == refused(
+        "answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3", cause="r0-10"
+    )
     assert talk.group() == before
 
 
@@ -244,7 +247,9 @@ def test_a_late_first_join_does_not_take_the_place_of_a_newer_join() -> None:
     talk = preparing()
     talk.send(join("b", "j3", member=FOLLOWER, generation=2))
 
-    assert talk.send(join("b")) == ["answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3"]
+    assert talk.send(join("b")) == refused(
+        "answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3", cause="r0-11"
+    )
     assert "answer b#j3 JoinGroup generation=3" in str(talk.send(join("a", "j3", member=LEADER)))
 
 
@@ -254,9 +259,11 @@ def test_a_late_join_of_an_older_generation_does_nothing(make: Any) -> None:
     talk = make()
     before = talk.group()
 
-    assert talk.send(join("a", "j2", member=LEADER, generation=1)) == [
-        "answer a#j2 JoinGroup ILLEGAL_GENERATION member=a-t-0-0"
-    ]
+    assert talk.send(join("a", "j2", member=LEADER, generation=1)) == refused(
+        "answer a#j2 JoinGroup ILLEGAL_GENERATION member=a-t-0-0",
+        cause=f"r0-{talk.next_offset - 1}",
+        reason=OTHER_GENERATION,
+    )
     assert talk.group() == before
 
 
@@ -302,6 +309,8 @@ def test_a_leave_is_answered_row_by_row() -> None:
         "event MemberRemoved generation=2 member=c-t-0-8 cause=r0-10 reason=left client=c",
         "notify MemberRemoved member=c-t-0-8 reason=left",
         "assign c-t-0-8 gone",
+        'event HandOverDelayed generation=2 member=b-t-0-3 cause=r0-10 reason="removed by c" '
+        "client=b wait_ms=10000 wait_max_ms=20000",
         "event MemberRemoved generation=2 member=b-t-0-3 cause=r0-10 "
         'reason="removed by c" client=b',
         'notify MemberRemoved member=b-t-0-3 reason="removed by c"',

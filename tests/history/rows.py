@@ -117,7 +117,7 @@ def a_life_of_a_group() -> Log:
         *("OffsetsCommitted", 5.0), member="m2",
         offsets=[{"topic": "orders", "partition": 2, "offset": 41}],
     )  # fmt: skip
-    log.event("CommitRefused", 6.0, member="m9", reason="UNKNOWN_MEMBER_ID", error="É\n")
+    log.event("CommitRefused", 6.0, member="m9", reason="UNKNOWN_MEMBER_ID", client="É\n")
     log.event("MemberRemoved", 30.0, member="m2", reason="session expired", client="client of m2")
     log.event("RebalanceStarted", 30.0, reason="session expired")
     log.event(
@@ -135,7 +135,15 @@ def a_life_of_a_group() -> Log:
             {"topic": "a.b", "partition": 0, "offset": 7},
         ],
     )  # fmt: skip
-    log.event("RequestRejected", 41.0, group="", reason="No JSON object", error="INVALID_REQUEST")
+    log.event(
+        *("RequestRejected", 41.0), group="", generation=-1, reason="No JSON object",
+        error="INVALID_REQUEST", client="", bytes="e30=",
+    )  # fmt: skip
+    for seconds, client in ((42.0, "late"), (43.0, "later")):
+        log.event(
+            *("RequestRejected", seconds), generation=2, reason="Offer another protocol.",
+            error="INCONSISTENT_GROUP_PROTOCOL", request="JoinGroup", client=client,
+        )  # fmt: skip
     member = {"client": "c1", "instance": None, "session_timeout_ms": 45_000, "joined_ms": START_MS}
     members = {"m1": member | {"protocols": [{"name": "range", "metadata": "AAE="}]}}
     log.group("Stable", 3.2, generation=1, protocol="range", leader="m1", members=members)

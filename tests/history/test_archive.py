@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.stack
 
-EVENT_COUNT = 15
+EVENT_COUNT = 17
 
 
 @pytest.fixture

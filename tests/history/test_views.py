@@ -86,9 +86,27 @@ def test_events_are_one_row_each_with_the_causing_record(tables: Path) -> None:
 
     (row,) = answer.rows
     assert row[:5] == ("a-B_9-xyz-r0-108-0", at(6), "2026-03-01", 0, 108)
-    assert json.loads(row[5]) == {"error": "É\n"}
+    assert json.loads(row[5]) == {"client": "É\n"}
     dates = query_tables(tables, "SELECT DISTINCT CAST(date AS VARCHAR) FROM events ORDER BY 1")
     assert dates.rows == (("2026-03-01",), ("2026-03-02",))
+
+
+def test_refusals_of_all_kinds_have_the_same_columns(tables: Path) -> None:
+    """Undecodable ones have bytes and no request type; a refused commit has its error as reason."""
+    answer = query_tables(
+        tables,
+        "SELECT time, group_id, error, request, client, reason, bytes, generation FROM rejected "
+        "ORDER BY time",
+    )
+
+    unknown = "UNKNOWN_MEMBER_ID"
+    protocol = ("INCONSISTENT_GROUP_PROTOCOL", "JoinGroup")
+    assert answer.rows == (
+        (at(6), "payments", unknown, "OffsetCommit", "É\n", unknown, None, 1),
+        (at(41), "", "INVALID_REQUEST", None, "", "No JSON object", "e30=", -1),
+        (at(42), "payments", *protocol, "late", "Offer another protocol.", None, 2),
+        (at(43), "payments", *protocol, "later", "Offer another protocol.", None, 2),
+    )
 
 
 def test_deleted_groups_and_offsets_are_not_current(tables: Path) -> None:

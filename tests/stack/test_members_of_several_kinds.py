@@ -1,6 +1,8 @@
-"""One group, three kinds of members side by side: the demo's processes, a plain Python program with
+"""One group, three kinds of members side by side.
 
-a CoordinatedConsumer, and somebody who writes JSON by hand and speaks Kafka's ConsumerProtocol."""
+The demo's processes, a plain Python program with a CoordinatedConsumer, and somebody who writes
+JSON by hand and speaks Kafka's ConsumerProtocol.
+"""
 
 import base64
 import struct
@@ -85,6 +87,13 @@ def test_three_kinds_of_members_share_a_topic(
     assert committed(wire, group) == {(flow.topic, p): end for p, end in flow.ends.items()}
     only_owners_read(crew, wire, group)
     one_owner_per_assignment(wire, group)
+    owner = {
+        (event["generation"], partition): event["member"]
+        for event in wire.events(group, "AssignmentIssued")
+        for partition in event["detail"]["partitions"].get(flow.topic, ())
+    }
+    for one in (one for each in demo.witnesses.values() for one in each.consumed):
+        assert owner[one.generation, one.partition].startswith(f"{one.member}-"), one
     given = issued(wire, group)[by_hand.member, synced["fence"]]
     assert given == {(flow.topic, partition) for partition in mine}
     assert not [error for each in demo.witnesses.values() for error in each.errors]

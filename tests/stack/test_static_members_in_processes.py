@@ -10,7 +10,7 @@ from tests.stack.truths import (
     ends_are_committed,
     generations,
     holds,
-    last_heartbeat_ms,
+    last_sign_of_life_ms,
     read_twice,
 )
 from tests.stack.wire import Wire
@@ -90,7 +90,7 @@ def test_the_twin_of_one_that_was_killed_waits_until_that_one_must_have_stopped(
 
     killed = crew["till"].member
     assert given["cause"] == f"deadline:guard:{killed}"
-    assert given["time_ms"] >= last_heartbeat_ms(wire, group, killed) + SESSION_MS
+    assert given["time_ms"] >= last_sign_of_life_ms(wire, group, killed) + SESSION_MS
     shop.nobody_else_noticed()
     holds(crew, flow, wire, group)
     assert {place for place, _ in read_twice(crew)} <= shop.shared
@@ -111,7 +111,7 @@ def test_one_that_was_suspended_finds_its_twin_at_work_and_stops(
     flow.begin()
     given = shop.until_the_twin_has_it()
     assert given["cause"] == f"deadline:guard:{till.member}"
-    assert given["time_ms"] >= last_heartbeat_ms(wire, group, till.member) + SESSION_MS
+    assert given["time_ms"] >= last_sign_of_life_ms(wire, group, till.member) + SESSION_MS
 
     crew.resume("till")
 

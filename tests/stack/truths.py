@@ -1,6 +1,7 @@
-"""What must hold of every group, whatever happened: by the witnesses of its members' processes, and
+"""What must hold of every group, whatever happened to it.
 
-by what the engine wrote down of the same time."""
+By the witnesses of its members' processes, and by what the engine wrote down of the same time.
+"""
 
 from collections import Counter
 from itertools import pairwise
@@ -34,16 +35,15 @@ def generations(wire: Wire, group: str) -> list[Any]:
     return wire.events(group, "GenerationStarted")
 
 
-def last_heartbeat_ms(wire: Wire, group: str, member: str) -> int:
-    """When the log took the last heartbeat of a member that beats no more, by the broker's clock.
-
-    Others of its group go on writing, so what stood there when this began is passed soon.
-    """
+def last_sign_of_life_ms(wire: Wire, group: str, member: str) -> int:
+    """When the log took the last heartbeat (or SyncGroup, which counts as the first) of a member
+    that says nothing any more, by the broker's clock."""
     asking = Consumer({"bootstrap.servers": wire.bootstrap_servers, "group.id": "test-reader"})
     place = TopicPartition(f"{wire.prefix}.requests", shard_of(group, wire.shards), 0)
     _, end = asking.get_watermark_offsets(place, PATIENCE_S)
     asking.assign([place])
-    found, offset = [0], 0
+    found: list[int] = []
+    offset = 0
     while offset < end:
         message = asking.poll(PATIENCE_S)
         assert message is not None, f"nothing after offset {offset} of {place}"
@@ -51,7 +51,8 @@ def last_heartbeat_ms(wire: Wire, group: str, member: str) -> int:
         offset = (message.offset() or 0) + 1
         # Not decoded: other tests write what is no JSON.
         value = message.value() or b""
-        if b'"type":"Heartbeat"' in value and member.encode() in value:
+        is_sign = b'"type":"Heartbeat"' in value or b'"type":"SyncGroup"' in value
+        if is_sign and b'"member":"%s"' % member.encode() in value:
             found.append(message.timestamp()[1])
     asking.close()
     return max(found)

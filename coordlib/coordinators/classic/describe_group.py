@@ -1,7 +1,9 @@
 """DescribeGroup: the group as its log has it at this place, for operators."""
 
+from collections.abc import Iterator
+
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import State
+from coordlib.coordinators.classic.group import Group, State
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
@@ -21,6 +23,7 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
             protocol=None,
             leader=None,
             members=(),
+            waits_for=(),
         )
         return
     draft.answer(
@@ -36,4 +39,18 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
             rs.DescribedMember(member.member, member.instance, member.client, member.assignment)
             for member in group.members.values()
         ),
+        waits_for=tuple(_awaited(group)),
     )
+
+
+def _awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+    """Who holds the group up, or will hold up its next join phase, and by what."""
+    for name, guard in group.guards.items():
+        yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
+    for name, announced in group.pending.items():
+        yield rs.AwaitedMember(name, announced.client, rs.NOT_JOINED)
+    for member in group.members.values():
+        if group.state is State.PREPARING_REBALANCE and not member.is_joining:
+            yield rs.AwaitedMember(member.member, member.client, rs.NOT_REJOINED)
+        elif group.sync_timer is not None and not member.has_synced:
+            yield rs.AwaitedMember(member.member, member.client, rs.NOT_SYNCED)

@@ -7,7 +7,7 @@ step fails half-way the draft is thrown away, and the group is as it was before.
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -26,6 +26,17 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
+
+#: Requests whose refusal leaves a line of history: those that wanted to change something. Of each,
+#: the errors that are steps of the protocol and leave none. Not here: heartbeats (what they are
+#: refused for is in history already, and a zombie repeats them), questions, and commits, which
+#: have a line of their own (CommitRefused). LeaveGroup is refused row by row, in its answer.
+STEPS_OF_REFUSED: Final[dict[type[rq.Request], frozenset[ErrorCode]]] = {
+    rq.JoinGroup: frozenset({ErrorCode.MEMBER_ID_REQUIRED}),
+    rq.SyncGroup: frozenset({ErrorCode.REBALANCE_IN_PROGRESS}),
+    rq.DeleteGroup: frozenset(),
+    rq.OffsetDelete: frozenset(),
+}
 
 
 class Draft:
@@ -164,8 +175,37 @@ class Draft:
         message: str | None = None,
         **fields: Any,
     ) -> None:
-        """Answer the request of this record with an error; nothing else happens.  # INV-24"""
+        """Answer the request of this record with an error; the group stays as it is.  # INV-24"""
         self.answer(request, answer, **refusal(code, message), **fields)
+        steps = STEPS_OF_REFUSED.get(type(request))
+        if steps is not None and code not in steps:
+            named = fields.get("member") or getattr(request, "member", None)
+            self.record_refused(request, code, message, member=named or "")
+
+    def record_refused(
+        self,
+        request: rq.Request,
+        code: ErrorCode,
+        message: str | None = None,
+        member: str = "",
+        **detail: Any,
+    ) -> None:
+        """Tell history who was refused what, and what the sender was told.
+
+        One request, at most one such line: nobody can make history grow faster than the log.
+        """
+        told = refusal(code, message)
+        self.record(
+            stored.EVENT_REQUEST_REJECTED,
+            member=member,
+            reason=told["message"],
+            detail={
+                "error": told["error"],
+                "request": type(request).__name__,
+                "client": request.client,
+                **detail,
+            },
+        )
 
     def record(self, type_: str, **fields: Any) -> None:
         """A line of history about this group."""

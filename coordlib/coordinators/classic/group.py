@@ -132,6 +132,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     fence: int = -1
     #: Correlation id of its first JoinGroup: (client, this) names one member, not two.
     first_id: str
+    #: Correlation id of its newest JoinGroup under its own id that named no generation: when it
+    #: comes once more it is late, and no consent to let go.
+    rejoin_id: str = ""
     #: Log time of its first JoinGroup.
     joined_ms: int
     parked: Parked | None = None
@@ -159,7 +162,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def size_bytes(self) -> int:
         """An upper bound of its share of the group's encoded hard state."""
-        names = names_bytes(self.member, self.client, self.instance, self.first_id)
+        names = names_bytes(self.member, self.client, self.instance, self.first_id, self.rejoin_id)
         return 1024 + names + offered_bytes(self.protocols) + _base64(self.assignment)
 
 
@@ -168,7 +171,7 @@ NAMES_BYTES_MAX: Final = 1024 + 16 * (
     limits.MEMBER_ID_LENGTH_MAX
     + limits.CLIENT_LENGTH_MAX
     + limits.NAME_LENGTH_MAX
-    + limits.CORRELATION_ID_LENGTH_MAX
+    + 2 * limits.CORRELATION_ID_LENGTH_MAX
 )
 
 

@@ -17,10 +17,11 @@ from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Guard, Member, State
 from coordlib.coordinators.classic.sync_answer import issue, send_assignment
 from coordlib.records import requests as rq
+from coordlib.records import stored
 
 
-def place(draft: Draft, owner: Member, successor: str | None = None) -> None:
-    """Guard what this owner has, if it has anything."""
+def place(draft: Draft, owner: Member, reason: str, successor: str | None = None) -> None:
+    """Guard what this owner has, if it has anything; `reason`: why it owns it no more."""
     may_work = _may_work(draft, owner)
     # A successor that is replaced itself hands its own wait on.
     guards = {
@@ -39,6 +40,27 @@ def place(draft: Draft, owner: Member, successor: str | None = None) -> None:
             was_replaced=successor is not None,
         )
     draft.change(guards=guards)
+    if may_work:
+        _record_delay(draft, owner, guards[owner.member], reason)
+
+
+def _record_delay(draft: Draft, owner: Member, guard: Guard, reason: str) -> None:
+    """How long others wait, on the shard's clock: if it is not heard of any more, and at most.
+
+    The latter counts from when it could read that it is out.
+    """
+    wait_max_ms = guard.told.duration_ms
+    draft.record(
+        stored.EVENT_HAND_OVER_DELAYED,
+        member=owner.member,
+        reason=reason,
+        detail={
+            "client": owner.client,
+            "successor": guard.successor,
+            "wait_ms": min(max(guard.due_ms - draft.at.clock_ms, 0), wait_max_ms),
+            "wait_max_ms": wait_max_ms,
+        },
+    )
 
 
 def _may_work(draft: Draft, owner: Member) -> bool:

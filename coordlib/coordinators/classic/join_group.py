@@ -142,7 +142,8 @@ def _add(draft: Draft, request: rq.JoinGroup, member_id: str, first_id: str = ""
     """One member more, and so a rebalance; `first_id` names the request that was announced."""
     group = draft.live
     member = _made_from(draft, request, member_id)
-    member = replace(member, first_id=first_id or request.id)
+    if first_id:
+        member = replace(member, first_id=first_id, rejoin_id=request.id)
     if group.state is State.EMPTY:
         draft.change(protocol_type=request.protocol_type)
     draft.put(member)
@@ -160,6 +161,9 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
     member = find_member(draft, request.member, request.instance)
     if isinstance(member, ErrorCode):
         draft.refuse(request, rs.JoinGroupResponse, member, member=request.member)
+        return
+    if _is_repeat(request, member):
+        _join_again(draft, request, member)
         return
     # Rule 12: a join that knows an older generation is a late duplicate, and must not count as
     # this member's consent to let go now.
@@ -187,7 +191,25 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
         # Rule 3: it waits for this answer and may not heartbeat until it can read it.
         awaited = None if member.parked else draft.at.offset
         reply = reply_of(request, draft.at)
-        draft.put(replace(member, reply=reply, has_let_go=False, awaits_cover=awaited))
+        named = _rejoin_id(request, member)
+        draft.put(
+            replace(member, reply=reply, rejoin_id=named, has_let_go=False, awaits_cover=awaited)
+        )
+
+
+def _is_repeat(request: rq.JoinGroup, member: Member) -> bool:
+    """Rule 12, for a member that lost its generation and comes back under its id.
+
+    No generation tells its late duplicate from it, so the correlation id must.
+    """
+    return request.generation < 0 and (request.client, request.id) == (
+        member.client,
+        member.rejoin_id,
+    )
+
+
+def _rejoin_id(request: rq.JoinGroup, member: Member) -> str:
+    return request.id if request.generation < 0 else member.rejoin_id
 
 
 def _turn_away(draft: Draft, member: Member) -> None:
@@ -212,7 +234,7 @@ def _join_announced(draft: Draft, request: rq.JoinGroup) -> None:
 
 
 def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
-    """The first JoinGroup of a live member once more: the same member, not a second one.
+    """A JoinGroup that a live member was made by, or came back by, once more.
 
     It may be a late duplicate, so it is never taken as consent to a new generation.
     """
@@ -280,10 +302,11 @@ def _grows_by(draft: Draft, request: rq.JoinGroup, member: Member | None) -> int
         return grows_by + NAMES_BYTES_MAX
     grows_by -= offered_bytes(member.protocols)
     if request.member:
-        return grows_by
+        return grows_by + names_bytes(_rejoin_id(request, member)) - names_bytes(member.rejoin_id)
     # In the place of an older twin, perhaps with longer names.
     names = names_bytes(_new_id(draft, request), request.client, request.id)
-    return grows_by + names - names_bytes(member.member, member.client, member.first_id)
+    before = names_bytes(member.member, member.client, member.first_id, member.rejoin_id)
+    return grows_by + names - before
 
 
 def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
@@ -297,6 +320,7 @@ def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=_offered(request),
             parked=_parked(draft, request),
+            rejoin_id=_rejoin_id(request, member),
             has_let_go=False,
             awaits_cover=draft.at.offset if member.is_new else None,
         )

@@ -58,9 +58,10 @@ def _judge(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode
     if request.remain and member.instance is not None:
         draft.put(replace(member, has_let_go=True))
         return ErrorCode.NONE
+    reason = _reason(request, is_itself)
     if not is_itself:
-        guards.place(draft, member)
-    rebalance.remove(draft, member, _reason(request, is_itself))
+        guards.place(draft, member, reason)
+    rebalance.remove(draft, member, reason)
     return ErrorCode.NONE
 
 

@@ -26,14 +26,18 @@ def offset_delete(draft: Draft, request: rq.OffsetDelete) -> None:
 def _delete(draft: Draft, request: rq.OffsetDelete, group: Group) -> None:
     wanted = subscribed_topics(group)
     failed: list[rs.FailedPartition] = []
+    kept: dict[str, list[int]] = {}
     known: dict[tuple[str, int], None] = {}  # a set that keeps its order
     for row in request.topics:
         for partition in row.partitions:
             if is_subscribed(wanted, row.topic):
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 failed.append(rs.FailedPartition(row.topic, partition, code.name))
+                kept.setdefault(row.topic, []).append(partition)
             elif draft.offsets.get(row.topic, partition) is not None:
                 known[row.topic, partition] = None
     detail = {"client": request.client}
     remove_offsets(draft, list(known), stored.EVENT_OFFSETS_DELETED, "deleted", detail)
     draft.answer(request, rs.OffsetDeleteResponse, failed=tuple(failed))
+    if kept:
+        draft.record_refused(request, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, partitions=kept)

@@ -19,7 +19,7 @@ REASON = "static member replaced"
 def take_place(draft: Draft, older: Member, newcomer: Member, parked: Parked) -> None:
     """Put the newcomer, made from its JoinGroup, in the place of the older twin."""
     rebalance.answer_parked(draft, older, ErrorCode.FENCED_INSTANCE_ID)
-    guards.place(draft, older, successor=newcomer.member)
+    guards.place(draft, older, REASON, successor=newcomer.member)
     newcomer = replace(
         newcomer,
         assignment=older.assignment,

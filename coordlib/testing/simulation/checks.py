@@ -49,6 +49,16 @@ def check_peace(world: World) -> None:
         raise Violation(f"INV-10: {len(owned)} of {everything} partitions are owned")
 
 
+def check_mourned(world: World) -> None:
+    """INV-29, INV-31: a member was killed in peace, and the others have its partitions in time."""
+    try:
+        check_peace(world)
+    except Violation as late:
+        raise Violation(
+            f"INV-29: a dead member's partitions have no owner in time: {late}"
+        ) from None
+
+
 def check_end(world: World) -> None:
     """Everything, once all members have left."""
     check_job(world)

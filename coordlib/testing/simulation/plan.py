@@ -102,9 +102,9 @@ class Plan:
     messages: int
     faults: tuple[Fault, ...] = field(default=())
 
-    def without(self, number: int) -> "Plan":
-        """The same world with one fault less."""
-        return replace(self, faults=self.faults[:number] + self.faults[number + 1 :])
+    def without(self, first: int, count: int = 1) -> "Plan":
+        """The same world with some faults less."""
+        return replace(self, faults=self.faults[:first] + self.faults[first + count :])
 
 
 def draw(seed: int, kinds: tuple[str, ...] = ()) -> Plan:

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.signals import TopicPartition
+from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.errors import CoordError
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.history import Happened
@@ -132,6 +132,17 @@ class Program(Process):
         self.tell("started", detail=str(habits.config.get("group.instance.id") or ""))
         self.consumer.subscribe(topics, self._assigned, self._revoked, self._lost)
         self.after(1, self._turn)
+
+    def may_act_on(self) -> Partitions:
+        """What it may work on now, by what it was told and by its fence.
+
+        Not by asking the member: its answer takes note of the time, and who is asked all the time
+        behaves better than who is not.
+        """
+        held = self.consumer.member._membership.held
+        if held.told and held.fence.is_open(self.transport.now_ms()):
+            return held.told
+        return ()
 
     # ---- the user's thread --------------------------------------------------------------------
 

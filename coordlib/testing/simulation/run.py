@@ -9,14 +9,31 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
 from coordlib.testing.simulation import faults, plan
-from coordlib.testing.simulation.checks import check_committed, check_end, check_peace
+from coordlib.testing.simulation.checks import (
+    check_committed,
+    check_end,
+    check_mourned,
+    check_peace,
+)
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.plan import Plan
 from coordlib.testing.simulation.sometimes import count_sometimes
-from coordlib.testing.simulation.world import GROUP, PREFIX, TOPIC, Violation, World
+from coordlib.testing.simulation.story import tell
+from coordlib.testing.simulation.world import (
+    GROUP,
+    METADATA_REFRESH_MS,
+    PREFIX,
+    TOPIC,
+    Violation,
+    World,
+)
 
 MEMBER_STARTS_MS = 3_000
 COMPACTION_MS = 7_000
+#: A user polls every half second at the latest, to let go and to take over, twice if cooperative.
+USER_LOOKS_MS = 2_500
+#: A supervisor waits up to five seconds, and the rebuild of a lost checkpoint begins after two.
+DRIVER_STARTS_MS = 7_000
 
 
 @dataclass
@@ -32,36 +49,27 @@ class Outcome:
     sometimes: dict[str, int] = field(default_factory=dict)
     violation: str | None = None
     history: list[Happened] = field(default_factory=list)
+    #: The end of it in words, when a promise was broken.
+    story: list[str] = field(default_factory=list)
 
 
 def run(chosen: Plan) -> Outcome:
     """Play a plan to its end. Violations are in the outcome; other exceptions are defects."""
-    return play(World(chosen))
+    return run_in(World(chosen))
 
 
-def play(world: World) -> Outcome:
+def run_in(world: World) -> Outcome:
     """As `run`, for who wants to look at the world afterwards."""
     chosen = world.plan
     outcome = Outcome(chosen, history=world.history)
     try:
-        _begin(world)
-        world.scheduler.run(chosen.length_ms, world.check)
-        world.heal_all()
-        settled_ms = chosen.length_ms + peace_ms(world)
-        world.scheduler.run(settled_ms, world.check)
-        check_peace(world)
-        for program in world.living:
-            program.close()
-        left_ms = settled_ms + leaving_ms(world)
-        world.scheduler.run(left_ms, world.check)
-        check_committed(world)
-        _look_back(world)
-        world.scheduler.run(left_ms + leaving_ms(world), world.check)
-        check_end(world)
+        play(world)
     except Violation as broken:
         outcome.violation = str(broken)
     except AssertionError as broken:
         outcome.violation = f"assertion: {broken!r}"
+    if outcome.violation is not None:
+        outcome.story = tell(world)
     outcome.events = world.scheduler.events
     outcome.simulated_ms = world.scheduler.now_ms
     outcome.batches = world.engine.batches
@@ -71,6 +79,30 @@ def play(world: World) -> Outcome:
             outcome.faults[line.member] = outcome.faults.get(line.member, 0) + 1
     outcome.sometimes = count_sometimes(world)
     return outcome
+
+
+def play(world: World) -> None:
+    """Faults, then peace, then everybody leaves. Raises Violation."""
+    length_ms = world.plan.length_ms
+    _begin(world)
+    world.scheduler.run(length_ms, world.check)
+    world.heal_all()
+    settled_ms = length_ms + peace_ms(world)
+    world.scheduler.run(settled_ms, world.check)
+    check_peace(world)
+    if len(world.living) > 1:
+        world.living[0].kill()
+        settled_ms += mourning_ms(world)
+        world.scheduler.run(settled_ms, world.check)
+        check_mourned(world)
+    for program in world.living:
+        program.close()
+    left_ms = settled_ms + leaving_ms(world)
+    world.scheduler.run(left_ms, world.check)
+    check_committed(world)
+    _look_back(world)
+    world.scheduler.run(left_ms + leaving_ms(world), world.check)
+    check_end(world)
 
 
 def _begin(world: World) -> None:
@@ -118,15 +150,41 @@ def _compact(world: World) -> bool:
 
 
 def peace_ms(world: World) -> int:
-    """INV-28: by when everything has settled (time-and-fencing, bounds)."""
+    """INV-28: by when everything has settled (time-and-fencing, bounds).
+
+    S + CAP/2 + 8D + RT, counted from the moment at which a driver runs and a leader has seen the
+    newest metadata.
+    """
     chosen = world.plan
     cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
     longest_batch_ms = 3 * chosen.batch_ms
-    restart_ms = 10_000
-    settled_ms = (
-        chosen.session_timeout_ms + cap_ms // 2 + 8 * longest_batch_ms + chosen.rebalance_timeout_ms
+    return (
+        DRIVER_STARTS_MS
+        + METADATA_REFRESH_MS
+        + chosen.session_timeout_ms
+        + cap_ms // 2
+        + 8 * longest_batch_ms
+        + chosen.rebalance_timeout_ms
     )
-    return restart_ms + 2 * settled_ms
+
+
+def mourning_ms(world: World) -> int:
+    """INV-29, INV-31: by when others have what a dead member had (time-and-fencing, bounds).
+
+    It goes within S + CAP/2 + 2D + V + 4L; the others rejoin when they hear of it, and 8D settle
+    them. The rebalance timeout passes only where somebody does not rejoin, and here all do.
+    """
+    chosen = world.plan
+    cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
+    longest_batch_ms = 3 * chosen.batch_ms
+    return (
+        chosen.session_timeout_ms
+        + cap_ms // 2
+        + 10 * longest_batch_ms
+        + chosen.marker_delay_ms
+        + 8 * chosen.latency_ms
+        + USER_LOOKS_MS
+    )
 
 
 def leaving_ms(world: World) -> int:

@@ -18,6 +18,7 @@ from coordlib.testing.driving import (
     join,
     sync,
 )
+from tests.coordinators.refusals import in_state
 
 
 def completing() -> Conversation:
@@ -73,4 +74,4 @@ def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) ->
     """Compare everything that follows with the row of the table that names this state."""
     by_state = {name: lines for names, lines in expected.items() for name in names.split()}
 
-    assert said_in(state, request) == by_state[state]
+    assert said_in(state, request) == in_state(state, by_state[state])

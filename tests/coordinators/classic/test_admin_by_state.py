@@ -29,6 +29,7 @@ from coordlib.testing.driving import (
     sync,
 )
 from tests.coordinators.classic.static_states import stable as static_stable
+from tests.coordinators.refusals import in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 
@@ -37,7 +38,7 @@ def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) ->
     """Compare everything that follows with the row of the table that names this state."""
     by_state = {name: lines for names, lines in expected.items() for name in names.split()}
 
-    assert said_in(state, request) == by_state[state]
+    assert said_in(state, request) == in_state(state, by_state[state])
 
 
 @in_every_state
@@ -53,12 +54,16 @@ def test_describe(state: str) -> None:
                 "answer ops#d DescribeGroup state=PreparingRebalance generation=2 "
                 "protocol_type=demo leader=a-t-0-0 members=[(member=a-t-0-0 client=a "
                 "assignment=p0), (member=b-t-0-3 client=b assignment=p1), "
-                "(member=c-t-0-8 client=c)]"
+                "(member=c-t-0-8 client=c)] "
+                'waits_for=[(member=a-t-0-0 client=a reason="has not joined again"), '
+                '(member=b-t-0-3 client=b reason="has not joined again")]'
             ],
             "Completing": [
                 "answer ops#d DescribeGroup state=CompletingRebalance generation=2 "
                 "protocol_type=demo leader=a-t-0-0 members=[(member=a-t-0-0 client=a), "
-                "(member=b-t-0-3 client=b)]"
+                "(member=b-t-0-3 client=b)] "
+                'waits_for=[(member=a-t-0-0 client=a reason="has not asked for its assignment"), '
+                '(member=b-t-0-3 client=b reason="has not asked for its assignment")]'
             ],
             "Stable": [
                 "answer ops#d DescribeGroup state=Stable generation=2 protocol_type=demo "
@@ -85,12 +90,12 @@ def test_delete(state: str) -> None:
         state,
         delete("ops"),
         {
-            "absent": ["answer ops#d DeleteGroup GROUP_ID_NOT_FOUND"],
+            "absent": refused("answer ops#d DeleteGroup GROUP_ID_NOT_FOUND"),
             "Empty": [
                 "event GroupDeleted generation=2 cause=HERE reason=deleted client=ops",
                 "answer ops#d DeleteGroup",
             ],
-            "Preparing Completing Stable": ["answer ops#d DeleteGroup NON_EMPTY_GROUP"],
+            "Preparing Completing Stable": refused("answer ops#d DeleteGroup NON_EMPTY_GROUP"),
         },
     )
 
@@ -102,9 +107,9 @@ def test_delete_of_offsets(state: str) -> None:
         state,
         delete_offsets("ops", ("t", 0)),
         {
-            "absent": ["answer ops#o OffsetDelete GROUP_ID_NOT_FOUND"],
+            "absent": refused("answer ops#o OffsetDelete GROUP_ID_NOT_FOUND"),
             "Empty": ["answer ops#o OffsetDelete"],
-            "Preparing Completing Stable": ["answer ops#o OffsetDelete NON_EMPTY_GROUP"],
+            "Preparing Completing Stable": refused("answer ops#o OffsetDelete NON_EMPTY_GROUP"),
         },
     )
 
@@ -165,6 +170,8 @@ def test_offsets_of_subscribed_topics_are_kept(metadata: bytes) -> None:
         "offsets=[(topic=u)]",
         "answer ops#o OffsetDelete failed=[(topic=t error=GROUP_SUBSCRIBED_TO_TOPIC), "
         "(topic=t partition=1 error=GROUP_SUBSCRIBED_TO_TOPIC)]",
+        f"event RequestRejected generation=1 cause={at} error=GROUP_SUBSCRIBED_TO_TOPIC "
+        "request=OffsetDelete client=ops partitions=(t=[0, 1])",
     ]
     assert talk.shard.cells["g"].offsets.count == 5
 
@@ -175,7 +182,9 @@ def test_metadata_that_nobody_can_read_may_mean_any_topic(metadata: bytes) -> No
     talk = consumers(metadata)
 
     assert talk.send(delete_offsets("ops", ("v", 0))) == [
-        "answer ops#o OffsetDelete failed=[(topic=v error=GROUP_SUBSCRIBED_TO_TOPIC)]"
+        "answer ops#o OffsetDelete failed=[(topic=v error=GROUP_SUBSCRIBED_TO_TOPIC)]",
+        f"event RequestRejected generation=1 cause=r0-{talk.next_offset - 1} "
+        "error=GROUP_SUBSCRIBED_TO_TOPIC request=OffsetDelete client=ops partitions=(v=[0])",
     ]
 
 
@@ -186,7 +195,9 @@ def test_who_joins_meanwhile_counts_already() -> None:
     talk.send(join("b", **fields))
 
     assert talk.send(delete_offsets("ops", ("v", 0))) == [
-        "answer ops#o OffsetDelete failed=[(topic=v error=GROUP_SUBSCRIBED_TO_TOPIC)]"
+        "answer ops#o OffsetDelete failed=[(topic=v error=GROUP_SUBSCRIBED_TO_TOPIC)]",
+        f"event RequestRejected generation=1 cause=r0-{talk.next_offset - 1} "
+        "error=GROUP_SUBSCRIBED_TO_TOPIC request=OffsetDelete client=ops partitions=(v=[0])",
     ]
 
 
@@ -297,6 +308,7 @@ def test_the_largest_deletion_fits_into_records(text: str) -> None:
     )
     talk = consumers(wants(topic))
     assert "quarantined" not in str(talk.send(request)).lower()
+    assert '"request":"OffsetDelete"' in str(talk.outputs[-1].value)
     talk.send(leave("a", LEADER))
     for first in range(0, len(partitions), 1_000):
         rows = (rq.CommittedOffset(topic, p, 1) for p in partitions[first : first + 1_000])

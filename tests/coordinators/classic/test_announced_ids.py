@@ -11,6 +11,7 @@ from coordlib.testing.driving import (
     settings,
     stable,
 )
+from tests.coordinators.refusals import refused
 
 
 def announcing(talk: Conversation, **bounds: int) -> Conversation:
@@ -102,9 +103,11 @@ def test_an_announced_id_stays_after_a_bad_offer() -> None:
     talk = announcing(Conversation())
     talk.send(join("x", "x1"))
 
-    assert talk.send(join("x", "x2", member="x-t-0-0", protocols={})) == [
-        "answer x#x2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=x-t-0-0"
-    ]
+    assert talk.send(join("x", "x2", member="x-t-0-0", protocols={})) == refused(
+        "answer x#x2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=x-t-0-0",
+        generation=0,
+        cause="r0-1",
+    )
     assert talk.send(join("x", "x3", member="x-t-0-0"))[2].startswith(
         "answer x#x3 JoinGroup generation=1 "
     )
@@ -118,8 +121,10 @@ def test_one_that_finds_the_group_full_holds_up_nobody() -> None:
 
     lines = talk.send(join("x", "x2", member="x-t-0-8"))
 
-    assert lines[0] == "answer x#x2 JoinGroup GROUP_MAX_SIZE_REACHED member=x-t-0-8"
-    assert [line.split()[1] for line in lines[1:]] == ["a#j9", "b#j9", "y#y2", "GenerationStarted"]
+    assert lines[:2] == refused(
+        "answer x#x2 JoinGroup GROUP_MAX_SIZE_REACHED member=x-t-0-8", cause="r0-13"
+    )
+    assert [line.split()[1] for line in lines[2:]] == ["a#j9", "b#j9", "y#y2", "GenerationStarted"]
 
 
 def test_a_leave_frees_the_join_phase() -> None:
@@ -159,7 +164,9 @@ def test_announced_ids_are_bounded() -> None:
     for number in range(3):
         talk.send(join("x", f"x{number}"))
 
-    assert talk.send(join("x", "x9")) == ["answer x#x9 JoinGroup GROUP_MAX_SIZE_REACHED"]
+    assert talk.send(join("x", "x9")) == refused(
+        "answer x#x9 JoinGroup GROUP_MAX_SIZE_REACHED", generation=0, cause="r0-3"
+    )
     assert talk.send(join("x", "x1")) == ["answer x#x1 JoinGroup MEMBER_ID_REQUIRED member=x-t-0-1"]
 
 

@@ -18,6 +18,7 @@ from coordlib.testing.driving import (
     settings,
     sync,
 )
+from tests.coordinators.refusals import in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 
@@ -49,7 +50,7 @@ def check(state: str, make: Callable[[str], rq.AnyRequest], expected: dict[str, 
     """Compare everything that follows with the row of the table that names this state."""
     by_state = {name: lines for names, lines in expected.items() for name in names.split()}
 
-    assert said_in(state, make) == by_state[state]
+    assert said_in(state, make) == in_state(state, by_state[state])
 
 
 @in_every_state
@@ -133,9 +134,9 @@ def test_announced_joins_with_instance(state: str) -> None:
         state,
         lambda m: join("x", "x2", member=m, instance="i"),
         {
-            "absent Empty Preparing Completing Stable": [
-                "answer x#x2 JoinGroup UNKNOWN_MEMBER_ID member=ANNOUNCED",
-            ],
+            "absent Empty Preparing Completing Stable": refused(
+                "answer x#x2 JoinGroup UNKNOWN_MEMBER_ID member=ANNOUNCED"
+            ),
         },
     )
 
@@ -169,9 +170,9 @@ def test_announced_joins_with_another_protocol(state: str) -> None:
                 'joined" protocol_type=demo protocol=other leader=ANNOUNCED '
                 "members=[ANNOUNCED]",
             ],
-            "Preparing Completing Stable": [
-                "answer x#x2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=ANNOUNCED",
-            ],
+            "Preparing Completing Stable": refused(
+                "answer x#x2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=ANNOUNCED"
+            ),
         },
     )
 
@@ -197,9 +198,9 @@ def test_announced_syncs(state: str) -> None:
         state,
         lambda m: sync("x", 2, m),
         {
-            "absent Empty Preparing Completing Stable": [
-                "answer x#s1 SyncGroup UNKNOWN_MEMBER_ID",
-            ],
+            "absent Empty Preparing Completing Stable": refused(
+                "answer x#s1 SyncGroup UNKNOWN_MEMBER_ID", "ANNOUNCED"
+            ),
         },
     )
 

@@ -43,6 +43,7 @@ from coordlib.testing.driving import (
     sync,
 )
 from tests.coordinators.classic.static_states import STATES as STATIC_STATES
+from tests.coordinators.refusals import refused
 
 
 def rejected(talk: Conversation, request: rq.AnyRequest) -> tuple[str, str]:
@@ -248,27 +249,41 @@ def test_a_lone_member_cannot_change_to_a_protocol_that_it_did_not_offer() -> No
     talk = Conversation()
     talk.send_all(join("a"), sync("a", 1, LEADER))
 
-    refused = talk.send(join("a", "j2", member=LEADER, generation=1, protocols={"new": b""}))
+    lines = talk.send(join("a", "j2", member=LEADER, generation=1, protocols={"new": b""}))
     accepted = talk.send(
         join("a", "j3", member=LEADER, generation=1, protocols={"new": b"", "range": b"m"})
     )
 
-    assert refused == ["answer a#j2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=a-t-0-0"]
+    assert lines == refused(
+        "answer a#j2 JoinGroup INCONSISTENT_GROUP_PROTOCOL member=a-t-0-0",
+        generation=1,
+        cause="r0-2",
+    )
     assert "protocol=new" in accepted[-1]
 
 
 # -- timeouts ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", ["session_timeout_ms", "rebalance_timeout_ms"])
+@pytest.mark.parametrize(
+    ("field", "longest_ms"),
+    [("session_timeout_ms", 1_800_000), ("rebalance_timeout_ms", 86_400_000)],
+)
 @pytest.mark.parametrize(("value", "error"), [(0, "INVALID_SESSION_TIMEOUT"), (-1, None)])
-def test_no_time_at_all_is_refused(field: str, value: int, error: str | None) -> None:
+def test_no_time_at_all_is_refused(
+    field: str, longest_ms: int, value: int, error: str | None
+) -> None:
     """Kafka bounds the session only; a rebalance timeout of nothing would expel everybody, and
     CAP is a fifth of it. Below zero the number itself is none."""
     request = join("a", **{field: value})
     talk = Conversation()
     if error is not None:
-        assert talk.send(request) == [f"answer a#j1 JoinGroup {error}"]
+        assert talk.send(request) == refused(
+            f"answer a#j1 JoinGroup {error}",
+            generation=0,
+            cause="r0-0",
+            reason=f"{field} must be 6000 to {longest_ms}.",
+        )
     else:
         assert rejected(talk, request) == (
             "INVALID_REQUEST",
@@ -282,7 +297,11 @@ def test_a_member_may_not_ask_for_more_by_joining_again() -> None:
     talk = settled()
     request = join("b", "j9", member=FOLLOWER, rebalance_timeout_ms=limits.INT32_MAX)
 
-    assert talk.send(request) == ["answer b#j9 JoinGroup INVALID_SESSION_TIMEOUT member=b-t-0-3"]
+    assert talk.send(request) == refused(
+        "answer b#j9 JoinGroup INVALID_SESSION_TIMEOUT member=b-t-0-3",
+        cause="r0-9",
+        reason="rebalance_timeout_ms must be 6000 to 86400000.",
+    )
     assert talk.group().rebalance_timeout_ms == 20_000
 
 

@@ -22,6 +22,7 @@ from coordlib.testing.driving import (
 )
 from coordlib.testing.driving import stable as dynamic_stable
 from tests.coordinators.classic.static_states import completing, preparing, stable
+from tests.coordinators.refusals import refused
 
 
 def guards(talk: Conversation) -> dict[str, int]:
@@ -121,6 +122,53 @@ def test_a_newer_process_is_not_the_member_by_its_client_id() -> None:
     talk.send(leave("b", rq.Leaver("", "k")))
 
     assert list(guards(talk)) == [FOLLOWER]
+
+
+def delays(talk: Conversation) -> list[dict[str, object]]:
+    events = [msgspec.json.decode(o.value or b"") for o in talk.outputs if o.topic == "events"]
+    return [each for each in events if each["type"] == "HandOverDelayed"]
+
+
+def test_history_tells_whom_a_hand_over_waits_for_and_how_long() -> None:
+    """The new process hangs for seconds after its start: for whom does it wait?"""
+    talk = stable()
+    talk.tick()
+    talk.send(heartbeat("b", 2, FOLLOWER), after_ms=1_500)
+    talk.send(join("d", instance="k"), after_ms=1_000)
+
+    (delay,) = delays(talk)
+    assert (delay["member"], delay["generation"]) == (FOLLOWER, 2)
+    assert delay["reason"] == "static member replaced"
+    assert delay["detail"] == {
+        "client": "b",
+        "successor": f"d-t-0-{talk.next_offset - 1}",
+        "wait_ms": 9_000,
+        "wait_max_ms": 20_000,
+    }
+
+
+def test_history_tells_of_a_wait_once() -> None:
+    """Its successor crashes and starts again and again: all of them wait for the same owner."""
+    talk = stable()
+    talk.tick()
+    for number in range(5):
+        talk.send(join(f"d{number}", instance="k"), after_ms=10)
+        talk.send(heartbeat("b", 2, FOLLOWER))
+
+    assert [each["member"] for each in delays(talk)] == [FOLLOWER]
+
+
+def test_nobody_waits_for_one_that_has_let_go() -> None:
+    """A clean restart, and a removal of one who is parked: no line of history says otherwise."""
+    restarted = stable()
+    restarted.tick()
+    restarted.send_all(leave("b", FOLLOWER, remain=True), join("d", instance="k"))
+    parked = preparing()
+    parked.send_all(
+        join("b", "j9", member=FOLLOWER, instance="k"), leave("admin", FOLLOWER, "c-t-0-8")
+    )
+
+    assert delays(restarted) == delays(parked) == []
 
 
 def test_a_stranger_does_not_end_a_guard() -> None:
@@ -266,7 +314,9 @@ def test_a_full_group_takes_a_restarted_static_member() -> None:
     talk = stable()
     talk.shard.settings = msgspec.structs.replace(SETTINGS, group=group)
 
-    assert talk.send(join("x")) == ["answer x#j1 JoinGroup GROUP_MAX_SIZE_REACHED"]
+    assert talk.send(join("x")) == refused(
+        "answer x#j1 JoinGroup GROUP_MAX_SIZE_REACHED", cause="r0-8"
+    )
     talk.send(join("d", instance="k"))
     assert list(talk.group().members) == [LEADER, f"d-t-0-{talk.next_offset - 1}"]
 

@@ -10,6 +10,7 @@ from coordlib.testing.driving import (
     join,
     said_in,
 )
+from tests.coordinators.refusals import in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 
@@ -18,7 +19,7 @@ def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) ->
     """Compare everything that follows with the row of the table that names this state."""
     by_state = {name: lines for names, lines in expected.items() for name in names.split()}
 
-    assert said_in(state, request) == by_state[state]
+    assert said_in(state, request) == in_state(state, by_state[state])
 
 
 @in_every_state
@@ -74,7 +75,7 @@ def test_leader_rejoins(state: str) -> None:
         state,
         join("a", "j9", member=LEADER),
         {
-            "absent Empty": ["answer a#j9 JoinGroup UNKNOWN_MEMBER_ID member=a-t-0-0"],
+            "absent Empty": refused("answer a#j9 JoinGroup UNKNOWN_MEMBER_ID member=a-t-0-0"),
             "Preparing": [],
             "Completing": [
                 "answer a#j9 JoinGroup generation=2 protocol_type=demo protocol=range "
@@ -96,7 +97,7 @@ def test_follower_rejoins(state: str) -> None:
         state,
         join("b", "j9", member=FOLLOWER),
         {
-            "absent Empty": ["answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"],
+            "absent Empty": refused("answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"),
             "Preparing": [],
             "Completing Stable": [
                 "answer b#j9 JoinGroup generation=2 protocol_type=demo protocol=range "
@@ -113,7 +114,7 @@ def test_follower_changes(state: str) -> None:
         state,
         join("b", "j9", member=FOLLOWER, protocols={"range": b"other"}),
         {
-            "absent Empty": ["answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"],
+            "absent Empty": refused("answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"),
             "Preparing": [],
             "Completing Stable": [
                 'event RebalanceStarted generation=2 cause=HERE reason="metadata changed" '
@@ -131,9 +132,9 @@ def test_join_of_unknown(state: str) -> None:
         state,
         join("x", member="x-t-0-99"),
         {
-            "absent Empty Preparing Completing Stable": [
+            "absent Empty Preparing Completing Stable": refused(
                 "answer x#j1 JoinGroup UNKNOWN_MEMBER_ID member=x-t-0-99"
-            ],
+            ),
         },
     )
 
@@ -164,7 +165,9 @@ def test_join_of_another_type(state: str) -> None:
                 'event GenerationStarted generation=3 cause=HERE reason="member joined" '
                 "protocol_type=connect protocol=range leader=x-t-0-5 members=[x-t-0-5]",
             ],
-            "Preparing Completing Stable": ["answer x#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"],
+            "Preparing Completing Stable": refused(
+                "answer x#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"
+            ),
         },
     )
 
@@ -195,6 +198,8 @@ def test_join_without_common_protocol(state: str) -> None:
                 'event GenerationStarted generation=3 cause=HERE reason="member joined" '
                 "protocol_type=demo protocol=new leader=x-t-0-5 members=[x-t-0-5]",
             ],
-            "Preparing Completing Stable": ["answer x#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"],
+            "Preparing Completing Stable": refused(
+                "answer x#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"
+            ),
         },
     )

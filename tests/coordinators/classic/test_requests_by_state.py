@@ -13,6 +13,7 @@ from coordlib.testing.driving import (
     said_in,
     sync,
 )
+from tests.coordinators.refusals import OTHER_PROTOCOL, in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 
@@ -21,7 +22,7 @@ def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) ->
     """Compare everything that follows with the row of the table that names this state."""
     by_state = {name: lines for names, lines in expected.items() for name in names.split()}
 
-    assert said_in(state, request) == by_state[state]
+    assert said_in(state, request) == in_state(state, by_state[state])
 
 
 @in_every_state
@@ -31,7 +32,7 @@ def test_leader_syncs(state: str) -> None:
         state,
         sync("a", 2, LEADER, assignments=SHARES),
         {
-            "absent Empty": ["answer a#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "absent Empty": refused("answer a#s1 SyncGroup UNKNOWN_MEMBER_ID", LEADER),
             "Preparing": ["answer a#s1 SyncGroup REBALANCE_IN_PROGRESS"],
             "Completing": [
                 "assign a-t-0-0 generation=2 protocol=range assignment=p0 fence=6",
@@ -56,7 +57,7 @@ def test_follower_syncs(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER),
         {
-            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
             "Preparing": ["answer b#s1 SyncGroup REBALANCE_IN_PROGRESS"],
             "Completing": [],
             "Stable": [
@@ -73,8 +74,10 @@ def test_sync_of_old_generation(state: str) -> None:
         state,
         sync("b", 1, FOLLOWER),
         {
-            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
-            "Preparing Completing Stable": ["answer b#s1 SyncGroup ILLEGAL_GENERATION"],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
+            "Preparing Completing Stable": refused(
+                "answer b#s1 SyncGroup ILLEGAL_GENERATION", FOLLOWER
+            ),
         },
     )
 
@@ -86,8 +89,12 @@ def test_sync_for_another_protocol(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER, protocol="sticky"),
         {
-            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
-            "Preparing Completing Stable": ["answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL"],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
+            "Preparing Completing Stable": refused(
+                "answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL",
+                FOLLOWER,
+                reason=OTHER_PROTOCOL,
+            ),
         },
     )
 
@@ -100,8 +107,12 @@ def test_sync_for_another_type(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER, protocol_type="connect", protocol="range"),
         {
-            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
-            "Preparing Completing Stable": ["answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL"],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
+            "Preparing Completing Stable": refused(
+                "answer b#s1 SyncGroup INCONSISTENT_GROUP_PROTOCOL",
+                FOLLOWER,
+                reason=OTHER_PROTOCOL,
+            ),
         },
     )
 
@@ -113,7 +124,7 @@ def test_sync_that_names_its_protocol(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER, protocol_type="demo", protocol="range"),
         {
-            "absent Empty": ["answer b#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
             "Preparing": ["answer b#s1 SyncGroup REBALANCE_IN_PROGRESS"],
             "Completing": [],
             "Stable": [
@@ -130,7 +141,9 @@ def test_sync_of_unknown(state: str) -> None:
         state,
         sync("x", 2, "x-t-0-99"),
         {
-            "absent Empty Preparing Completing Stable": ["answer x#s1 SyncGroup UNKNOWN_MEMBER_ID"],
+            "absent Empty Preparing Completing Stable": refused(
+                "answer x#s1 SyncGroup UNKNOWN_MEMBER_ID", "x-t-0-99"
+            ),
         },
     )
 
@@ -239,6 +252,9 @@ def test_leave_by_another(state: str) -> None:
                 "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=UNKNOWN_MEMBER_ID)]"
             ],
             "Preparing": [
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
                 'reason="removed by admin" client=b',
                 'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',
@@ -246,6 +262,9 @@ def test_leave_by_another(state: str) -> None:
                 "answer admin#l LeaveGroup members=[(member=b-t-0-3 error=NONE)]",
             ],
             "Completing Stable": [
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
                 'reason="removed by admin" client=b',
                 'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',

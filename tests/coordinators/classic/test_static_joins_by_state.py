@@ -2,6 +2,7 @@
 
 from coordlib.testing.driving import FOLLOWER, LEADER, join
 from tests.coordinators.classic.static_states import check, in_every_state
+from tests.coordinators.refusals import refused
 
 
 @in_every_state
@@ -38,6 +39,9 @@ def test_follower_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=k session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="static member replaced" client=b successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=b-t-0-3 cause=HERE "
                 'reason="static member replaced" instance=k replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
@@ -49,6 +53,9 @@ def test_follower_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=k session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="static member replaced" client=b successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=b-t-0-3 cause=HERE "
                 'reason="static member replaced" instance=k replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
@@ -63,6 +70,9 @@ def test_follower_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=k session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="static member replaced" client=b successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=b-t-0-3 cause=HERE "
                 'reason="static member replaced" instance=k replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
@@ -120,6 +130,9 @@ def test_leader_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=i session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=a-t-0-0 cause=HERE "
+                'reason="static member replaced" client=a successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=a-t-0-0 cause=HERE "
                 'reason="static member replaced" instance=i replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=a-t-0-0 cause=HERE "
@@ -131,6 +144,9 @@ def test_leader_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=i session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=a-t-0-0 cause=HERE "
+                'reason="static member replaced" client=a successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=a-t-0-0 cause=HERE "
                 'reason="static member replaced" instance=i replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=a-t-0-0 cause=HERE "
@@ -145,6 +161,9 @@ def test_leader_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=i session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=a-t-0-0 cause=HERE "
+                'reason="static member replaced" client=a successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=a-t-0-0 cause=HERE "
                 'reason="static member replaced" instance=i replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=a-t-0-0 cause=HERE "
@@ -159,6 +178,9 @@ def test_leader_restarts(state: str) -> None:
                 "event MemberJoined generation=2 member=d-NEW cause=HERE client=d "
                 "instance=i session_timeout_ms=10000 rebalance_timeout_ms=20000 "
                 "protocols=[range]",
+                "event HandOverDelayed generation=2 member=a-t-0-0 cause=HERE "
+                'reason="static member replaced" client=a successor=d-NEW '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberFenced generation=2 member=a-t-0-0 cause=HERE "
                 'reason="static member replaced" instance=i replaced_by=d-NEW',
                 "event MemberRemoved generation=2 member=a-t-0-0 cause=HERE "
@@ -180,17 +202,13 @@ def test_follower_rejoins(state: str) -> None:
         state,
         join("b", "j9", member=FOLLOWER, instance="k"),
         {
-            "absent Empty": [
-                "answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3",
-            ],
+            "absent Empty": refused("answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"),
             "Preparing": [],
             "Completing Stable": [
                 "answer b#j9 JoinGroup generation=2 protocol_type=demo protocol=range "
                 "leader=a-t-0-0 member=b-t-0-3",
             ],
-            "Guarded": [
-                "answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3",
-            ],
+            "Guarded": refused("answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"),
         },
     )
 
@@ -208,10 +226,10 @@ def test_follower_changes(state: str) -> None:
         state,
         join("b", "j9", member=FOLLOWER, instance="k", protocols={"range": b"other"}),
         {
-            "absent Empty": ["answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"],
+            "absent Empty": refused("answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"),
             "Preparing": [],
             "Completing Stable": asked,
-            "Guarded": ["answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"],
+            "Guarded": refused("answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"),
         },
     )
 
@@ -223,12 +241,8 @@ def test_leader_rejoins(state: str) -> None:
         state,
         join("a", "j9", member=LEADER, instance="i"),
         {
-            "absent": [
-                "answer a#j9 JoinGroup UNKNOWN_MEMBER_ID member=a-NEW",
-            ],
-            "Empty": [
-                "answer a#j9 JoinGroup UNKNOWN_MEMBER_ID member=a-t-0-0",
-            ],
+            "absent": refused("answer a#j9 JoinGroup UNKNOWN_MEMBER_ID member=a-NEW"),
+            "Empty": refused("answer a#j9 JoinGroup UNKNOWN_MEMBER_ID member=a-t-0-0"),
             "Preparing": [],
             "Completing": [
                 "answer a#j9 JoinGroup generation=2 protocol_type=demo protocol=range "
@@ -250,12 +264,10 @@ def test_join_with_instance_of_another(state: str) -> None:
         state,
         join("b", "j9", member=FOLLOWER, instance="i"),
         {
-            "absent Empty": [
-                "answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3",
-            ],
-            "Preparing Completing Stable Guarded": [
-                "answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3",
-            ],
+            "absent Empty": refused("answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"),
+            "Preparing Completing Stable Guarded": refused(
+                "answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"
+            ),
         },
     )
 
@@ -267,9 +279,9 @@ def test_join_with_unknown_instance(state: str) -> None:
         state,
         join("b", "j9", member=FOLLOWER, instance="x"),
         {
-            "absent Empty Preparing Completing Stable Guarded": [
-                "answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3",
-            ],
+            "absent Empty Preparing Completing Stable Guarded": refused(
+                "answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"
+            ),
         },
     )
 
@@ -283,17 +295,13 @@ def test_older_twin_rejoins_without_instance(state: str) -> None:
         state,
         join("b", "j9", member=FOLLOWER),
         {
-            "absent Empty": [
-                "answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3",
-            ],
+            "absent Empty": refused("answer b#j9 JoinGroup UNKNOWN_MEMBER_ID member=b-t-0-3"),
             "Preparing": [],
             "Completing Stable": [
                 "answer b#j9 JoinGroup generation=2 protocol_type=demo protocol=range "
                 "leader=a-t-0-0 member=b-t-0-3",
             ],
-            "Guarded": [
-                "answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3",
-            ],
+            "Guarded": refused("answer b#j9 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"),
         },
     )
 
@@ -327,15 +335,11 @@ def test_late_duplicate_of_first_join(state: str) -> None:
                 'event GenerationStarted generation=3 cause=HERE reason="member '
                 'joined" protocol_type=demo protocol=range leader=b-NEW members=[b-NEW]',
             ],
-            "Preparing": [
-                "answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3",
-            ],
+            "Preparing": refused("answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3"),
             "Completing Stable": [
                 "answer b#j1 JoinGroup generation=2 protocol_type=demo protocol=range "
                 "leader=a-t-0-0 member=b-t-0-3",
             ],
-            "Guarded": [
-                "answer b#j1 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3",
-            ],
+            "Guarded": refused("answer b#j1 JoinGroup FENCED_INSTANCE_ID member=b-t-0-3"),
         },
     )

@@ -58,6 +58,9 @@ def test_leave_by_instance(state: str) -> None:
                 "answer admin#l LeaveGroup members=[(instance=k error=UNKNOWN_MEMBER_ID)]",
             ],
             "Preparing": [
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
                 'reason="removed by admin" client=b',
                 'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',
@@ -65,6 +68,9 @@ def test_leave_by_instance(state: str) -> None:
                 "answer admin#l LeaveGroup members=[(instance=k error=NONE)]",
             ],
             "Completing Stable": [
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
                 'reason="removed by admin" client=b',
                 'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',
@@ -201,6 +207,9 @@ def test_batch_of_all_kinds(state: str) -> None:
                 "error=UNKNOWN_MEMBER_ID), (member=x error=UNKNOWN_MEMBER_ID)]",
             ],
             "Preparing": [
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
                 'reason="removed by admin" client=b',
                 'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',
@@ -211,6 +220,9 @@ def test_batch_of_all_kinds(state: str) -> None:
                 "(member=x error=UNKNOWN_MEMBER_ID)]",
             ],
             "Completing Stable": [
+                "event HandOverDelayed generation=2 member=b-t-0-3 cause=HERE "
+                'reason="removed by admin" client=b '
+                "wait_ms=10000 wait_max_ms=20000",
                 "event MemberRemoved generation=2 member=b-t-0-3 cause=HERE "
                 'reason="removed by admin" client=b',
                 'notify MemberRemoved member=b-t-0-3 reason="removed by admin"',

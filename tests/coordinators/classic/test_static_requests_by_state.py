@@ -2,6 +2,7 @@
 
 from coordlib.testing.driving import FOLLOWER, commit, heartbeat, sync
 from tests.coordinators.classic.static_states import check, in_every_state
+from tests.coordinators.refusals import refused
 
 
 @in_every_state
@@ -11,12 +12,10 @@ def test_sync_with_instance_of_another(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER, instance="i"),
         {
-            "absent Empty": [
-                "answer b#s1 SyncGroup UNKNOWN_MEMBER_ID",
-            ],
-            "Preparing Completing Stable Guarded": [
-                "answer b#s1 SyncGroup FENCED_INSTANCE_ID",
-            ],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
+            "Preparing Completing Stable Guarded": refused(
+                "answer b#s1 SyncGroup FENCED_INSTANCE_ID", FOLLOWER
+            ),
         },
     )
 
@@ -28,9 +27,9 @@ def test_sync_with_unknown_instance(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER, instance="x"),
         {
-            "absent Empty Preparing Completing Stable Guarded": [
-                "answer b#s1 SyncGroup UNKNOWN_MEMBER_ID",
-            ],
+            "absent Empty Preparing Completing Stable Guarded": refused(
+                "answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER
+            ),
         },
     )
 
@@ -42,9 +41,7 @@ def test_sync_of_follower(state: str) -> None:
         state,
         sync("b", 2, FOLLOWER, instance="k"),
         {
-            "absent Empty": [
-                "answer b#s1 SyncGroup UNKNOWN_MEMBER_ID",
-            ],
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
             "Preparing": [
                 "answer b#s1 SyncGroup REBALANCE_IN_PROGRESS",
             ],
@@ -52,9 +49,7 @@ def test_sync_of_follower(state: str) -> None:
             "Stable": [
                 "answer b#s1 SyncGroup protocol_type=demo protocol=range assignment=p1 fence=6",
             ],
-            "Guarded": [
-                "answer b#s1 SyncGroup FENCED_INSTANCE_ID",
-            ],
+            "Guarded": refused("answer b#s1 SyncGroup FENCED_INSTANCE_ID", FOLLOWER),
         },
     )
 

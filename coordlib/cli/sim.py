@@ -1,0 +1,181 @@
+"""`coord sim` and `coord log check`: simulated worlds, and what a recorded history proves."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from coordlib.cli.output import Format, counted, print_head, print_json, print_table
+from coordlib.errors import SetupError
+
+if TYPE_CHECKING:
+    from coordlib.testing.simulation.campaign import Summary
+    from coordlib.testing.simulation.run import Outcome
+
+MS_PER_HOUR = 3_600_000
+PROGRESS_EVERY_S = 10.0
+SEEDS = 100
+SHRUNK_MAX = 3  # violations that are made small: each takes many runs
+Choice = Annotated[Format, Parameter(env_var="COORD_FORMAT")]
+
+
+def sim(
+    *,
+    seeds: int | None = None,
+    seed: int = 0,
+    fault: Annotated[list[str] | None, Parameter(negative="")] = None,
+    jobs: int | None = None,
+    format: Choice = "text",  # the option's name
+) -> int:
+    """Play simulated worlds: real core and client, virtual time, faults, every promise checked.
+
+    A seed always gives the same run. A broken promise is told with its seed, with as few faults as
+    break it, and with the last 60 things that happened. Exit code 1 if there is one, or if 200
+    seeds and more have not met every situation that they should.
+
+    Parameters
+    ----------
+    seeds
+        How many; 100 unless told, one if --seed names one.
+    seed
+        The first one.
+    fault
+        Draw from these kinds only; may be repeated. A wrong one lists them all.
+    jobs
+        Processes; one per core unless told.
+    format
+        text: columns. json: one object, keys named as the columns.
+    """
+    from coordlib.testing.simulation.campaign import campaign, shrink
+    from coordlib.testing.simulation.plan import draw
+
+    kinds = _kinds(fault)
+    count = seeds if seeds is not None else SEEDS if seed == 0 else 1
+    if count < 1 or seed < 0 or (jobs is not None and jobs < 1):
+        raise SetupError("--seeds and --jobs must be at least 1, --seed not below 0.")
+    began = time.monotonic()
+    chosen = range(seed, seed + count)
+    summary = campaign(chosen, kinds, jobs or os.cpu_count() or 1, _progress(count))
+    broken = [shrink(draw(each.seed, kinds)) for each in summary.violations[:SHRUNK_MAX]]
+    seconds = round(time.monotonic() - began, 1)
+    if format == "json":
+        _print_object(summary, broken, seconds)
+    else:
+        _print_text(summary, broken, seconds)
+    return 1 if summary.violations or summary.never_met else 0
+
+
+def _kinds(fault: list[str] | None) -> tuple[str, ...]:
+    from coordlib.testing.simulation.plan import KINDS
+
+    for kind in fault or ():
+        if kind not in KINDS:
+            known = ", ".join(KINDS)
+            raise SetupError(f"{kind} is no kind of fault.", "--fault", f"There are: {known}")
+    return tuple(fault or ())
+
+
+def _progress(count: int) -> Callable[[object], None]:
+    """Says from time to time how many are over: a campaign may take hours."""
+    told, done = time.monotonic(), 0
+
+    def tell(_: object) -> None:
+        nonlocal told, done
+        done += 1
+        if time.monotonic() - told >= PROGRESS_EVERY_S:
+            told = time.monotonic()
+            print(f"{done} of {counted(count, 'seed')} ...", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _figures(summary: "Summary", seconds: float) -> dict[str, Any]:
+    return {
+        "seeds": summary.seeds,
+        "events": summary.events,
+        "batches": summary.batches,
+        "records_processed": summary.acts,
+        "simulated_hours": round(summary.simulated_ms / MS_PER_HOUR, 1),
+        "seconds": seconds,
+        "violations": len(summary.violations),
+    }
+
+
+def _print_object(summary: "Summary", broken: list["Outcome"], seconds: float) -> None:
+    print_json(
+        "sim",
+        None,
+        **_figures(summary, seconds),
+        faults=dict(summary.faults),
+        sometimes=dict(summary.sometimes),
+        never_met=summary.never_met,
+        broken=[
+            {
+                "seed": each.plan.seed,
+                "violation": each.violation,
+                "faults": [str(fault) for fault in each.plan.faults],
+                "story": each.story,
+            }
+            for each in broken
+        ],
+    )
+
+
+def _print_text(summary: "Summary", broken: list["Outcome"], seconds: float) -> None:
+    print_head(_figures(summary, seconds))
+    print()
+    print_table(["FAULT", "TIMES"], sorted(summary.faults.items()))
+    print()
+    print_table(["SITUATION", "TIMES"], sorted(summary.sometimes.items()))
+    for result in summary.violations:
+        print(f"\nSeed {result.seed}: {result.violation}")
+    for each in broken:
+        print(f"\nSeed {each.plan.seed}, {counted(len(each.plan.faults), 'fault')} enough:")
+        for fault in each.plan.faults:
+            print(f"  {fault}")
+        for line in each.story:
+            print(line)
+        print(f"Broken: {each.violation}")
+    if summary.never_met:
+        print(f"\nToo weak, never met: {', '.join(summary.never_met)}")
+
+
+def check(
+    history: Path,
+    *,
+    format: Choice = "text",  # the option's name
+) -> int:
+    """Look whether a recorded history keeps every promise: one owner, nothing lost or skipped.
+
+    Exit code 1 if it does not.
+
+    Parameters
+    ----------
+    history
+        A file of JSON lines, as simulated and real runs record it.
+    format
+        text: a line for each broken promise. json: one object.
+    """
+    import msgspec
+
+    from coordlib.testing import checkers
+    from coordlib.testing.simulation import history as recorded
+
+    try:
+        found = recorded.read(history)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        raise SetupError(f"This is no history: {problem}", str(history)) from problem
+    broken = checkers.check(found)
+    acts = sum(each.what == "act" for each in found)
+    if format == "json":
+        print_json("log check", None, lines=len(found), acts=acts, broken=broken)
+    else:
+        for sentence in broken:
+            print(sentence)
+        lines, promises = counted(len(found), "line"), counted(len(broken), "broken promise")
+        print(f"{lines}, {counted(acts, 'record')} processed: {promises}")
+    return 1 if broken else 0

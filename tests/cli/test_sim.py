@@ -1,0 +1,73 @@
+"""`coord sim` and `coord log check` as a user meets them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coordlib.cli.main import main
+from coordlib.testing.simulation import history
+from coordlib.testing.simulation.history import Happened
+
+
+def test_a_campaign_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same as text and as one object."""
+    assert main(["sim", "--seeds", "2", "--jobs", "1"]) == 0
+    text = capsys.readouterr().out
+    assert main(["sim", "--seeds", "2", "--jobs", "1", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+
+    assert (found["_command"], found["seeds"], found["violations"]) == ("sim", 2, 0)
+    assert f"events             {found['events']}" in text
+    assert "FAULT" in text
+    assert "SITUATION" in text
+
+
+def test_one_seed_may_be_named_and_its_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--seed` alone plays that one; `--fault` draws from that kind only."""
+    arguments = ["sim", "--seed", "7", "--fault", "member-killed", "--format", "json"]
+
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["seeds"] == 1
+    assert set(found["faults"]) <= {"member-killed"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--fault", "earthquake"], ["--seeds", "0"], ["--jobs", "0"], ["--seed", "-1"]]
+)
+def test_wrong_usage_is_told(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence and no stack trace."""
+    assert main(["sim", *wrong]) != 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert len(told.err.splitlines()) <= 3
+
+
+def test_a_recorded_history_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1 names what was broken."""
+    path = tmp_path / "history.jsonl"
+    acts = [
+        Happened(1, "act", "a", "g", ("t-0",), 0, 1, 9),
+        Happened(2, "act", "b", "g", ("t-0",), 1, 2, 5),
+    ]
+    history.write(path, acts[:1])
+    assert main(["log", "check", str(path)]) == 0
+    assert "0 broken promises" in capsys.readouterr().out
+
+    history.write(path, acts)
+    assert main(["log", "check", str(path), "--format", "json"]) == 1
+    assert "INV-20" in json.loads(capsys.readouterr().out)["broken"][0]
+
+
+@pytest.mark.parametrize("content", [None, b"no json\n", b'{"what": 5}\n'])
+def test_no_history_is_told(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing file, another format."""
+    path = tmp_path / "history.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+
+    assert main(["log", "check", str(path)]) != 0
+    assert "no history" in capsys.readouterr().err

@@ -1,0 +1,31 @@
+"""How tests name a refusal that history keeps: its answer, and the line of history behind it."""
+
+from typing import Final
+
+#: For who names another protocol than the group's, or another generation: their own sentences.
+OTHER_PROTOCOL: Final = "Name the protocol type and protocol of your JoinGroup's answer, or none."
+OTHER_GENERATION: Final = "Join again with the generation of your newest answer, or with -1."
+
+
+def refused(
+    answer: str, member: str = "", generation: int = 2, cause: str = "HERE", reason: str = ""
+) -> list[str]:
+    """The answer, and its event. The member is that of the answer, or the one given.
+
+    The reason is shown only where it is not what the error says of itself.
+    """
+    head, sender, request, error, *rest = answer.split()
+    fields = [f"generation={generation}"] if generation > 0 else []
+    named = member or dict(part.split("=") for part in rest).get("member", "")
+    fields += [f"member={named}"] if named else []
+    fields += [f"cause={cause}"]
+    fields += [f'reason="{reason}"'] if reason else []
+    fields += [f"error={error}", f"request={request}", f"client={sender.partition('#')[0]}"]
+    return [answer, " ".join([head.replace("answer", "event"), "RequestRejected", *fields])]
+
+
+def in_state(state: str, lines: list[str]) -> list[str]:
+    """The groups of the tables are in generation 2; one that is absent has none."""
+    if state != "absent":
+        return lines
+    return [line.replace("RequestRejected generation=2 ", "RequestRejected ") for line in lines]

@@ -1,0 +1,63 @@
+"""Checks of histories: each finds what it is for, and lets an honest history pass."""
+
+import pytest
+
+from coordlib.testing import checkers
+from coordlib.testing.simulation.history import Happened
+
+
+def told(t_ms: int, what: str, member: str = "a", **fields: object) -> Happened:
+    fields.setdefault("partitions", ("t-0",))
+    return msg(t_ms, what, member, fields)
+
+
+def msg(t_ms: int, what: str, member: str, fields: dict) -> Happened:
+    return Happened(t_ms, what, member=member, group="g", **fields)
+
+
+def act(t_ms: int, offset: int, member: str = "a", fence: int = 1, generation: int = 1) -> Happened:
+    return told(t_ms, "act", member, offset=offset, fence=fence, generation=generation)
+
+
+HONEST = [
+    told(0, "started"),
+    told(1, "assigned"),
+    act(2, 0),
+    act(3, 1),
+    told(4, "commit", offsets={"t-0": 2}),
+    told(5, "committed", offsets={"t-0": 2}),
+    told(6, "revoked"),
+    told(7, "assigned", "b"),
+    act(8, 2, "b", 5, 2),
+]
+
+
+def test_an_honest_history_passes() -> None:
+    """Commit, let go, and the next one goes on behind it."""
+    assert checkers.check(HONEST) == []
+
+
+@pytest.mark.parametrize(
+    ("promise", "history"),
+    [
+        ("INV-57", [act(1, 0), act(2, 1, "b", 5, 2), act(3, 2)]),
+        ("INV-20", [act(1, 0, "a", 9), act(2, 1, "b", 5, 2)]),
+        ("INV-58", [told(0, "assigned"), act(1, 0), act(2, 2)]),
+        ("INV-58", [told(0, "assigned"), act(1, 1), act(2, 0)]),
+        ("INV-59", [act(1, 1), told(2, "committed", offsets={"t-0": 2})]),
+        ("INV-25", [act(1, 0), told(2, "commit", offsets={"t-0": 5})]),
+        ("INV-60", [*HONEST, act(9, 1, "b", 5, 2)]),
+        ("went back to generation", [act(1, 0, generation=4), act(2, 1, generation=3)]),
+    ],
+)
+def test_what_breaks_a_promise_is_found(promise: str, history: list[Happened]) -> None:
+    """Two owners, an old token, a skip, a step back, a commit of nothing, a duplicate."""
+    assert any(promise in sentence for sentence in checkers.check(history))
+
+
+@pytest.mark.parametrize("reason", ["lost", "ended", "commit_failed"])
+def test_a_duplicate_with_a_reason_is_no_violation(reason: str) -> None:
+    """At least once: whoever lost a partition uncommitted, its work is done again."""
+    history = [*HONEST[:4], told(6, reason), told(7, "assigned", "b"), act(8, 0, "b", 5, 2)]
+
+    assert checkers.check(history) == []
