@@ -172,7 +172,7 @@ def _outcomes(mutant: Mutant, folder: Path, hash_seed: int) -> Iterator[dict[str
 
 
 def line_of(verdict: Verdict) -> str:
-    told = verdict.violation or "-"
+    told = " ".join((verdict.violation or "-").split())
     where = str(verdict.seed) if verdict.violation else f"none of {verdict.seeds}"
     return (
         f"{verdict.name:38} {where:>11} {verdict.seconds:6.1f}  {verdict.breaks:24.24} {told:.90}"

@@ -67,6 +67,7 @@ def check_end(world: World) -> None:
         raise Violation(found[0])
     world.cluster.write_markers()
     evidence = evidence_of(world)
+    check_committed(world)
     check_ids(evidence)
     check_answers(evidence)
     check_generations(evidence)

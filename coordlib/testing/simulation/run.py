@@ -10,10 +10,11 @@ from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
 from coordlib.testing.simulation import faults, plan
 from coordlib.testing.simulation.checks import (
-    check_committed,
+    check_commits,
     check_end,
     check_mourned,
     check_peace,
+    evidence_of,
 )
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.plan import Plan
@@ -64,6 +65,7 @@ def run_in(world: World) -> Outcome:
     outcome = Outcome(chosen, history=world.history)
     try:
         play(world)
+        look_back(world)
     except Violation as broken:
         outcome.violation = str(broken)
     except AssertionError as broken:
@@ -97,11 +99,7 @@ def play(world: World) -> None:
         check_mourned(world)
     for program in world.living:
         program.close()
-    left_ms = settled_ms + leaving_ms(world)
-    world.scheduler.run(left_ms, world.check)
-    check_committed(world)
-    _look_back(world)
-    world.scheduler.run(left_ms + leaving_ms(world), world.check)
+    world.scheduler.run(settled_ms + leaving_ms(world), world.check)
     check_end(world)
 
 
@@ -117,8 +115,11 @@ def _begin(world: World) -> None:
     world.every(COMPACTION_MS, lambda: _compact(world))
 
 
-def _look_back(world: World) -> None:
-    """An operator puts the group, which is empty by now, back to where it has been (INV-23)."""
+def look_back(world: World) -> None:
+    """An operator puts the group, which is empty by now, back to where it has been (INV-23).
+
+    Static members have kept their places: then it is refused, and nothing must have changed.
+    """
     place = (f"{PREFIX}.requests", shard_of(GROUP, world.plan.shards))
     offsets = [
         rq.CommittedOffset(topic=TOPIC, partition=number, offset=number // 2)
@@ -128,6 +129,8 @@ def _look_back(world: World) -> None:
     seek = rq.OffsetCommit(**who, id="1", generation=-1, member="", offsets=tuple(offsets))
     for request in (seek, rq.OffsetFetch(**who, id="2", topics=None)):
         world.cluster.append(place, None, codec.encode(request))
+    world.scheduler.run(world.scheduler.now_ms + leaving_ms(world), world.check)
+    check_commits(evidence_of(world))
 
 
 def _produce(world: World, luck: Random) -> None:
