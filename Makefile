@@ -74,3 +74,7 @@ transcripts: $(INSTALLED)  ## write the golden transcripts afresh (then read the
 .PHONY: diagrams
 diagrams: $(INSTALLED)  ## draw the page about group states from the code's own tables
 	@$(BIN)/python -m coordlib.testing.state_diagram
+
+.PHONY: mutants
+mutants: $(INSTALLED)  ## known bugs, one after another: the simulation must still find each (ONLY=name)
+	@$(BIN)/python -m coordlib.testing.mutants $(if $(ONLY),--only $(ONLY))

@@ -136,6 +136,9 @@ class TickWriter:
         #: At the start: whatever earlier drivers have written.
         self._unseen: Written = broker.ends(outputs, visible=False)
         self._unseen_positions = dict(positions)
+        #: As much of it as is being waited for. Newer batches do not replace it: where they come
+        #: faster than end markers, the newest outputs are never visible, and no tick would be due.
+        self._awaited: tuple[Written, dict[int, int]] | None = None
         self.written = 0
 
     def batch_committed(self, statuses: list[Status], written: Written) -> None:
@@ -158,14 +161,25 @@ class TickWriter:
 
     def _look_for_visibility(self) -> None:
         """Rule 5: committed is not yet visible; ask what read-committed readers can see."""
+        while (awaited := self._find_awaited()) is not None:
+            wanted, positions = awaited
+            if wanted and not self._are_visible(wanted):
+                return
+            self._publish(wanted, positions)
+
+    def _find_awaited(self) -> tuple[Written, dict[int, int]] | None:
+        """Outputs that must be visible before somebody's time begins; None: nobody waits."""
         with self._lock:
-            wanted, positions = dict(self._unseen), dict(self._unseen_positions)
             is_wanted = any(shard.needs_visibility for shard in self._shards.values())
-        if not (is_wanted and positions):
-            return
-        if wanted and not self._are_visible(wanted):
-            return
+            if not (is_wanted and self._unseen_positions):
+                return None
+            if self._awaited is None:
+                self._awaited = dict(self._unseen), dict(self._unseen_positions)
+            return self._awaited
+
+    def _publish(self, wanted: Written, positions: Mapping[int, int]) -> None:
         with self._lock:
+            self._awaited = None
             for place, offset in wanted.items():
                 if self._unseen.get(place) == offset:
                     del self._unseen[place]

@@ -125,7 +125,7 @@ def test_a_dead_member_that_nobody_replaces_is_seen() -> None:
 def test_a_batch_that_differs_when_it_is_judged_again_is_seen() -> None:
     """INV-07."""
     world = peaceful()
-    world.engine.problems.append("batch 3 judged twice differs")
+    world.engine.problems.append("INV-07: batch 3 judged twice differs")
 
     assert_breaks("INV-07", lambda: checks.check_end(world))
 

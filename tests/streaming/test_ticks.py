@@ -1,8 +1,11 @@
 """When the driver owes a tick (rules 5 to 7 of time-and-fencing)."""
 
+from collections.abc import Callable, Iterable
+
 from coordlib.coordinators.shard import Status
+from coordlib.records.requests import Tick
 from coordlib.records.stored import ShardPosition
-from coordlib.streaming.ticks import ShardTicks
+from coordlib.streaming.ticks import ShardTicks, TickWriter
 
 CAP_MS = 2_000
 
@@ -104,3 +107,40 @@ def test_at_most_two_ticks_per_cap():
             written += 1
 
     assert written <= 2 * 10_000 / CAP_MS
+
+
+class SlowMarkers:
+    """A broker whose end markers arrive later than the next batch is committed."""
+
+    def __init__(self) -> None:
+        self.visible = -1
+        self.ticks: list[int] = []
+
+    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
+        self.ticks.append(tick.published)
+        told(True)
+
+    def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(places, self.visible)
+
+    def serve(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_batches_that_come_faster_than_end_markers_do_not_put_the_owed_tick_off():
+    """A busy group on a slow cluster: something newer is always on its way to visibility, and the
+    deadlines of a rebalance must begin all the same."""
+    broker = SlowMarkers()
+    writer = TickWriter(broker, {0: -1}, [], lambda: 0.0)
+    writer.turn()
+    broker.ticks.clear()
+
+    for batch in range(5):
+        writer.batch_committed([status(offset=batch, owed=0)], {("responses", 0): batch})
+        broker.visible = batch - 1
+        writer.turn()
+
+    assert broker.ticks == [0]

@@ -12,6 +12,7 @@ from coordlib.coordinators.shard import InputRecord, fold
 from coordlib.coordinators.transition import REQUESTS
 from coordlib.records import requests as rq
 from coordlib.testing import checkers
+from coordlib.testing.simulation import rules
 from coordlib.testing.simulation.evidence import Asked, Evidence
 from coordlib.testing.simulation.plan import CLOCK_KINDS
 from coordlib.testing.simulation.world import (
@@ -28,8 +29,15 @@ def evidence_of(world: World) -> Evidence:
     return Evidence(world.cluster, world.plan.shards, REPLY_PARTITIONS)
 
 
+def check_job(world: World) -> None:
+    """INV-06, INV-07: what the job itself was seen doing wrong."""
+    if world.engine.problems:
+        raise Violation(world.engine.problems[0])
+
+
 def check_peace(world: World) -> None:
     """INV-10, INV-28: stable, everything owned once, everybody in one generation."""
+    check_job(world)
     programs = world.living
     owned = Counter(each for program in programs for each in program.consumer.member.assignment)
     everything = world.cluster.count(TOPIC)
@@ -53,8 +61,7 @@ def check_mourned(world: World) -> None:
 
 def check_end(world: World) -> None:
     """Everything, once all members have left."""
-    if world.engine.problems:
-        raise Violation(f"INV-07: {world.engine.problems[0]}")
+    check_job(world)
     found = checkers.check(world.history)
     if found:
         raise Violation(found[0])
@@ -66,6 +73,7 @@ def check_end(world: World) -> None:
     check_generations(evidence)
     check_commits(evidence)
     check_expiries(world, evidence)
+    rules.check(world, evidence)
     check_storm(world, evidence)
     if world.checkpoints == 1:
         check_against_one_fold(world, evidence)
@@ -142,6 +150,7 @@ def check_commits(evidence: Evidence) -> None:
         for event in evidence.told
         if event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
     }
+    unassigned = _unassigned(evidence)
     committed: dict[tuple[str, int], int] = {}
     generation, since = 0, sorted(begun)
     for each in evidence.asked:
@@ -152,16 +161,32 @@ def check_commits(evidence: Evidence) -> None:
             generation = begun[since.pop(0)]
         answers = evidence.answers.get(each.coordinate, [])
         if isinstance(request, rq.OffsetCommit) and answers[0]["error"] == "NONE":
-            if request.generation != generation:
+            # -1: an operator's, and nobody is left in the group.
+            if request.generation not in (generation, -1):
                 raise Violation(
                     f"INV-18: a commit of generation {request.generation} was taken in generation "
                     f"{generation} ({each.coordinate})"
                 )
+            if any(first < (each.shard, each.offset) < last for first, last in unassigned):
+                raise Violation(f"INV-18: {each.coordinate} commits before anybody has synced")
             for row in request.offsets:
                 committed[(row.topic, row.partition)] = row.offset
         elif isinstance(request, rq.OffsetFetch):
             for answer in answers:
                 _check_fetch(each, answer, committed)
+
+
+def _unassigned(evidence: Evidence) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """From each generation's beginning to its assignment: CompletingRebalance."""
+    found, begun = [], None
+    for event in evidence.told:
+        if event.group == GROUP and event.type == "GenerationStarted":
+            begun = (event.shard, event.offset)
+        elif event.group == GROUP and event.type in ("AssignmentIssued", "RebalanceStarted"):
+            if begun is not None:
+                found.append((begun, (event.shard, event.offset)))
+            begun = None
+    return found
 
 
 def _check_fetch(

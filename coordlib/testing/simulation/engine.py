@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from coordlib.coordinators.shard import InputRecord, ShardSettings, UnknownStateVersion
 from coordlib.coordinators.transition import COMMITS, REQUESTS
-from coordlib.errors import CoordError, DriverFenced, StartRefused
+from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.checkpoint import Identity
@@ -36,6 +36,7 @@ from coordlib.testing.simulation.scheduler import Channel, Clock, Process, Sched
 Ranges = dict[Place, tuple[int, int]]
 TURN_MS = 100
 STATES_KEPT = 3
+ROWS_AGAIN = 5
 #: Points at which a driver may die, in the order of a batch.
 CRASH_POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "before-commit", "unheard-commit", "P6", "P7")
 
@@ -108,10 +109,22 @@ class Engine:
     crash_at: str | None = None
     #: Every batch is judged twice, as after the loss of an executor.
     recomputes: bool = False
+    #: The source brings rows once more that earlier batches had.
+    repeats_rows: bool = False
     batches: int = 0
     replays: int = 0
     crashes: dict[str, int] = field(default_factory=dict)
+    #: Broken promises of the job, in words.
     problems: list[str] = field(default_factory=list)
+    #: Shard -> its clock by the newest committed batch.
+    clocks: dict[int, int] = field(default_factory=dict)
+
+    def note_clock(self, shard: int, clock_ms: int) -> None:
+        """INV-06: no shard's clock goes back, through rebuilds and all."""
+        before_ms = self.clocks.get(shard, 0)
+        if clock_ms < before_ms:
+            self.problems.append(f"INV-06: shard {shard} went back from {before_ms} to {clock_ms}")
+        self.clocks[shard] = clock_ms
 
     def batch_ms(self) -> float:
         return self.usual_ms() + sum(self.extra_ms)
@@ -230,6 +243,9 @@ class Driver(Process):
             end = min(self.engine.cluster.partitions[place].end, first + left)
             left -= end - first
             ranges[place] = (first, end)
+        if self.engine.repeats_rows and any(first < end for first, end in ranges.values()):
+            again = self.engine.luck.randint(1, ROWS_AGAIN)
+            ranges = {place: (max(0, first - again), end) for place, (first, end) in ranges.items()}
         return ranges
 
     def _first(self, place: Place) -> int:
@@ -265,7 +281,7 @@ class Driver(Process):
             if self.engine.recomputes and (fresh[shard], outputs) != judge_rows(
                 blob, records, mine
             ):
-                self.engine.problems.append(f"batch {number} judged twice differs")  # INV-07
+                self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
             rows += outputs
             kept.states[number] = dict(fresh)
             self._strike("P3")
@@ -296,6 +312,8 @@ class Driver(Process):
         assert self._identity is not None
         written = self._sink.write(batch, self._identity)
         statuses = [report.status for report in batch.reports]
+        for status in statuses:
+            self.engine.note_clock(status.shard, status.position.clock_ms)
         if self.ticks is not None:
             self.ticks.batch_committed(statuses, written)
         self._later("P6", lambda: self._commit(batch.number))
@@ -332,6 +350,10 @@ class Driver(Process):
         try:
             step()
         except Killed:
+            self.kill()
+        except ReplayDiffers as problem:
+            self.engine.problems.append(f"INV-07: {problem}")
+            self.ended = problem
             self.kill()
         except CoordError as problem:
             self.ended = problem

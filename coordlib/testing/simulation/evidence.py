@@ -1,7 +1,7 @@
 """What a run has left in the topics, decoded, in the order of the log."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,9 @@ class Told:
     reason: str
     detail: dict[str, Any]
     event_id: str
+    cause: str
+    #: As it stands in the topic.
+    record: Record
 
 
 @dataclass
@@ -49,7 +52,6 @@ class Evidence:
     cluster: Cluster
     shards: int
     replies: int
-    _by_cause: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @cached_property
     def asked(self) -> list[Asked]:
@@ -65,12 +67,22 @@ class Evidence:
     @cached_property
     def answers(self) -> dict[str, list[dict[str, Any]]]:
         """Coordinate of a request -> the answers to it."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        return {
+            cause: [answer for answer, _ in rows] for cause, rows in self._answer_records.items()
+        }
+
+    def answered(self, coordinate: str) -> list[tuple[dict[str, Any], Record]]:
+        """The answers to a request, and where they stand."""
+        return self._answer_records.get(coordinate, [])
+
+    @cached_property
+    def _answer_records(self) -> dict[str, list[tuple[dict[str, Any], Record]]]:
+        found: dict[str, list[tuple[dict[str, Any], Record]]] = {}
         for reply in range(self.replies):
             for record in self._visible("responses", reply):
                 answer = msgspec.json.decode(record.value or b"{}")
                 if "error" in answer:  # notifications have none
-                    found.setdefault(answer["cause"], []).append(answer)
+                    found.setdefault(answer["cause"], []).append((answer, record))
         return found
 
     @cached_property
@@ -91,6 +103,8 @@ class Evidence:
                 value["reason"],
                 value["detail"],
                 value["event_id"],
+                value["cause"],
+                record,
             )
 
     def records(self, topic: str, partition: int) -> list[Record]:

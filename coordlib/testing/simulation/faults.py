@@ -6,7 +6,9 @@ from random import Random
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
+from coordlib.testing.simulation import late
 from coordlib.testing.simulation.engine import CRASH_POINTS
+from coordlib.testing.simulation.late import Mend, join, somebody
 from coordlib.testing.simulation.plan import Fault
 from coordlib.testing.simulation.program import Program
 from coordlib.testing.simulation.world import PREFIX, TOPIC, World
@@ -24,7 +26,6 @@ GARBAGE = (
     b'{"v":1,"type":"DescribeGroup","id":"x","client":"\\u001b[31m","group":"readers"}',
     b"x" * 70_000,
 )
-Mend = Callable[[], None]
 
 
 def bring(world: World, fault: Fault) -> None:
@@ -38,13 +39,8 @@ def bring(world: World, fault: Fault) -> None:
 # ---- members ----------------------------------------------------------------------------------
 
 
-def _somebody(world: World, luck: Random) -> Program | None:
-    alive = [each for each in world.living if not each.is_stopped]
-    return luck.choice(alive) if alive else None
-
-
 def _pause(world: World, luck: Random, for_ms: int) -> Mend | None:
-    program = _somebody(world, luck)
+    program = somebody(world, luck)
     if program is None:
         return None
     world.perturbations += 1
@@ -53,7 +49,7 @@ def _pause(world: World, luck: Random, for_ms: int) -> Mend | None:
 
 
 def _busy(world: World, luck: Random, for_ms: int) -> Mend | None:
-    program = _somebody(world, luck)
+    program = somebody(world, luck)
     if program is None:
         return None
     world.perturbations += 1
@@ -66,7 +62,7 @@ def _busy(world: World, luck: Random, for_ms: int) -> Mend | None:
 
 
 def _kill(world: World, luck: Random, for_ms: int) -> None:
-    program = _somebody(world, luck)
+    program = somebody(world, luck)
     if program is not None:
         world.perturbations += 2
         program.kill()
@@ -74,7 +70,7 @@ def _kill(world: World, luck: Random, for_ms: int) -> None:
 
 
 def _close(world: World, luck: Random, for_ms: int) -> None:
-    program = _somebody(world, luck)
+    program = somebody(world, luck)
     if program is not None:
         world.perturbations += 2
         program.close()
@@ -86,12 +82,6 @@ def _replace(world: World, program: Program, luck: Random) -> None:
     instance = program.habits.config.get("group.instance.id")
     after_ms = luck.choice([0, 500, 5_000, 30_000])
     world.start_program_after(after_ms, instance)
-
-
-def _join(world: World, luck: Random, for_ms: int) -> None:
-    if len(world.living) < 8:
-        world.perturbations += 1
-        world.start_program()
 
 
 def _twin(world: World, luck: Random, for_ms: int) -> None:
@@ -108,7 +98,7 @@ def _twin(world: World, luck: Random, for_ms: int) -> None:
 
 def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
     def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
-        program = _somebody(world, luck)
+        program = somebody(world, luck)
         if program is None:
             return None
         world.perturbations += 1
@@ -120,7 +110,7 @@ def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
 
 
 def _slow(world: World, luck: Random, for_ms: int) -> Mend | None:
-    program = _somebody(world, luck)
+    program = somebody(world, luck)
     if program is None:
         return None
     world.perturbations += 1
@@ -266,6 +256,16 @@ def _recomputed(world: World, luck: Random, for_ms: int) -> Mend:
     return mend
 
 
+def _rows_again(world: World, luck: Random, for_ms: int) -> Mend:
+    engine = world.engine
+    engine.repeats_rows = True
+
+    def mend() -> None:
+        engine.repeats_rows = False
+
+    return mend
+
+
 def _second_driver(world: World, luck: Random, for_ms: int) -> None:
     """Somebody starts the job once more, on the same checkpoint (F-24)."""
     world.perturbations += 1
@@ -341,15 +341,20 @@ def _leaders_move(world: World, luck: Random, for_ms: int) -> None:
 
 _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "duplicate-request": _duplicate,
+    "late-consent": late.late_consent,
+    "late-commits": late.late_commits,
     "slow-network": _slow,
     "member-paused": _pause,
     "member-busy": _busy,
     "member-killed": _kill,
     "member-closed": _close,
-    "member-joins": _join,
+    "member-joins": join,
     "member-cut-off": _switch("is_cut"),
     "member-deaf": _switch("is_deaf"),
+    "deaf-while-joining": late.deaf_while_joining,
+    "late-and-mute": late.late_and_mute,
     "acks-lost": _switch("loses_acks"),
+    "rows-again": _rows_again,
     "driver-crashes": _crash,
     "driver-crashes-twice": _crash_twice,
     "driver-away": _away,

@@ -24,6 +24,8 @@ class Fault(NamedTuple):
 #: Kind -> (its number in reliability, shortest and longest time, milliseconds).
 KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "duplicate-request": ("F-01", 0, 0),
+    "late-consent": ("F-01", 2_000, 20_000),
+    "late-commits": ("F-04", 2_000, 20_000),
     "slow-network": ("F-04", 2_000, 20_000),
     "member-paused": ("F-05", 500, 30_000),
     "member-busy": ("F-05", 2_000, 30_000),
@@ -32,7 +34,10 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "member-joins": ("F-06", 0, 0),
     "member-cut-off": ("F-04", 500, 30_000),
     "member-deaf": ("F-34", 500, 30_000),
+    "deaf-while-joining": ("F-34", 2_000, 30_000),
+    "late-and-mute": ("F-34", 8_000, 40_000),
     "acks-lost": ("F-01", 500, 20_000),
+    "rows-again": ("F-02", 5_000, 30_000),
     "driver-crashes": ("F-07", 0, 0),
     "driver-crashes-twice": ("F-07", 0, 0),
     "driver-away": ("F-08", 10_000, 90_000),
@@ -52,6 +57,19 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "task-recomputed": ("F-28", 5_000, 30_000),
     "topic-grows": ("F-30", 0, 0),
 }
+#: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
+MEMBER_KINDS: Final = frozenset(
+    {"member-paused", "member-busy", "member-killed", "member-closed", "member-joins"}
+    | {"member-cut-off", "member-deaf", "acks-lost", "slow-network", "duplicate-request"}
+    | {
+        "late-consent",
+        "late-commits",
+        "deaf-while-joining",
+        "late-and-mute",
+        "twin-starts",
+        "topic-grows",
+    }
+)
 #: One forward step of the brokers' clocks within one session is what is promised to be survived.
 CLOCK_KINDS: Final = frozenset({"broker-clock-jumps", "leaders-move"})
 CLOCK_SPACING_MS: Final = 90_000

@@ -3,14 +3,31 @@
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records.partitioner import shard_of
 from coordlib.testing.simulation import faults, plan
-from coordlib.testing.simulation.checks import check_end, check_mourned, check_peace
+from coordlib.testing.simulation.checks import (
+    check_commits,
+    check_end,
+    check_mourned,
+    check_peace,
+    evidence_of,
+)
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.plan import Plan
 from coordlib.testing.simulation.sometimes import count_sometimes
 from coordlib.testing.simulation.story import tell
-from coordlib.testing.simulation.world import METADATA_REFRESH_MS, TOPIC, Violation, World
+from coordlib.testing.simulation.world import (
+    GROUP,
+    METADATA_REFRESH_MS,
+    PREFIX,
+    TOPIC,
+    Violation,
+    World,
+)
 
 MEMBER_STARTS_MS = 3_000
 COMPACTION_MS = 7_000
@@ -39,10 +56,16 @@ class Outcome:
 
 def run(chosen: Plan) -> Outcome:
     """Play a plan to its end. Violations are in the outcome; other exceptions are defects."""
-    world = World(chosen)
+    return run_in(World(chosen))
+
+
+def run_in(world: World) -> Outcome:
+    """As `run`, for who wants to look at the world afterwards."""
+    chosen = world.plan
     outcome = Outcome(chosen, history=world.history)
     try:
         play(world)
+        look_back(world)
     except Violation as broken:
         outcome.violation = str(broken)
     except AssertionError as broken:
@@ -90,6 +113,24 @@ def _begin(world: World) -> None:
         world.scheduler.after(fault.at_ms, partial(faults.bring, world, fault))
     _produce(world, world.stream("data"))
     world.every(COMPACTION_MS, lambda: _compact(world))
+
+
+def look_back(world: World) -> None:
+    """An operator puts the group, which is empty by now, back to where it has been (INV-23).
+
+    Static members have kept their places: then it is refused, and nothing must have changed.
+    """
+    place = (f"{PREFIX}.requests", shard_of(GROUP, world.plan.shards))
+    offsets = [
+        rq.CommittedOffset(topic=TOPIC, partition=number, offset=number // 2)
+        for number in range(world.cluster.count(TOPIC))
+    ]
+    who: dict[str, Any] = {"v": 1, "client": "operator", "group": GROUP, "reply": 0}
+    seek = rq.OffsetCommit(**who, id="1", generation=-1, member="", offsets=tuple(offsets))
+    for request in (seek, rq.OffsetFetch(**who, id="2", topics=None)):
+        world.cluster.append(place, None, codec.encode(request))
+    world.scheduler.run(world.scheduler.now_ms + leaving_ms(world), world.check)
+    check_commits(evidence_of(world))
 
 
 def _produce(world: World, luck: Random) -> None:

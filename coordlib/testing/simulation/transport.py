@@ -38,6 +38,10 @@ class Network:
     is_cut: bool = False
     #: Nothing can be read of the responses (F-34, a partition without a leader).
     is_deaf: bool = False
+    #: Nothing can be written; responses can be read.
+    is_mute: bool = False
+    #: From its next JoinGroup on it is deaf.
+    goes_deaf_at_join: bool = False
     #: Requests are written, and their acknowledgements get lost until this ends.
     loses_acks: bool = False
 
@@ -145,13 +149,15 @@ class SimulatedTransport:
             self._tell(first.handler, sg.NotWritten(self.now_ms(), first.request.id, "timed out"))
             self._process.after(0, self._write)
             return
-        if not self._is_reachable:
+        if not self._is_reachable or self._network.is_mute:
             self._process.after(RETRY_MS, self._write)
             return
         if first.offset is None:
             place = (self.place.requests, first.handler.identity.shard)
             key = first.request.group.encode()
             first.offset = self._cluster.append(place, key, codec.encode(first.request))
+            if self._network.goes_deaf_at_join and isinstance(first.request, rq.JoinGroup):
+                self._network.is_deaf = True
         if self._network.loses_acks:
             self._process.after(RETRY_MS, self._write)  # tried again, and not written again
             return

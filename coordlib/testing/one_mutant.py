@@ -1,0 +1,67 @@
+"""Runs seeds of the simulation until one breaks a promise; a JSON line for each.
+
+    python -m coordlib.testing.one_mutant --seeds 0-40 [--kinds a,b]
+
+Started by `coordlib.testing.mutants` with another copy of the package in front of the path, so that
+the code that is mutated and the checks that are to find it are loaded together.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from coordlib.testing.simulation import plan, run, world
+from coordlib.testing.simulation.quiet import quiet_logs
+
+
+def digest_of(played: "world.World") -> str:
+    """Everything that a run has left: what members saw, and every record of every topic."""
+    digest = hashlib.sha256()
+    for line in played.history:
+        digest.update(msgspec.json.encode(line))
+    for place, partition in sorted(played.cluster.partitions.items()):
+        digest.update(repr(place).encode())
+        for each in partition.records:
+            digest.update(repr((each.offset, each.timestamp_ms, each.key, each.value)).encode())
+    return digest.hexdigest()
+
+
+def outcomes(seeds: range, kinds: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """One for each seed, ending with the first that breaks a promise."""
+    for seed in seeds:
+        started_s = time.monotonic()
+        played = world.World(plan.draw(seed, kinds))
+        violation: str | None
+        try:
+            violation = run.run_in(played).violation
+        except Exception as problem:  # noqa: BLE001  # whatever escapes is a defect that was found
+            violation = f"{type(problem).__name__}: {problem}"
+        yield {
+            "seed": seed,
+            "violation": violation,
+            "digest": digest_of(played),
+            "seconds": round(time.monotonic() - started_s, 3),
+        }
+        if violation is not None:
+            return
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", required=True, help="first-last, both included")
+    parser.add_argument("--kinds", default="", help="names of faults, by comma; none: a swarm")
+    options = parser.parse_args()
+    quiet_logs()
+    first, last = map(int, options.seeds.split("-"))
+    kinds = tuple(kind for kind in options.kinds.split(",") if kind)
+    for outcome in outcomes(range(first, last + 1), kinds):
+        print(json.dumps(outcome), flush=True)
+
+
+if __name__ == "__main__":
+    main()

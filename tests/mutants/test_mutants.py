@@ -1,0 +1,86 @@
+"""Known bugs are kept as patches; whether all are still found, `make mutants` says."""
+
+from dataclasses import replace
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+
+from coordlib.testing.mutants import ROOT, Mutant, Unusable, copy_to, hunt, mutants, read
+from coordlib.testing.simulation.plan import KINDS
+
+KEPT = mutants()
+
+
+def named(name: str) -> Mutant:
+    return next(each for each in KEPT if each.name.endswith(name))
+
+
+def test_many_bugs_are_kept_and_numbered() -> None:
+    """A bug that is taken out of the list is noticed here."""
+    assert [int(each.name[:2]) for each in KEPT] == list(range(1, 46))
+
+
+@pytest.mark.parametrize("mutant", KEPT, ids=lambda mutant: mutant.name)
+def test_a_mutant_applies_and_says_what_it_breaks(mutant: Mutant, tmp_path: Path) -> None:
+    """Somebody changed the line that it changes: mend the mutant, the bug is still possible."""
+    copy_to(tmp_path, mutant.patch)
+
+    assert mutant.bug.endswith(".")
+    assert mutant.breaks.startswith(("INV-", "rule "))
+    assert set(mutant.faults) <= KINDS.keys()
+    assert mutant.seeds > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "promise"),
+    [
+        ("repeat-by-number-alone", "INV-"),
+        ("answers-in-order-of-a-set", "INV-01"),
+        ("published-before-visible", "rule 5"),
+    ],
+)
+def test_a_known_bug_is_found(name: str, promise: str) -> None:
+    """A few that are found at once stand for all: copy, patch, run and verdict work."""
+    verdict = hunt(named(name))
+
+    assert verdict.violation is not None
+    assert verdict.violation.startswith(promise)
+
+
+def test_the_code_as_it_is_survives() -> None:
+    """A hunt that cries at everything would prove nothing."""
+    sound = replace(named("published-before-visible"), patch=None, seeds=2)
+
+    assert hunt(sound).violation is None
+
+
+def test_a_patch_that_does_not_apply_is_an_error(tmp_path: Path) -> None:
+    """It must not count as caught because its code does not run."""
+    patch = tmp_path / "99-old.patch"
+    head = "bug: It was.\nbreaks: INV-01\nfaults: all\nseeds: 1\n"
+    diff = "--- a/coordlib/errors.py\n+++ b/coordlib/errors.py\n@@ -1,1 +1,1 @@\n-never\n+ever\n"
+    patch.write_text(f"{head}\n{diff}")
+
+    with pytest.raises(Unusable, match="does not apply"):
+        hunt(read(patch))
+
+
+def test_a_mutant_that_does_not_start_is_an_error(tmp_path: Path) -> None:
+    """A syntax error ends the process before any seed: nothing was caught."""
+    source = (ROOT / "coordlib" / "limits.py").read_text().splitlines(keepends=True)
+    diff = unified_diff(source, ["def\n", *source], "a/coordlib/limits.py", "b/coordlib/limits.py")
+    patch = tmp_path / "98-broken.patch"
+    head = "bug: It is no Python.\nbreaks: INV-01\nfaults: all\nseeds: 1\n"
+    patch.write_text(f"{head}\n{''.join(diff)}")
+
+    with pytest.raises(Unusable, match=r"(?s)does not run: .*SyntaxError"):
+        hunt(read(patch))
+
+
+def test_a_header_must_be_complete(tmp_path: Path) -> None:
+    patch = tmp_path / "97-silent.patch"
+    patch.write_text("bug: It says no promise.\nfaults: all\nseeds: 1\n\n--- a/x\n+++ b/x\n")
+
+    with pytest.raises(Unusable, match="lacks breaks"):
+        read(patch)
