@@ -72,7 +72,11 @@ def encode_sorted(value: Any) -> bytes:
 
 def decode_response(value: bytes) -> rs.AnyResponse:
     """Read a response or notification. Raises msgspec.MsgspecError on anything else."""
-    response: rs.AnyResponse = _response_decoder.decode(value)
+    try:
+        response: rs.AnyResponse = _response_decoder.decode(value)
+    except (UnicodeError, RecursionError) as problem:
+        # msgspec's own way to meet bad UTF-8; whoever reads answers expects one kind of error.
+        raise msgspec.DecodeError(f"No response: {problem}") from problem
     return response
 
 
