@@ -15,6 +15,7 @@ import msgspec
 
 from coordlib import limits
 from coordlib.coordinators.deadlines import Timer
+from coordlib.records import consumer_protocol as cp
 
 
 class State(StrEnum):
@@ -269,6 +270,31 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     def joining(self) -> int:
         """How many members have joined the generation that is being prepared."""
         return sum(member.is_joining for member in self.members.values())
+
+    @cached_property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics of all members; none for other kinds of groups, whose bytes are their own.
+
+        None: it cannot be known, because a consumer's metadata cannot be read or no protocol has
+        been chosen yet. Up to 4 MiB of metadata are read for it.
+        """
+        if self.protocol_type != cp.CONSUMER or not self.members:
+            return frozenset()
+        try:
+            return frozenset(
+                topic
+                for member in self.members.values()
+                for topic in cp.decode_topics(member.metadata_for(self.protocol))
+            )
+        except cp.Unreadable:
+            return None
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether somebody wants this topic, so that its offsets must neither be deleted nor
+
+        expire. What cannot be known counts, as in Kafka: an offset kept in vain costs nothing."""
+        topics = self.subscribed_topics
+        return topics is None or topic in topics
 
     def static_member(self, instance: str) -> Member | None:
         """The member of this instance id.  # INV-19"""
