@@ -63,6 +63,8 @@ def build() -> App:
     bench_app.command(bench.settle, name="settle")
     bench_app.command(bench.load, name="load")
     bench_app.command(bench.core, name="core")
+    bench_app.command(bench.hostile, name="hostile")
+    bench_app.command(bench.rebuild, name="rebuild")
     for part in (groups_app, offsets_app, topics_app, bench_app):
         app.command(part)
     return app
