@@ -295,7 +295,7 @@ def _has_place(draft: Draft, member: Member | None) -> bool:
         return True
     if group.state is State.PREPARING_REBALANCE:
         # The last to rejoin an over-sized group are refused, as in Kafka.
-        joining = sum(m.is_joining for m in group.members.values())
+        joining = group.joining
         return (member is not None and member.is_joining) or joining < draft.config.max_size
     return False
 
