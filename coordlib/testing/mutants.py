@@ -8,6 +8,7 @@ A mutant is a file `tests/mutants/NN-name.patch`: a header, an empty line, a uni
     breaks: the promise, by its number
     faults: all, or the kinds of faults that are drawn, by comma; twice is more often
     seeds: within how many, from 0 on, it must be caught
+    world: fields of the plan that do not come from the seed, batch_ms=50,statics=2; may be left out
     compare: hash seeds          (only where one run cannot show it)
 
 One that survives means that simulation or checks have become too weak: it is they that are mended.
@@ -49,6 +50,7 @@ class Mutant:
     breaks: str
     faults: tuple[str, ...]
     seeds: int
+    world: str
     compares: bool
     patch: Path | None
 
@@ -84,18 +86,19 @@ def read(path: Path) -> Mutant:
     faults = () if rows["faults"] == "all" else tuple(rows["faults"].split(", "))
     compares = rows.get("compare") == COMPARE
     seeds = int(rows["seeds"])
-    return Mutant(path.stem, rows["bug"], rows["breaks"], faults, seeds, compares, path)
+    world = rows.get("world", "")
+    return Mutant(path.stem, rows["bug"], rows["breaks"], faults, seeds, world, compares, path)
 
 
 def baselines(chosen: Iterable[Mutant]) -> list[Mutant]:
     """The code as it is, once for each way in which a mutant is looked for."""
-    most: dict[tuple[tuple[str, ...], bool], int] = {}
+    most: dict[tuple[tuple[str, ...], str, bool], int] = {}
     for each in chosen:
-        key = (each.faults, each.compares)
+        key = (each.faults, each.world, each.compares)
         most[key] = max(most.get(key, 0), each.seeds)
     return [
-        Mutant("(as it is)", "none", ", ".join(faults) or "all faults", faults, seeds, both, None)
-        for (faults, both), seeds in most.items()
+        Mutant("(as it is)", "none", ", ".join(faults) or "all", faults, seeds, world, both, None)
+        for (faults, world, both), seeds in most.items()
     ]
 
 
@@ -158,6 +161,7 @@ def _outcomes(mutant: Mutant, folder: Path, hash_seed: int) -> Iterator[dict[str
     """What `one_mutant` says of each seed, by the package in this folder."""
     command = [sys.executable, "-m", "coordlib.testing.one_mutant"]
     command += ["--seeds", f"0-{mutant.seeds - 1}", "--kinds", ",".join(mutant.faults)]
+    command += ["--world", mutant.world]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": str(hash_seed)}
     ran = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False

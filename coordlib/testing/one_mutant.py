@@ -1,6 +1,6 @@
 """Runs seeds of the simulation until one breaks a promise; a JSON line for each.
 
-    python -m coordlib.testing.one_mutant --seeds 0-40 [--kinds a,b]
+    python -m coordlib.testing.one_mutant --seeds 0-40 [--kinds a,b] [--world batch_ms=50,statics=2]
 
 Started by `coordlib.testing.mutants` with another copy of the package in front of the path, so that
 the code that is mutated and the checks that are to find it are loaded together.
@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -31,11 +32,19 @@ def digest_of(played: "world.World") -> str:
     return digest.hexdigest()
 
 
-def outcomes(seeds: range, kinds: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def traits_of(text: str) -> dict[str, Any]:
+    """`batch_ms=50,strategies=range` -> what the world is to be like, whatever the seed says."""
+    rows = dict(row.split("=") for row in text.split(",") if row)
+    return {name: (value,) if name == "strategies" else int(value) for name, value in rows.items()}
+
+
+def outcomes(
+    seeds: range, kinds: tuple[str, ...], traits: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
     """One for each seed, ending with the first that breaks a promise."""
     for seed in seeds:
         started_s = time.monotonic()
-        played = world.World(plan.draw(seed, kinds))
+        played = world.World(replace(plan.draw(seed, kinds), **traits))
         violation: str | None
         try:
             violation = run.run_in(played).violation
@@ -55,11 +64,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", required=True, help="first-last, both included")
     parser.add_argument("--kinds", default="", help="names of faults, by comma; none: a swarm")
+    parser.add_argument("--world", default="", help="fields of the plan, by comma: batch_ms=50")
     options = parser.parse_args()
     quiet_logs()
     first, last = map(int, options.seeds.split("-"))
     kinds = tuple(kind for kind in options.kinds.split(",") if kind)
-    for outcome in outcomes(range(first, last + 1), kinds):
+    for outcome in outcomes(range(first, last + 1), kinds, traits_of(options.world)):
         print(json.dumps(outcome), flush=True)
 
 

@@ -136,7 +136,7 @@ def late_and_mute(world: World, luck: Random, for_ms: int) -> Mend | None:
     def mend() -> None:
         network.is_deaf = network.is_mute = False
 
-    world.scheduler.after(luck.uniform(0.2, 1.0) * world.plan.rebalance_timeout_ms, hear)
+    world.scheduler.after(luck.uniform(0.5, 0.75) * world.plan.rebalance_timeout_ms, hear)
     return mend
 
 
