@@ -1,0 +1,49 @@
+"""Pages that the code cites by number: the numbers exist, and say where they are kept."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.test_tidy import ROOT, SOURCES, name_of
+
+RULES = (ROOT / "coordlib/TIME-AND-FENCING.md").read_text()
+CITING = [*SOURCES, *sorted((ROOT / "coordlib").rglob("*.md"))]
+_NUMBERS = r"\d+(?:(?:,| and| or| to)\s+\d+)*"
+#: Comments and docstrings break lines wherever they like.
+_CITED = re.compile(rf"\brules?(?:\s|#:?)+({_NUMBERS})", re.IGNORECASE)
+
+
+def cited(text: str) -> set[int]:
+    """The numbers of the rules that a text cites; a range by its ends."""
+    return {int(number) for found in _CITED.findall(text) for number in re.findall(r"\d+", found)}
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("see rule 3.", {3}),
+        ("Rules 5 to 7", {5, 7}),
+        ("rules 2, 3 and 4", {2, 3, 4}),
+        ("as rule\n    # 10 says", {10}),
+        ("a ruler 5 long, 4 rules of 3", set()),
+    ],
+)
+def test_citations_are_seen(text: str, numbers: set[int]) -> None:
+    """A check that finds nothing may be blind."""
+    assert cited(text) == numbers
+
+
+@pytest.mark.parametrize("path", [p for p in CITING if cited(p.read_text())], ids=name_of)
+def test_every_rule_that_is_cited_is_told(path: Path) -> None:
+    """Whoever reads "rule 9" in the code must be able to look it up."""
+    told = {int(number) for number in re.findall(r"^### Rule (\d+):", RULES, re.MULTILINE)}
+
+    assert sorted(cited(path.read_text()) - told) == []
+
+
+def test_rules_have_all_their_numbers() -> None:
+    """A rule that is struck out leaves its number to nobody else."""
+    told = [int(number) for number in re.findall(r"^### Rule (\d+):", RULES, re.MULTILINE)]
+
+    assert told == list(range(1, len(told) + 1))
