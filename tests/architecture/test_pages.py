@@ -47,3 +47,32 @@ def test_rules_have_all_their_numbers() -> None:
     told = [int(number) for number in re.findall(r"^### Rule (\d+):", RULES, re.MULTILINE)]
 
     assert told == list(range(1, len(told) + 1))
+
+
+INVARIANTS = (ROOT / "coordlib/INVARIANTS.md").read_text()
+#: number -> (files below coordlib, files below tests).
+TABLE = {
+    number: (re.findall(r"`([^`]+)`", kept), re.findall(r"`([^`]+)`", tests))
+    for number, kept, tests in re.findall(
+        r"^\| (INV-\d\d) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$", INVARIANTS, re.MULTILINE
+    )
+}
+
+
+def test_every_invariant_in_the_code_has_a_row_and_every_row_is_in_the_code() -> None:
+    """Who meets a number looks it up here; who reads a row finds what keeps it."""
+    in_code = {n for path in SOURCES for n in re.findall(r"INV-\d\d", path.read_text())}
+
+    assert sorted(TABLE) == sorted(in_code)
+    assert len(TABLE) == INVARIANTS.count("| INV-"), "a row twice, or of another form"
+
+
+@pytest.mark.parametrize("number", TABLE)
+def test_the_files_of_a_row_cite_its_number(number: str) -> None:
+    """Files move and tests are split: the row follows, or this fails."""
+    kept, tests = TABLE[number]
+    files = [*(ROOT / "coordlib" / name for name in kept), *(ROOT / "tests" / t for t in tests)]
+
+    assert kept
+    assert tests
+    assert [name_of(file) for file in files if number not in file.read_text()] == []
