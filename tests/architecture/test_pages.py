@@ -76,3 +76,14 @@ def test_the_files_of_a_row_cite_its_number(number: str) -> None:
     assert kept
     assert tests
     assert [name_of(file) for file in files if number not in file.read_text()] == []
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "coordlib").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A page that moved leaves links behind in pages that nobody has open."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
