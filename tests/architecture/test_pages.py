@@ -87,3 +87,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if re.search(r"\b[\w-]+\.md\b", p.read_text())], ids=name_of
+)
+def test_a_page_that_the_code_names_is_there(path: Path) -> None:
+    """The code said "wire.md" in many places, and there was no such page."""
+    named = set(re.findall(r"\b[\w-]+\.md\b", path.read_text()))
+
+    assert sorted(named - {page.name for page in PAGES}) == []
