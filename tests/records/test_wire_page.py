@@ -10,11 +10,14 @@ import msgspec
 import pytest
 
 from coordlib import limits
+from coordlib.config import ClassicConfig
+from coordlib.coordinators.shard import ShardSettings
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import java_hash, shard_of
+from coordlib.testing import driving
 
 PAGE = (Path(rq.__file__).parent / "README.md").read_text()
 STORED: dict[str, type[msgspec.Struct]] = {
@@ -162,3 +165,36 @@ def test_the_hash_of_the_page_is_the_hash_of_the_code() -> None:
     assert [[t, str(java_hash(t)), str(shard_of(t, 2)), str(shard_of(t, 8))] for t, *_ in told] == (
         told
     )
+
+
+def test_the_requests_of_the_page_make_a_life_of_a_member() -> None:
+    """What is copied from the page in its order works: the ids in it belong together."""
+    config = ClassicConfig(initial_rebalance_delay_ms=0)
+    place = ShardSettings(
+        shard=1, shards=2, reply_partitions=4, incarnation="YjVo5al4", group=config
+    )
+    talk = driving.Conversation(place)
+    while talk.next_offset < 42:
+        talk.tick()
+    shown = {each.id: json.loads(each.values[1]) for each in ASKED}
+
+    for example, generation in (
+        ("JoinGroup-0", {}),
+        ("SyncGroup-0", {"generation": 1}),
+        ("Heartbeat-0", {"generation": 1}),
+        ("OffsetCommit-0", {"generation": 1}),
+        ("OffsetFetch-0", {}),
+        ("JoinGroup-1", {"generation": 1}),
+        ("LeaveGroup-1", {}),
+        ("DescribeGroup-0", {}),
+        ("FindCoordinator-0", {}),
+    ):
+        talk.send(json.dumps({**shown[example], **generation}).encode())
+
+    written = [o.value for o in talk.outputs if o.topic == "responses" and o.value]
+    answers = [codec.decode_response(value) for value in written]
+    asked = "JoinGroup SyncGroup OffsetCommit OffsetFetch JoinGroup LeaveGroup DescribeGroup"
+    assert [(type(answer).__name__, getattr(answer, "error", "")) for answer in answers] == [
+        (f"{kind}Response", "NONE") for kind in (*asked.split(), "FindCoordinator")
+    ]
+    assert "member-1-YjVo5al4-1-42" in talk.group("billing").members
