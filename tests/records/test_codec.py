@@ -40,7 +40,7 @@ def test_a_request_reads_as_it_was_written() -> None:
 
 
 def test_what_is_left_out_has_its_default() -> None:
-    """wire.md's second column."""
+    """The defaults of records/README.md: requests of older clients name fewer fields."""
     request = read(
         {
             "v": 1,
