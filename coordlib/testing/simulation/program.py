@@ -121,6 +121,7 @@ class Program(Process):
             transport=self.transport,
             data_consumer=DataConsumer(cluster),
         )
+        self._ownership = self.consumer.member._membership.held
         #: What it believes to be its own, by what it was told.
         self.held: set[TopicPartition] = set()
         self._since_commit = 0
@@ -133,13 +134,18 @@ class Program(Process):
         self.consumer.subscribe(topics, self._assigned, self._revoked, self._lost)
         self.after(1, self._turn)
 
+    @property
+    def told(self) -> Partitions | None:
+        """What its client has told it to own, and it has not let go of."""
+        return self._ownership.told
+
     def may_act_on(self) -> Partitions:
         """What it may work on now, by what it was told and by its fence.
 
         Not by asking the member: its answer takes note of the time, and who is asked all the time
         behaves better than who is not.
         """
-        held = self.consumer.member._membership.held
+        held = self._ownership
         if held.told and held.fence.is_open(self.transport.now_ms()):
             return held.told
         return ()

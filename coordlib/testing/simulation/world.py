@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from coordlib.client.layout import Place as Where
-from coordlib.client.signals import TopicPartition
+from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
@@ -64,6 +64,9 @@ class World:
         self.perturbations = 0
         self.are_ticks_lost = False
         self._lasting: list[Callable[[], None]] = []
+        #: What each living program was told to own when that was last looked at.
+        self._told: dict[str, Partitions | None] = {}
+        self._is_contested = False
         self.refusals = 0
         self._habits_luck = self.stream("habits")
 
@@ -220,7 +223,24 @@ class World:
     # ---- what is always checked ---------------------------------------------------------------
 
     def check(self) -> None:
-        """INV-09, INV-21: two programs never both may work on one partition, at any true time."""
+        """INV-09, INV-21: two programs never both may work on one partition, at any true time.
+
+        This runs after everything that happens. So fences are asked only while two programs were
+        told the same, which is looked at when one was told something else.
+        """
+        has_news = False
+        for program in self.programs:
+            told = program.told if program.is_alive else None
+            if self._told.get(program.name) is not told:
+                self._told[program.name] = told
+                has_news = True
+        if has_news:
+            claims = [each for told in self._told.values() for each in told or ()]
+            self._is_contested = len(claims) > len(set(claims))
+        if self._is_contested:
+            self._check_fences()
+
+    def _check_fences(self) -> None:
         owners: dict[TopicPartition, Program] = {}
         for program in self.programs:
             if program.is_alive and not program.is_stopped:
