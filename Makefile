@@ -67,6 +67,10 @@ nightly: $(INSTALLED)  ## simulated worlds for hours (SEEDS=20000)
 bench: setup  ## measure latency and throughput on this machine
 	@$(BIN)/python -m coordlib.testing.bench
 
+.PHONY: fuzz
+fuzz: $(INSTALLED)  ## ten million hostile inputs against the decoders, and streams of them through a shard
+	@$(BIN)/python -m coordlib.testing.fuzz
+
 .PHONY: transcripts
 transcripts: $(INSTALLED)  ## write the golden transcripts afresh (then read the diff)
 	@$(BIN)/python -m coordlib.testing.transcript --rewrite tests/transcripts/*.txt

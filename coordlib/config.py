@@ -38,7 +38,7 @@ class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the job runs; none of these changes what a group decides."""
 
-    #: Rows per micro-batch: bounds the memory of a worker when a backlog is read (spark-facts).
+    #: Rows per micro-batch: bounds the memory of a worker when a backlog is read (conf).
     max_offsets_per_trigger: Positive = 50_000
     #: How long the source's fetch may wait at the broker when it has read its range (below).
     fetch_wait_ms: NotNegative = 5

@@ -1,4 +1,4 @@
-"""Every bound that an input meets, by name, with its precedent.
+"""Every bound that an input meets, by name, with its precedent.  # INV-43
 
 All sizes are bytes of the encoded form unless the name says otherwise; times are milliseconds.
 """
@@ -28,15 +28,15 @@ OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rew
 OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code units, as in Kafka
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 
-GROUP_SIZE_MAX = 1_000  # members; wire.md
+GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all
 GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch
 
 SESSION_TIMEOUT_MIN_MS = 6_000  # group.min.session.timeout.ms
 SESSION_TIMEOUT_MAX_MS = 1_800_000  # group.max.session.timeout.ms
-REBALANCE_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (time-and-fencing, rule 1)
+REBALANCE_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-FENCING.md, rule 1)
 REBALANCE_TIMEOUT_MAX_MS = 24 * 3_600_000  # beyond a day a dead member would hold a group for ever
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # KAFKA-7610: a parked newcomer that never hears is dropped
-CLOCK_CAP_IDLE_MS = 600_000  # rule 1: CAP of a shard without members
+CLOCK_CAP_IDLE_MS = 600_000  # rule 1: CAP of a shard that waits for nobody
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DURATION_MAX_MS = INT32_MAX * 60_000  # of any setting: offsets.retention.minutes is an int32

@@ -1,6 +1,7 @@
 """`coord bench`: measure the engine on this machine. JSON lines on stdout, talk on stderr.
 
-Without a cluster or a stack named, `settle` and `load` start a stack of their own and delete it.
+Without a cluster or a stack named, `settle`, `load` and `hostile` start a stack of their own and
+delete it; `rebuild` and `core` take nothing else.
 """
 
 from importlib import import_module
@@ -125,6 +126,48 @@ def core(
         rebalance=rebalance,
         repeats=repeats,
     )
+
+
+def hostile(
+    *,
+    joins_per_second: int = 10_000,
+    seconds: int = 20,
+    probes_per_second: float = 4.0,
+    where: Where = HERE,
+) -> int:
+    """Time to an answer for others while a client floods the job with joins of ever-new ids.
+
+    Parameters
+    ----------
+    joins_per_second
+        Of the hostile client: all into one group first, then each into a group of its own.
+    seconds
+        How long each of the five parts lasts: quiet, one group, quiet, ever-new groups, aftermath.
+    probes_per_second
+        Single members that join and leave groups of their own meanwhile; their answers are timed.
+    """
+    return _run(
+        "hostile",
+        where=where,
+        joins_per_second=joins_per_second,
+        seconds=seconds,
+        probes_per_second=probes_per_second,
+    )
+
+
+def rebuild(*, groups: int = 10_000, members: int = 2, partitions: int = 10) -> int:
+    """Time from a start with --rebuild until a join is answered, on a stack of its own.
+
+    Parameters
+    ----------
+    groups
+        Groups in the compacted topics.
+    members
+        Members of each, with their assignments.
+    partitions
+        Committed offsets of each group.
+    """
+    return _run("rebuild", groups=groups, members=members, partitions=partitions)
 
 
 def _run(name: str, **options: Any) -> int:

@@ -63,6 +63,8 @@ def build() -> App:
     bench_app.command(bench.settle, name="settle")
     bench_app.command(bench.load, name="load")
     bench_app.command(bench.core, name="core")
+    bench_app.command(bench.hostile, name="hostile")
+    bench_app.command(bench.rebuild, name="rebuild")
     log_app = App(name="log", help="Recorded histories of members.")
     log_app.command(sim.check, name="check")
     app.command(sim.sim, name="sim")

@@ -58,7 +58,8 @@ def lead(
 def assigned_counts(members: Sequence[rs.JoinedMember]) -> dict[str, int]:
     """Partitions of each topic that somebody has: by so many the group was divided.
 
-    A leader that comes back compares them with the metadata: nobody watched while it was away.
+    A leader that comes back compares them with the metadata: nobody watched while it was away. If
+    the assignor leaves partitions out on purpose, each return makes the group divide anew.
     """
     counts: dict[str, int] = {}
     for member in members:

@@ -1,4 +1,4 @@
-"""May this member work? The fence of one member, pure: rules 8 to 11 of time-and-fencing.
+"""May this member work? The fence of one member, pure: rules 8 to 11 (TIME-AND-FENCING.md).
 
 A member that others may by now believe dead must not go on working, and the one clock that it can
 trust is its own. So it stops by itself, from what it knows for certain: when it began to say a
@@ -53,7 +53,7 @@ class Stop(Enum):
 
 
 def margin_of(session_ms: int, rebalance_ms: int) -> int:
-    """How much earlier than its coordinator a member ends: time-and-fencing, rule 8."""
+    """How much earlier than its coordinator a member ends (rule 8)."""
     return max(MARGIN_MIN_MS, min(session_ms, rebalance_ms) // 4)
 
 

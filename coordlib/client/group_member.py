@@ -276,6 +276,7 @@ class GroupMember(AbstractContextManager["GroupMember"]):
             self._changed.notify_all()
 
     def wake_ms(self) -> int | None:
+        """When it wants to be told of the time at the latest; None: not before something else."""
         with self._changed:
             return self._membership.wake_ms()
 

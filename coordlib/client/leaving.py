@@ -154,6 +154,8 @@ class Leaving:
         """It may have been an orphan, or the LeaveGroup."""
         self._orphans.discard(event.id)
         if event.id == self._leave_id:
-            self._said_out = ""  # then it is said when the member is closed
+            # A static member says it once more when it is closed; for a dynamic one whoever waits
+            # has waited out its session by now.
+            self._said_out = ""
             if self._me.state is State.LEAVING:
                 self.end()

@@ -6,7 +6,7 @@ be told what. It never blocks, reads no clock and calls nobody but assignors; th
 
     IDLE -> JOINING -> [DIVIDING ->] SYNCING -> STABLE -> JOINING -> ...      LEAVING -> LEFT
 
-Source: Kafka's ConsumerCoordinator and AbstractCoordinator; time-and-fencing, rules 8 to 12.
+Source: Kafka's ConsumerCoordinator and AbstractCoordinator; TIME-AND-FENCING.md, rules 8 to 12.
 """
 
 from typing import Any

@@ -36,7 +36,7 @@ class Identity:
     rack: str | None = None
 
     def member_at(self, offset: int) -> str:
-        """The member id that a first JoinGroup at this log offset gives (architecture, 3)."""
+        """The member id that a first JoinGroup at this log offset gives (records/README.md)."""
         return f"{self.client}-{self.incarnation}-{self.shard}-{offset}"
 
 

@@ -1,4 +1,4 @@
-"""Deadlines on the shard's clock. Source: time-and-fencing, rules 2 and 3.
+"""Deadlines on the shard's clock. Source: TIME-AND-FENCING.md, rules 2 and 3.
 
 A *plain* deadline counts from the clock at which it was set. A *reaction* deadline waits for
 somebody who must first hear a question: it starts only when a tick's `published` covers the

@@ -30,6 +30,7 @@ def restore(
         position: where the shard stood, from the progress marker of the same transaction.
 
     Raises:
+        UnknownSavedVersion: a group was saved by newer code.
         msgspec.MsgspecError: a value was not written by this coordinator.
     """
     cells: dict[str, Cell] = {}

@@ -278,7 +278,10 @@ class Shard:
     # -- time ------------------------------------------------------------------------------
 
     def _fire_due(self, at: At) -> None:
-        """Rule 2: every deadline that is due, in order of time, then group, kind, member."""
+        """Rule 2: every deadline that is due, in order of time, then group, kind, member.
+
+        # INV-33
+        """
         agenda = self._agenda
         while agenda.has_due(self.clock_ms):
             bound_ms, name = agenda.pop()

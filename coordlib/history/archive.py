@@ -3,7 +3,8 @@
 It reads `events`, `groups` and `committed` in one query and makes at most one commit per table and
 trigger. Every commit carries in its user metadata up to which Kafka offsets the table is complete;
 records below are dropped. So nothing doubles when Spark repeats a batch, nor when a new checkpoint
-reads the topics from their beginning into tables that exist.
+reads the topics from their beginning into tables that exist. Kafka is always first and the tables
+follow, one after the other in a fixed order: they differ by one batch at most.  # INV-39
 
 Commits of a table are numbered, and the number is Delta's txnVersion under one txnAppId: of two
 archives that write at once, one fails or is skipped, and stops when it sees the other's commit. (A

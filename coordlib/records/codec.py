@@ -7,6 +7,7 @@ request that fails is read once more, leniently, only to find whom to tell.
 """
 
 import re
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +26,8 @@ _response_decoder = msgspec.json.Decoder(rs.AnyResponse)
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 #: Possessive, and a string that is never closed ends with the value: linear for any bytes.
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
-_BRACKETS: Final = re.compile(rb"[\[\]{}]")
+_BRACKETS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
 WIRE_VERSION: Final = 1
 TYPES: Final = frozenset(member.__struct_config__.tag for member in rq.AnyRequest.__args__)
 
@@ -42,7 +44,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_request(value: bytes | None) -> rq.AnyRequest | Refusal:
-    """Read one record's value as a request of wire version 1."""
+    """Read one record's value as a request of wire version 1; raises nothing.  # INV-40"""
     if value is None:
         return Refusal(
             error=ErrorCode.INVALID_REQUEST, message="The record has no value: write a request."
@@ -72,7 +74,11 @@ def encode_sorted(value: Any) -> bytes:
 
 def decode_response(value: bytes) -> rs.AnyResponse:
     """Read a response or notification. Raises msgspec.MsgspecError on anything else."""
-    response: rs.AnyResponse = _response_decoder.decode(value)
+    try:
+        response: rs.AnyResponse = _response_decoder.decode(value)
+    except (UnicodeError, RecursionError) as problem:
+        # msgspec's own way to meet bad UTF-8; whoever reads answers expects one kind of error.
+        raise msgspec.DecodeError(f"No response: {problem}") from problem
     return response
 
 
@@ -221,12 +227,9 @@ def _nests_deeper_than(levels: int, value: bytes) -> bool:
     The decoder gives up by the interpreter's recursion limit, which depends on who calls it: the
     same bytes would be refused in other words by another process.  # INV-01
     """
-    depth = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", value)):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > levels:
-            return True
-    return False
+    brackets = _STRINGS.sub(b"", value).translate(None, _NO_BRACKETS)
+    # Without a loop in Python: a megabyte of brackets held up all groups of the shard.  # INV-40
+    return max(accumulate(map(_BRACKETS.__getitem__, brackets)), default=0) > levels
 
 
 def _legible(field: Any, bytes_max: int) -> str:

@@ -45,7 +45,7 @@ def decode_subscription(value: bytes) -> Subscription:
     """Read a subscription of any version. Raises Unreadable."""
     reader = Reader(value)
     version = reader.version()
-    topics = tuple(reader.string() for _ in range(reader.count(2)))
+    topics = reader.strings()
     user_data = reader.nullable_bytes()
     owned = reader.topic_partitions() if version >= 1 else {}
     generation = reader.int32() if version >= 2 else -1
@@ -67,7 +67,7 @@ def decode_topics(value: bytes) -> tuple[str, ...]:
     """
     reader = Reader(value)
     reader.version()
-    topics = tuple(reader.string() for _ in range(reader.count(2)))
+    topics = reader.strings()
     reader.nullable_bytes()
     return topics
 
@@ -164,6 +164,22 @@ class Reader:
         if text is None:
             raise Unreadable(f"a string is null at byte {self._at}")
         return text
+
+    def strings(self) -> tuple[str, ...]:
+        """An array of strings. One loop: a hostile value has half a million, and others wait."""
+        value, found = self._value, []
+        for _ in range(self.count(2)):
+            start = self._at + 2
+            size = int.from_bytes(value[self._at : start], signed=True)
+            if size < 0 or start + size > len(value):
+                found.append(self.string())  # null or beyond the end: says so
+                continue
+            try:
+                found.append(value[start : start + size].decode())
+            except UnicodeDecodeError as problem:
+                raise Unreadable(f"bad UTF-8 before byte {start + size}") from problem
+            self._at = start + size
+        return tuple(found)
 
     def nullable_string(self) -> str | None:
         size = self.int16()

@@ -3,6 +3,7 @@
 One struct per request type, named as Kafka names it. Field meanings are Kafka's; times are
 milliseconds. Bytes (`metadata`, `assignment`) are base64 on the wire and opaque to the
 coordinator. Unknown fields are refused, so that a misspelt option is never silently ignored.
+The page about all of this, with examples, is README.md beside this file.
 Source: design seeds 002 and 004; `JoinGroupRequest.json` and its siblings in Apache Kafka.
 """
 
@@ -116,7 +117,8 @@ class LeaveGroup(Request, tag="LeaveGroup", kw_only=True, frozen=True):
     members: Annotated[tuple[Leaver, ...], Meta(min_length=1, max_length=limits.LEAVERS_MAX)]
     reason: Reason | None = None
     #: The sender has stopped working but keeps its place: a static member before a restart
-    #: (KIP-1092, REMAIN_IN_GROUP). Its successor need not wait for its fence.
+    #: (KIP-1092, REMAIN_IN_GROUP). Its successor need not wait for its fence. A dynamic member is
+    #: removed all the same; from anybody but the member itself the row is INVALID_REQUEST.
     remain: bool = False
 
 
@@ -164,7 +166,7 @@ class ReleaseQuarantine(Request, tag="ReleaseQuarantine", frozen=True):
 class Tick(msgspec.Struct, tag_field="type", tag="Tick", forbid_unknown_fields=True, frozen=True):
     """Time passes, and outputs up to `published` (an offset of this shard) can be read.
 
-    Written by the job's driver only; see time-and-fencing in the documentation.
+    Written by the job's driver only: TIME-AND-FENCING.md, rules 5 to 7.
     """
 
     v: Literal[1]

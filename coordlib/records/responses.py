@@ -110,15 +110,22 @@ class HeartbeatResponse(Response, tag="Heartbeat", frozen=True, kw_only=True):
 
 
 class LeaveGroupResponse(Response, tag="LeaveGroup", frozen=True, kw_only=True):
+    """A row for each member that was named; at the top `error` is NONE even if all are refused."""
+
     members: tuple[LeftMember, ...] | UnsetType = UNSET
 
 
 class OffsetCommitResponse(Response, tag="OffsetCommit", frozen=True, kw_only=True):
+    """What was not stored, partition by partition; a refusal of the whole commit is `error`."""
+
     #: Empty when every partition was stored.
     failed: tuple[FailedPartition, ...] | UnsetType = UNSET
 
 
 class OffsetDeleteResponse(Response, tag="OffsetDelete", frozen=True, kw_only=True):
+    """What was kept because somebody subscribes to it; what was not there is no fault."""
+
+    #: Empty when nothing of what was named is left.
     failed: tuple[FailedPartition, ...] | UnsetType = UNSET
 
 
@@ -131,6 +138,8 @@ class OffsetFetchResponse(Response, tag="OffsetFetch", frozen=True, kw_only=True
 
 
 class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=True):
+    """The group at the request's place in the log; one that does not exist is Dead, no error."""
+
     state: str | UnsetType = UNSET
     generation: int | UnsetType = UNSET
     protocol_type: str | UnsetType | None = UNSET
@@ -142,7 +151,7 @@ class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=
 
 
 class DeleteGroupResponse(Response, tag="DeleteGroup", frozen=True, kw_only=True):
-    pass
+    """NONE: the group and its offsets are gone."""
 
 
 class FindCoordinatorResponse(Response, tag="FindCoordinator", frozen=True, kw_only=True):
@@ -150,7 +159,7 @@ class FindCoordinatorResponse(Response, tag="FindCoordinator", frozen=True, kw_o
 
 
 class ReleaseQuarantineResponse(Response, tag="ReleaseQuarantine", frozen=True, kw_only=True):
-    pass
+    """NONE: the group goes on. An error says what is still in the way."""
 
 
 class Rejected(Response, tag="Rejected", frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ def next_marker(before: Marker | None, batch: Batch, identity: Identity, prefix:
 
 
 def is_repeat(marker: Marker | None, batch: Batch, identity: Identity, prefix: str) -> bool:
-    """Whether this batch was committed already, by this checkpoint (decision 5).
+    """Whether this batch was committed already, by this checkpoint.  # INV-34
 
     Raises:
         ReplayDiffers: it was, with other outputs.

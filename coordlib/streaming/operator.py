@@ -1,8 +1,8 @@
 """The fold as a Spark operator: one key per shard, one blob of state, rows in and outputs out.
 
 Everything that decides lies in the pure core; this file gathers rows (they come in several
-frames and in no order: spark-facts, trap 3), hands them over, and turns outputs into rows.
-State is (version, blob): other types crash the worker or cannot evolve (trap 1).
+frames and in no order), hands them over, and turns outputs into rows.
+State is (version, blob): other types crash the worker or cannot evolve.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,10 +1,17 @@
 """From the compacted topics to one seed blob per shard: a start without the old checkpoint."""
 
+import time
+
+import msgspec
+import structlog
+
+from coordlib.coordinators.classic.machine import UnknownSavedVersion
 from coordlib.coordinators.restore import restore
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.sink import NewestByKey
 
+_log = structlog.get_logger()
 _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, offset=-1, commits_offset=-1, published=-1)
 
 
@@ -22,7 +29,26 @@ def seed_blobs(
 
 
 def _seed(newest_by_key: NewestByKey, prefix: str, shard: int, marker: Marker) -> bytes:
+    began = time.monotonic()
     groups = newest_by_key(f"{prefix}.groups", shard)
     committed = newest_by_key(f"{prefix}.committed", shard)
+    read = time.monotonic()
     position = marker.shards.get(str(shard), _NOWHERE)
-    return restore(groups.values(), committed.items(), position)
+    try:
+        blob = restore(groups.values(), committed.items(), position)
+    except (UnknownSavedVersion, msgspec.MsgspecError) as problem:
+        raise StartRefused(
+            f"What is saved of shard {shard} cannot be read: {problem}",
+            f"{prefix}.groups, {prefix}.committed, partition {shard}",
+            "Rebuild with the code that wrote it, or with newer code.",
+        ) from problem
+    _log.info(
+        "shard rebuilt",
+        shard=shard,
+        groups=len(groups),
+        offsets=len(committed),
+        bytes=len(blob),
+        read_s=round(read - began, 3),
+        restored_s=round(time.monotonic() - read, 3),
+    )
+    return blob

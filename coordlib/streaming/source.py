@@ -1,7 +1,7 @@
 """Both input topics as one streaming frame: one Kafka source, read uncommitted.
 
 Uncommitted, because an open transaction of a foreign writer would stall every group of the shard
-for as long as it stays open (spark-facts, trap 16).
+for as long as it stays open.
 """
 
 import json

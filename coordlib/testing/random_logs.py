@@ -166,11 +166,18 @@ _ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
 
 
 def draw_log(
-    seed: int, length: int, settings: ShardSettings, positions: bool = False
+    seed: int,
+    length: int,
+    settings: ShardSettings,
+    positions: bool = False,
+    talk: Conversation | None = None,
 ) -> tuple[list[InputRecord], Conversation]:
-    """A log of `length` records, and the shard that judged it record by record."""
+    """A log of `length` records, and the shard that judged it record by record.
+
+    `talk`: a conversation of the caller's, which may write more than it is told.
+    """
     rnd = Random(seed)
-    talk = Conversation(settings)
+    talk = talk or Conversation(settings)
     clients = [Client(c, g) for c in CLIENTS for g in GROUPS]
     heard = 0
     while len(talk.log) < length:

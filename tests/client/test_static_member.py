@@ -1,7 +1,9 @@
 """Static members (KIP-345) as clients: what they say, and what they do not. S = 8 s, RT = 12 s."""
 
+import pytest
+
 from coordlib.client import signals as sg
-from coordlib.client.signals import Callback
+from coordlib.client.signals import Callback, TopicPartition
 from coordlib.client.steps import State
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.records import requests as rq
@@ -266,3 +268,23 @@ def test_its_late_rejoin_takes_nothing_out_of_its_hands() -> None:
     world.run(4_000)
     assert sorted(each for user in world.users for each in user.owns) == list(t(0, 1, 2, 3))
     assert third.owns
+
+
+@pytest.mark.parametrize("assignors", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_one_that_comes_back_for_other_topics_makes_its_group_divide_anew(
+    assignors: str, is_leader: bool
+) -> None:
+    """A deployment moves a program to another topic: what it had must not be read by nobody."""
+    world = World({"t": 4, "u": 4}, assignors=(assignors,))
+    names = ("static", "other") if is_leader else ("other", "static")
+    for name in names:
+        world.join(name, instance="till-7" if name == "static" else None)
+    (static,) = [user for user in world.users if user.member.identity.instance]
+    (other,) = [user for user in world.users if not user.member.identity.instance]
+    world.close(static)
+    (again,) = world.join("again", instance="till-7", topics=("u",))
+    world.run(20_000)
+
+    assert again.owns == tuple(TopicPartition("u", number) for number in range(4))
+    assert other.owns == t(0, 1, 2, 3)

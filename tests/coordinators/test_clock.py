@@ -1,4 +1,4 @@
-"""Time is in the log: rules 1 to 3 of time-and-fencing."""
+"""Time is in the log: TIME-AND-FENCING.md, rules 1 to 3."""
 
 from collections.abc import Callable
 
@@ -93,7 +93,7 @@ def test_time_that_went_back_is_not_counted_twice() -> None:
 
 
 def test_positions_of_non_members_do_not_move_the_clock() -> None:
-    """coord.offsets has CreateTime: anybody could write any time."""
+    """They have no fixed place among the requests: which comes first depends on the cut."""
     talk = settled()
     before_ms = talk.shard.clock_ms
 

@@ -39,7 +39,7 @@ from coordlib.testing.driving import (
     stable,
     sync,
 )
-from tests.coordinators.refusals import OTHER_GENERATION, refused
+from tests.coordinators.refusals import JUDGED_BEFORE, OTHER_GENERATION, refused
 
 # -- who belongs here ------------------------------------------------------------------------
 
@@ -225,7 +225,9 @@ def test_a_first_join_that_is_repeated_is_no_consent() -> None:
     before = talk.group()
 
     assert talk.send(join("b")) == refused(
-        "answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3", cause="r0-10"
+        "answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3",
+        cause="r0-10",
+        reason=JUDGED_BEFORE,
     )
     assert talk.group() == before
 
@@ -248,7 +250,9 @@ def test_a_late_first_join_does_not_take_the_place_of_a_newer_join() -> None:
     talk.send(join("b", "j3", member=FOLLOWER, generation=2))
 
     assert talk.send(join("b")) == refused(
-        "answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3", cause="r0-11"
+        "answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3",
+        cause="r0-11",
+        reason=JUDGED_BEFORE,
     )
     assert "answer b#j3 JoinGroup generation=3" in str(talk.send(join("a", "j3", member=LEADER)))
 

@@ -81,7 +81,7 @@ def test_a_new_checkpoint_reads_all_again_and_adds_only_what_is_new(
 def test_a_crash_between_the_two_tables_is_made_good(
     spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """events was committed, group_snapshots was not: the repeat writes only the latter."""
+    """INV-39: events was committed, group_snapshots was not: the repeat writes only the latter."""
     from coordlib.history import archive
 
     log = a_life_of_a_group()

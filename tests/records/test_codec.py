@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from coordlib import limits
@@ -39,7 +40,7 @@ def test_a_request_reads_as_it_was_written() -> None:
 
 
 def test_what_is_left_out_has_its_default() -> None:
-    """wire.md's second column."""
+    """The defaults of records/README.md: requests of older clients name fewer fields."""
     request = read(
         {
             "v": 1,
@@ -202,6 +203,22 @@ def test_a_response_reads_as_it_was_written_and_ignores_new_fields() -> None:
     raw = json.loads(codec.encode(response))
 
     assert codec.decode_response(json.dumps({**raw, "new": 1}).encode()) == response
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"type":"\xff"',
+        b'{"type":"MemberRemoved","reason":"\xe5"}',
+        b'{"type":"Progress","x":' + b"[" * 100_000,
+        b"",
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_what_is_no_response_raises_one_kind_of_error(value: bytes) -> None:
+    """Bad UTF-8 among the answers raised UnicodeDecodeError, which ended the client's reader."""
+    with pytest.raises(msgspec.MsgspecError):
+        codec.decode_response(value)
 
 
 def test_sorted_encoding_does_not_depend_on_insertion() -> None:

@@ -1,4 +1,4 @@
-"""Which batch may be written, which is skipped, which must stop the job (decision 5)."""
+"""Which batch may be written, which is skipped, which must stop the job."""
 
 import pytest
 

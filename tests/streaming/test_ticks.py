@@ -1,4 +1,4 @@
-"""When the driver owes a tick (rules 5 to 7 of time-and-fencing)."""
+"""When the driver owes a tick (TIME-AND-FENCING.md, rules 5 to 7)."""
 
 from collections.abc import Callable, Iterable
 

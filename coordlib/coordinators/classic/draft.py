@@ -96,6 +96,7 @@ class Draft:
         return self.group
 
     def change(self, **fields: Any) -> None:
+        """Replace fields of the group; its state by `enter` only, members by `put` and `drop`."""
         self.group = replace(self.live, **fields)
 
     def enter(self, state: State) -> None:
@@ -154,6 +155,7 @@ class Draft:
         self.change(members=table, guards=guards, size_bytes=size)
 
     def emit(self, effect: fx.Effect) -> None:
+        """Let something happen, after all that was emitted before, if the step goes through."""
         self.effects.append(effect)
 
     def answer(

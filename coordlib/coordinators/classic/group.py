@@ -8,12 +8,14 @@ Source: seeds 002 and 004; `ClassicGroup.java` and `ClassicGroupState.java` of A
 
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 
 from coordlib import limits
 from coordlib.coordinators.deadlines import Timer
+from coordlib.records import consumer_protocol as cp
 
 
 class State(StrEnum):
@@ -193,8 +195,12 @@ def _base64(value: bytes) -> int:
     return (len(value) + 2) // 3 * 4
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="classic"):
-    """The hard state of one classic group."""
+class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kind", tag="classic"):
+    """The hard state of one classic group.
+
+    `dict` keeps what is derived (`cached_property`): a refused request leaves the group as it is,
+    and a flood of them must not count a thousand members each time.
+    """
 
     v: int = 1
     group: str
@@ -257,10 +263,41 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="cl
 
     def first_join(self, client: str, request_id: str) -> Member | None:
         """The live member that this first JoinGroup made, if it made one."""
-        for member in self.members.values():
-            if member.first_id == request_id and member.client == client:
-                return member
-        return None
+        return self._by_first_join.get((client, request_id))
+
+    @cached_property
+    def _by_first_join(self) -> dict[tuple[str, str], Member]:
+        return {(member.client, member.first_id): member for member in self.members.values()}
+
+    @cached_property
+    def joining(self) -> int:
+        """How many members have joined the generation that is being prepared."""
+        return sum(member.is_joining for member in self.members.values())
+
+    @cached_property
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics of all members; none for other kinds of groups, whose bytes are their own.
+
+        None: it cannot be known, because a consumer's metadata cannot be read or no protocol has
+        been chosen yet. Up to 4 MiB of metadata are read for it.
+        """
+        if self.protocol_type != cp.CONSUMER or not self.members:
+            return frozenset()
+        try:
+            return frozenset(
+                topic
+                for member in self.members.values()
+                for topic in cp.decode_topics(member.metadata_for(self.protocol))
+            )
+        except cp.Unreadable:
+            return None
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether somebody wants this topic, so that its offsets must neither be deleted nor
+
+        expire. What cannot be known counts, as in Kafka: an offset kept in vain costs nothing."""
+        topics = self.subscribed_topics
+        return topics is None or topic in topics
 
     def static_member(self, instance: str) -> Member | None:
         """The member of this instance id.  # INV-19"""

@@ -5,8 +5,9 @@ somebody else. It may be alive and working, and hear of it late. Its own fence s
 after its last heartbeat that the log took (rule 8), and every such heartbeat stands in this shard's
 log. So a guard is placed: until then no join phase completes, and a static successor waits for its
 assignment. The guard ends earlier when the former owner says itself that it has stopped: by a
-LeaveGroup for its own id, which coordlib's client sends when it is fenced; or when it had its
-rebalance timeout to read that it is out (rule 9), even if it heartbeats on. Source: rule 14.
+LeaveGroup for its own id, which coordlib's client sends when it was told that it is out and its
+user has let go; or when it had its rebalance timeout to read that it is out (rule 9), even if it
+heartbeats on. Source: rule 14.
 """
 
 from msgspec.structs import replace
@@ -14,15 +15,18 @@ from msgspec.structs import replace
 from coordlib.coordinators import deadlines
 from coordlib.coordinators.classic import rebalance
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import Guard, Member, State
+from coordlib.coordinators.classic.group import Group, Guard, Member, State
 from coordlib.coordinators.classic.sync_answer import issue, send_assignment
+from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import stored
 
 
 def place(draft: Draft, owner: Member, reason: str, successor: str | None = None) -> None:
     """Guard what this owner has, if it has anything; `reason`: why it owns it no more."""
-    may_work = _may_work(draft, owner)
+    due_ms = _heard_ms(draft, owner) + owner.session_timeout_ms
+    # Nobody expires while parked: its fence may have closed long ago.
+    may_work = _may_work(draft, owner) and due_ms > draft.at.clock_ms
     # A successor that is replaced itself hands its own wait on.
     guards = {
         name: replace(guard, successor=successor) if guard.successor == owner.member else guard
@@ -34,7 +38,7 @@ def place(draft: Draft, owner: Member, reason: str, successor: str | None = None
             client=owner.client,
             first_id=owner.first_id,
             session_timeout_ms=owner.session_timeout_ms,
-            due_ms=_heard_ms(draft, owner) + owner.session_timeout_ms,
+            due_ms=due_ms,
             told=deadlines.reaction(owner.rebalance_timeout_ms, draft.at.offset),
             successor=successor,
             was_replaced=successor is not None,
@@ -64,11 +68,26 @@ def _record_delay(draft: Draft, owner: Member, guard: Guard, reason: str) -> Non
 
 
 def _may_work(draft: Draft, owner: Member) -> bool:
-    """Whether it was given something and has not let go of it: a JoinGroup is consent, and so is
+    """Whether it was given something and has not let go of it.
 
-    a SyncGroup that is not answered yet."""
+    A parked JoinGroup or SyncGroup is consent, but for what its subscription names as owned.
+    """
     was_given = draft.live.fence >= 0 and not owner.is_new and not is_waited_for(draft, owner)
-    return was_given and not owner.has_let_go and owner.parked is None
+    has_let_go = owner.has_let_go or (owner.parked is not None and not _keeps(draft.live, owner))
+    return was_given and not has_let_go
+
+
+def _keeps(group: Group, owner: Member) -> bool:
+    """Whether it goes on working while it joins (KIP-429): consumers say so in their subscription.
+
+    What other kinds of groups mean by their bytes is their own; there a JoinGroup is consent.
+    """
+    if group.protocol_type != cp.CONSUMER:
+        return False
+    try:
+        return any(cp.decode_subscription(offer.metadata).owned for offer in owner.protocols)
+    except cp.Unreadable:
+        return True
 
 
 def _heard_ms(draft: Draft, owner: Member) -> int:

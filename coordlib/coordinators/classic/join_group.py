@@ -175,7 +175,7 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
     if refused is not None:
         draft.refuse(request, rs.JoinGroupResponse, refused, member=request.member)
         if not _has_place(draft, member):
-            _turn_away(draft, member)
+            _turn_away(draft, request, member)
         return
     changed = member.protocols != _offered(request)
     is_leader = member.member == group.leader
@@ -212,12 +212,16 @@ def _rejoin_id(request: rq.JoinGroup, member: Member) -> str:
     return request.id if request.generation < 0 else member.rejoin_id
 
 
-def _turn_away(draft: Draft, member: Member) -> None:
+def _turn_away(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
     """Others took all places of a group whose limit was lowered: it is out, as in Kafka.
 
-    By joining it has let go; and other than in Kafka nobody waits any more for who is out.
+    By joining it has let go, but for what this JoinGroup names as owned. Other than in Kafka
+    nobody waits any more for who is out and has nothing.
     """
-    rebalance.remove(draft, member, "group is full")
+    reason = "group is full"
+    asked = replace(member, protocols=_offered(request), parked=_parked(draft, request))
+    guards.place(draft, asked, reason)
+    rebalance.remove(draft, member, reason)
     rebalance.go_on(draft)
 
 
@@ -247,6 +251,7 @@ def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
             request,
             rs.JoinGroupResponse,
             ErrorCode.REBALANCE_IN_PROGRESS,
+            "This JoinGroup was judged before: let go, then join again under an id of its own.",
             member=member.member,
         )
     else:
@@ -290,7 +295,7 @@ def _has_place(draft: Draft, member: Member | None) -> bool:
         return True
     if group.state is State.PREPARING_REBALANCE:
         # The last to rejoin an over-sized group are refused, as in Kafka.
-        joining = sum(m.is_joining for m in group.members.values())
+        joining = group.joining
         return (member is not None and member.is_joining) or joining < draft.config.max_size
     return False
 

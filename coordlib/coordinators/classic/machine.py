@@ -26,6 +26,13 @@ from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 KIND: Final = "classic"
+#: Of a group's value in `coord.groups`.
+SAVED_VERSION: Final = 1
+
+
+class UnknownSavedVersion(ValueError):
+    """A group was saved by other code; nothing else can read it."""
+
 
 HANDLERS: Final[dict[type[rq.Request], Callable[[Draft, Any], None]]] = {
     rq.JoinGroup: join_group,
@@ -56,7 +63,7 @@ ANSWERS: Final[dict[type[rq.Request], type[rs.Response]]] = {
 
 decode: Final = msgspec.msgpack.Decoder(Group).decode
 encode: Final = msgspec.msgpack.Encoder().encode
-decode_saved: Final = msgspec.json.Decoder(Group).decode
+_decode_saved: Final = msgspec.json.Decoder(Group).decode
 encode_saved: Final = msgspec.json.Encoder().encode
 
 next_due: Final = timers.next_due
@@ -69,6 +76,19 @@ expiry_bound: Final = retention.expiry_bound
 first_expiry: Final = retention.first_expiry
 expire: Final = retention.expire
 check: Final = check_invariants
+
+
+def decode_saved(value: bytes) -> Group:
+    """A group as it stands in `coord.groups`. Raises UnknownSavedVersion, msgspec.MsgspecError."""
+    group = _decode_saved(value)
+    if group.v != SAVED_VERSION:
+        # Unknown fields are ignored by the decoder: what newer code wrote would be lost silently.
+        raise UnknownSavedVersion(
+            f"Group {group.group} was saved with version {group.v}, this code knows "
+            f"{SAVED_VERSION}: start the code that wrote it."
+        )
+    return group
+
 
 #: In these states a heartbeat of the current generation changes nothing but when it was heard.
 _QUIET: Final = frozenset({State.STABLE, State.COMPLETING_REBALANCE})

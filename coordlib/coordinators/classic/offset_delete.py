@@ -3,7 +3,6 @@
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group, State
 from coordlib.coordinators.classic.removal import remove_offsets
-from coordlib.coordinators.classic.subscription import is_subscribed, subscribed_topics
 from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
@@ -24,13 +23,12 @@ def offset_delete(draft: Draft, request: rq.OffsetDelete) -> None:
 
 
 def _delete(draft: Draft, request: rq.OffsetDelete, group: Group) -> None:
-    wanted = subscribed_topics(group)
     failed: list[rs.FailedPartition] = []
     kept: dict[str, list[int]] = {}
     known: dict[tuple[str, int], None] = {}  # a set that keeps its order
     for row in request.topics:
         for partition in row.partitions:
-            if is_subscribed(wanted, row.topic):
+            if group.is_subscribed(row.topic):
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 failed.append(rs.FailedPartition(row.topic, partition, code.name))
                 kept.setdefault(row.topic, []).append(partition)

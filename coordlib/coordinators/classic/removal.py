@@ -29,6 +29,7 @@ def remove_group(draft: Draft, reason: str, detail: dict[str, str] | None = None
 
     A group of this name may come again: its generations begin anew, and whoever knows one of the
     old ones knows no member of the new one. Fences are offsets of the log and go on rising.
+    # INV-27: so nothing late brings back what was deleted.
     """
     draft.record(stored.EVENT_GROUP_DELETED, reason=reason, detail=dict(detail or {}))
     draft.delete()

@@ -1,4 +1,4 @@
-"""When offsets expire, and groups that hold none (KIP-211): only while nobody subscribes.
+"""When offsets expire, and groups that hold none (KIP-211): only while nobody subscribes.  # INV-26
 
     group        an offset expires                                            its topic
     Empty        retention after its commit, and after the last member left   any
@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group, State
 from coordlib.coordinators.classic.removal import remove_group, remove_offsets
-from coordlib.coordinators.classic.subscription import is_subscribed, subscribed_topics
 from coordlib.coordinators.deadlines import NEVER
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.records import consumer_protocol as cp
@@ -84,9 +83,8 @@ def _dues(group: Group, offsets: OffsetTable, retention_ms: int) -> Iterator[tup
     """When each offset that may expire does, its topic and partition, in order of these."""
     if not _may_expire(group):
         return
-    wanted = subscribed_topics(group)
     for topic in offsets.topics():
-        if not is_subscribed(wanted, topic):
+        if not group.is_subscribed(topic):
             for partition, kept in offsets.of_topic(topic):
                 yield _due(group, kept.commit_clock_ms, retention_ms), topic, partition
 

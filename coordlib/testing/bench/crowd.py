@@ -86,6 +86,22 @@ class Crowd:
         """The heartbeat of the member with this number, counted round and round."""
         return self._places[number % len(self._places)].heartbeat
 
+    def commit(self, number: int, partitions: int) -> Record:
+        """The first offsets of so many partitions, from the member with this number."""
+        place = self._places[number]
+        return self._record(
+            place,
+            rq.OffsetCommit(
+                **self._envelope(place),
+                generation=place.generation,
+                member=place.member,
+                offsets=tuple(
+                    rq.CommittedOffset("load", partition, 100 + partition)
+                    for partition in range(partitions)
+                ),
+            ),
+        )
+
     def hear(self, message: rs.AnyResponse) -> list[Record]:
         """What is to be written in reaction."""
         if isinstance(message, rs.RebalanceInProgress):

@@ -132,7 +132,7 @@ class Cluster:
         self._open: dict[str, Transaction] = {}
         self._unmarked: list[tuple[Transaction, Place]] = []
         self.is_up = True
-        #: How long an end marker may take (V of time-and-fencing).
+        #: How long an end marker may take (V of TIME-AND-FENCING.md).
         self.marker_delay_ms = 50
 
     def create(self, topic: str, partitions: int) -> None:

@@ -304,7 +304,7 @@ class Driver(Process):
                     for each in records
                     if each.offset < end
                 ]
-        # Rows of a key come in no order (spark-facts).
+        # Spark gives the rows of a key in no order.
         self.engine.luck.shuffle(found)
         return found
 

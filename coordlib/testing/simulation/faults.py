@@ -367,6 +367,7 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "garbage": _garbage,
     "flood-of-joins": _flood,
     "twin-starts": _twin,
+    "member-removed": late.removed,
     "second-driver": _second_driver,
     "checkpoint-lost": _checkpoint_lost,
     "old-checkpoint": _old_checkpoint,

@@ -138,3 +138,37 @@ def late_and_mute(world: World, luck: Random, for_ms: int) -> Mend | None:
 
     world.scheduler.after(luck.uniform(0.5, 0.75) * world.plan.rebalance_timeout_ms, hear)
     return mend
+
+
+def removed(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """An operator removes a member (rule 14): one that works, or one that is parked in a rebalance.
+
+    Half of them hear nothing for a while, so that only their own fence can stop them.
+    """
+    program = somebody(world, luck)
+    if program is None:
+        return None
+    world.perturbations += 3  # it comes back, perhaps behind somebody who joins meanwhile
+    shard = shard_of(GROUP, world.plan.shards)
+    told = world.cluster.partitions[(f"{PREFIX}.events", shard)].records
+    network, is_on = world.networks[program.name], [True]
+    is_deaf, waits = luck.random() < 0.5, luck.random() < 0.5
+    if waits:
+        join(world, luck, for_ms)
+
+    def look() -> bool:
+        member = program.consumer.member.member_id
+        if not is_on[0] or (waits and _open_join_phase(told) < 0) or not member:
+            return is_on[0]
+        network.is_deaf = network.is_deaf or is_deaf
+        leaver = rq.Leaver(member=member)
+        request = rq.LeaveGroup(v=1, id="1", client="operator", group=GROUP, members=(leaver,))
+        place = (f"{PREFIX}.requests", shard)
+        world.cluster.append(place, GROUP.encode(), codec.encode(request))
+        return False
+
+    def mend() -> None:
+        is_on[0] = network.is_deaf = False
+
+    world.every(20, look)
+    return mend

@@ -50,6 +50,7 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "garbage": ("F-18", 0, 0),
     "flood-of-joins": ("F-21", 2_000, 5_000),
     "twin-starts": ("F-23", 0, 0),
+    "member-removed": ("F-23", 5_000, 30_000),
     "second-driver": ("F-24", 0, 0),
     "checkpoint-lost": ("F-25", 0, 0),
     "old-checkpoint": ("F-25", 0, 0),
@@ -67,6 +68,7 @@ MEMBER_KINDS: Final = frozenset(
         "deaf-while-joining",
         "late-and-mute",
         "twin-starts",
+        "member-removed",
         "topic-grows",
     }
 )

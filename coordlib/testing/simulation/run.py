@@ -153,7 +153,7 @@ def _compact(world: World) -> bool:
 
 
 def peace_ms(world: World) -> int:
-    """INV-28: by when everything has settled (time-and-fencing, bounds).
+    """INV-28: by when everything has settled (TIME-AND-FENCING.md, what follows).
 
     S + CAP/2 + 8D + RT, counted from the moment at which a driver runs and a leader has seen the
     newest metadata.
@@ -172,7 +172,7 @@ def peace_ms(world: World) -> int:
 
 
 def mourning_ms(world: World) -> int:
-    """INV-29, INV-31: by when others have what a dead member had (time-and-fencing, bounds).
+    """INV-29, INV-31: by when others have what a dead member had (likewise).
 
     It goes within S + CAP/2 + 2D + V + 4L; the others rejoin when they hear of it, and 8D settle
     them. The rebalance timeout passes only where somebody does not rejoin, and here all do.

@@ -7,6 +7,7 @@ from coordlib import limits
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import BrokenInvariant, Guard, State
 from coordlib.coordinators.shard import Shard
+from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.testing.driving import (
     FOLLOWER,
@@ -71,6 +72,31 @@ def test_who_joins_again_has_let_go() -> None:
     talk.send(leave("admin", FOLLOWER))
 
     assert guards(talk) == {}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "waits"),
+    [
+        (cp.encode_subscription(cp.Subscription(topics=("t",))), False),
+        (cp.encode_subscription(cp.Subscription(topics=("t",), owned={"t": (0,)})), True),
+        (b"unreadable", True),
+    ],
+)
+def test_a_consumer_that_joins_again_keeps_what_it_names(metadata: bytes, waits: bool) -> None:
+    """KIP-429: it works on until it reads that it is out. What cannot be read may name anything."""
+    offers = {"range": metadata}
+    talk = Conversation(SETTINGS)
+    for client in "ab":
+        talk.send(join(client, protocol_type="consumer", protocols=offers))
+    rejoin = {"protocol_type": "consumer", "protocols": offers, "generation": 1}
+    talk.send(join("a", "j2", member="a-t-0-0", **rejoin))
+    talk.send_all(sync("a", 2, "a-t-0-0", assignments={"b-t-0-1": b"x"}), sync("b", 2, "b-t-0-1"))
+    talk.send(join("c", protocol_type="consumer", protocols=offers))
+    talk.send(join("b", "j2", member="b-t-0-1", **{**rejoin, "generation": 2}))
+
+    talk.send(leave("admin", "b-t-0-1"))
+
+    assert list(guards(talk)) == (["b-t-0-1"] if waits else [])
 
 
 def test_who_let_go_and_asks_for_its_share_again_works() -> None:

@@ -129,7 +129,7 @@ def live(talk: Conversation, duration_ms: int, generation: int = 1) -> list[str]
 
 
 def test_only_topics_that_nobody_reads_expire_in_a_live_group() -> None:
-    """testOffsetExpirationOfActiveGroupSemantics: a consumer stopped reading one of its topics."""
+    """INV-26, testOffsetExpirationOfActiveGroupSemantics: a consumer gave up one of two topics."""
     lines = live(consumers("t"), 12 * MINUTE_MS)
 
     assert lines == [

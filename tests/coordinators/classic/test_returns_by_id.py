@@ -23,7 +23,7 @@ from coordlib.testing.driving import (
 )
 from tests.coordinators.classic.static_states import guarded
 from tests.coordinators.classic.static_states import stable as static_stable
-from tests.coordinators.refusals import refused
+from tests.coordinators.refusals import JUDGED_BEFORE, refused
 
 NEWCOMER = "c-t-0-11"
 
@@ -116,6 +116,7 @@ def test_its_late_duplicate_is_no_consent(
 
     assert talk.send(back) == refused(
         "answer b#j9 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3",
+        reason=JUDGED_BEFORE,
         cause=f"r0-{talk.next_offset - 1}",
     )
     assert talk.group() == before
@@ -135,7 +136,10 @@ def test_the_late_duplicate_of_an_announced_join_is_no_consent() -> None:
     before = talk.group()
 
     assert talk.send(join("a", "a2", member=LEADER)) == refused(
-        "answer a#a2 JoinGroup REBALANCE_IN_PROGRESS member=a-t-0-0", generation=1, cause="r0-6"
+        "answer a#a2 JoinGroup REBALANCE_IN_PROGRESS member=a-t-0-0",
+        generation=1,
+        cause="r0-6",
+        reason=JUDGED_BEFORE,
     )
     assert talk.group() == before
 

@@ -2,7 +2,7 @@
 
 from coordlib.testing.driving import FOLLOWER, LEADER, join
 from tests.coordinators.classic.static_states import check, in_every_state
-from tests.coordinators.refusals import refused
+from tests.coordinators.refusals import JUDGED_BEFORE, refused
 
 
 @in_every_state
@@ -335,7 +335,9 @@ def test_late_duplicate_of_first_join(state: str) -> None:
                 'event GenerationStarted generation=3 cause=HERE reason="member '
                 'joined" protocol_type=demo protocol=range leader=b-NEW members=[b-NEW]',
             ],
-            "Preparing": refused("answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3"),
+            "Preparing": refused(
+                "answer b#j1 JoinGroup REBALANCE_IN_PROGRESS member=b-t-0-3", reason=JUDGED_BEFORE
+            ),
             "Completing Stable": [
                 "answer b#j1 JoinGroup generation=2 protocol_type=demo protocol=range "
                 "leader=a-t-0-0 member=b-t-0-3",

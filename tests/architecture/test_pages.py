@@ -1,0 +1,99 @@
+"""Pages that the code cites by number: the numbers exist, and say where they are kept."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.test_tidy import ROOT, SOURCES, name_of
+
+RULES = (ROOT / "coordlib/TIME-AND-FENCING.md").read_text()
+CITING = [*SOURCES, *sorted((ROOT / "coordlib").rglob("*.md"))]
+_NUMBERS = r"\d+(?:(?:,| and| or| to)\s+\d+)*"
+#: Comments and docstrings break lines wherever they like.
+_CITED = re.compile(rf"\brules?(?:\s|#:?)+({_NUMBERS})", re.IGNORECASE)
+
+
+def cited(text: str) -> set[int]:
+    """The numbers of the rules that a text cites; a range by its ends."""
+    return {int(number) for found in _CITED.findall(text) for number in re.findall(r"\d+", found)}
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("see rule 3.", {3}),
+        ("Rules 5 to 7", {5, 7}),
+        ("rules 2, 3 and 4", {2, 3, 4}),
+        ("as rule\n    # 10 says", {10}),
+        ("a ruler 5 long, 4 rules of 3", set()),
+    ],
+)
+def test_citations_are_seen(text: str, numbers: set[int]) -> None:
+    """A check that finds nothing may be blind."""
+    assert cited(text) == numbers
+
+
+@pytest.mark.parametrize("path", [p for p in CITING if cited(p.read_text())], ids=name_of)
+def test_every_rule_that_is_cited_is_told(path: Path) -> None:
+    """Whoever reads "rule 9" in the code must be able to look it up."""
+    told = {int(number) for number in re.findall(r"^### Rule (\d+):", RULES, re.MULTILINE)}
+
+    assert sorted(cited(path.read_text()) - told) == []
+
+
+def test_rules_have_all_their_numbers() -> None:
+    """A rule that is struck out leaves its number to nobody else."""
+    told = [int(number) for number in re.findall(r"^### Rule (\d+):", RULES, re.MULTILINE)]
+
+    assert told == list(range(1, len(told) + 1))
+
+
+INVARIANTS = (ROOT / "coordlib/INVARIANTS.md").read_text()
+#: number -> (files below coordlib, files below tests).
+TABLE = {
+    number: (re.findall(r"`([^`]+)`", kept), re.findall(r"`([^`]+)`", tests))
+    for number, kept, tests in re.findall(
+        r"^\| (INV-\d\d) \| [^|]+ \| ([^|]+) \| ([^|]+) \|$", INVARIANTS, re.MULTILINE
+    )
+}
+
+
+def test_every_invariant_in_the_code_has_a_row_and_every_row_is_in_the_code() -> None:
+    """Who meets a number looks it up here; who reads a row finds what keeps it."""
+    in_code = {n for path in SOURCES for n in re.findall(r"INV-\d\d", path.read_text())}
+
+    assert sorted(TABLE) == sorted(in_code)
+    assert len(TABLE) == INVARIANTS.count("| INV-"), "a row twice, or of another form"
+
+
+@pytest.mark.parametrize("number", TABLE)
+def test_the_files_of_a_row_cite_its_number(number: str) -> None:
+    """Files move and tests are split: the row follows, or this fails."""
+    kept, tests = TABLE[number]
+    files = [*(ROOT / "coordlib" / name for name in kept), *(ROOT / "tests" / t for t in tests)]
+
+    assert kept
+    assert tests
+    assert [name_of(file) for file in files if number not in file.read_text()] == []
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "coordlib").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A page that moved leaves links behind in pages that nobody has open."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if re.search(r"\b[\w-]+\.md\b", p.read_text())], ids=name_of
+)
+def test_a_page_that_the_code_names_is_there(path: Path) -> None:
+    """The code said "wire.md" in many places, and there was no such page."""
+    named = set(re.findall(r"\b[\w-]+\.md\b", path.read_text()))
+
+    assert sorted(named - {page.name for page in PAGES}) == []
