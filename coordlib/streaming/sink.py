@@ -5,9 +5,6 @@ then the marker is read to its end. A batch that the marker names is skipped. Af
 inside a transaction the driver ends: its supervisor starts it anew, and the batch runs again.
 """
 
-import os
-import signal
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -20,6 +17,7 @@ from coordlib.records import codec
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.crash import Crash
 from coordlib.streaming.marker import (
     LAYOUT_KEY,
     MARKER_KEY,
@@ -103,7 +101,7 @@ class TransactionalSink:
         self._newest_by_key = newest_by_key
         self.marker: Marker | None = None
         self.layout: Layout | None = None
-        self._fault = _Fault.from_environment()
+        self._crash = Crash.from_environment()
 
     def open(self) -> None:
         """Fence older drivers, then learn what they have committed."""
@@ -155,11 +153,12 @@ class TransactionalSink:
             self._producer.begin_transaction()
             for topic, partition, key, value in rows:
                 self._produce(f"{self._prefix}.{topic}", partition, key, value, delivered)
+            self._crash.strike("in-transaction", batch)
             self._producer.flush(_TIMEOUT_S)
             delivered.raise_first_error()
-            self._fault.strike("before-commit", batch)
+            self._crash.strike("before-commit", batch)
             self._producer.commit_transaction(_TIMEOUT_S)
-            self._fault.strike("after-commit", batch)
+            self._crash.strike("after-commit", batch)
         except (KafkaException, SystemError) as problem:
             # A producer that is fenced inside flush() breaks its own callbacks: a SystemError.
             raise self._ended_by(problem) from problem
@@ -213,23 +212,3 @@ class _Delivered:
     def raise_first_error(self) -> None:
         if self._error is not None:
             raise KafkaException(self._error)
-
-
-class _Fault:
-    """A crash on demand, for tests: COORD_FAULT=before-commit:7 kills the driver in batch 7.
-
-    The process ends as by SIGKILL, without any chance to tidy up.
-    """
-
-    def __init__(self, place: str, batch: int) -> None:
-        self._place, self._batch = place, batch
-
-    @classmethod
-    def from_environment(cls) -> "_Fault":
-        place, _, batch = os.environ.get("COORD_FAULT", "").partition(":")
-        return cls(place, int(batch or -1))
-
-    def strike(self, place: str, batch: int) -> None:
-        if place == self._place and 0 <= self._batch <= batch:
-            print(f"COORD_FAULT: {place} in batch {batch}", file=sys.stderr, flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
