@@ -72,6 +72,7 @@ class Coordinator:
             options.prefix,
             open_producer(options.prefix, self._client_options, timeout_ms),
             self._newest_by_key,
+            timeout_ms,
         )
         self._ticks: TickThread | None = None
         self._crash = Crash.from_environment()

@@ -5,6 +5,7 @@ then the marker is read to its end. A batch that the marker names is skipped. Af
 inside a transaction the driver ends: its supervisor starts it anew, and the batch runs again.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -94,9 +95,16 @@ class TransactionalSink:
     """The one writer of a prefix's output topics."""
 
     def __init__(
-        self, prefix: str, producer: TransactionalProducer, newest_by_key: NewestByKey
+        self,
+        prefix: str,
+        producer: TransactionalProducer,
+        newest_by_key: NewestByKey,
+        transaction_timeout_ms: int | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
+        self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
+        self._began_s = 0.0
         self._producer = producer
         self._newest_by_key = newest_by_key
         self.marker: Marker | None = None
@@ -149,6 +157,7 @@ class TransactionalSink:
         self, rows: list[tuple[str, int, bytes, bytes | None]], batch: int = -1
     ) -> Written:
         delivered = _Delivered()
+        self._began_s = self._now_s()
         try:
             self._producer.begin_transaction()
             for topic, partition, key, value in rows:
@@ -183,6 +192,13 @@ class TransactionalSink:
             self._producer.abort_transaction(_TIMEOUT_S)
         except KafkaException as told:
             reason = told.args[0]
+        if self._is_overdue():
+            return CannotReach(
+                f"The batch took longer than its transaction may: the broker gave it up: {reason}",
+                transactional_id(self._prefix),
+                "Start the job again: the batch runs again and is written once. If that happens "
+                "often, raise engine.transaction_timeout_ms.",
+            )
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return DriverFenced(
                 "A newer driver has taken over this prefix; this one ends.",
@@ -194,6 +210,15 @@ class TransactionalSink:
             transactional_id(self._prefix),
             "Start the job again: the batch runs again and is written once.",
         )
+
+    def _is_overdue(self) -> bool:
+        """Whether the broker may have ended the transaction, which looks like a newer driver.
+
+        If there is one, it fences this driver again, or refuses its checkpoint, when it comes back.
+        """
+        spent_ms = (self._now_s() - self._began_s) * 1000
+        timeout_ms = self._transaction_timeout_ms
+        return timeout_ms is not None and spent_ms >= timeout_ms
 
 
 class _Delivered:
