@@ -48,10 +48,10 @@ class Crash:
         given = os.environ.get(VARIABLE, "")
         if not given:
             return cls()
-        place, batch, *rest = given.split(":")
-        if place not in PLACES or rest not in ([], ["stop"]):
-            raise ValueError(f"{VARIABLE}={given} names none of {', '.join(PLACES)}")
-        return cls(place, int(batch), signal.SIGSTOP if rest else signal.SIGKILL)
+        place, batch, how = [*given.split(":"), "", ""][:3]
+        if place not in PLACES or not batch.isdecimal() or how not in ("", "stop"):
+            raise ValueError(f"{VARIABLE}={given} is not PLACE:BATCH[:stop] with {PLACES}")
+        return cls(place, int(batch), signal.SIGSTOP if how else signal.SIGKILL)
 
     def strike(self, place: str, batch: int) -> None:
         """To be called at the place; does nothing at all others."""

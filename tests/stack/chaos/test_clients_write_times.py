@@ -48,7 +48,7 @@ def test_times_written_by_clients_move_no_clock_and_are_refused_one_by_one(
         told = [e["type"] for e in scene.wire.values("events") if e["cause"] == coordinate]
         assert told == ["RequestRejected"], coordinate
     assert scene.expelled() == []
-    tell(f"{len(foreign)} refused, nobody told: {scene.keeps_every_promise()}")
+    tell(f"{len(foreign)} refused, nobody told: {scene.ends_well()}")
 
 
 def _timestamps(scene: Scene, type_: str) -> None:

@@ -50,7 +50,7 @@ def _returned(scene: Scene) -> str:
     scene.all_read_on()
     job = "the job went on" if scene.stack.job.exit_code is None else "the job was started again"
     expelled = len(scene.expelled())
-    return f"{expelled} expelled, {job}: {scene.keeps_every_promise()}"
+    return f"{expelled} expelled, {job}: {scene.ends_well()}"
 
 
 def _lost(scene: Scene) -> int:

@@ -53,7 +53,7 @@ def test_a_damaged_state_is_refused_and_rebuilt_under_living_members(
     assert all(now[place] >= offset for place, offset in offsets.items())
     scene.is_undisturbed()
     assert scene.expelled() == []
-    seen = scene.keeps_every_promise()
+    seen = scene.ends_well()
     tell(f"refused, rebuilt, nobody told: {seen}; {_archived_once(scene)} events once in Delta")
 
 
@@ -132,7 +132,7 @@ def test_an_older_copy_of_the_checkpoint_is_refused_and_rebuilt(scene: Scene, te
     scene.is_undisturbed()
 
     assert scene.expelled() == []
-    tell(f"refused, rebuilt, nobody told: {scene.keeps_every_promise()}")
+    tell(f"refused, rebuilt, nobody told: {scene.ends_well()}")
 
 
 @pytest.mark.chaos
@@ -158,7 +158,7 @@ def test_a_full_disk_ends_the_job_until_there_is_space(scene: Scene, tell: Tell)
         scene.is_undisturbed()
 
         assert scene.expelled() == []
-        tell(f"exit code 1, went on with space: {scene.keeps_every_promise()}")
+        tell(f"exit code 1, went on with space: {scene.ends_well()}")
         assert scene.stack.stop_job() == 0
 
 

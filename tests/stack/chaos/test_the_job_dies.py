@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 
 def test_the_job_dies_at_every_place_one_after_the_other(scene: Scene, tell: Tell) -> None:
     """A batch is begun nine times: every run dies one place later than the one before it, so each
-    crash falls into the replay of another. First the power goes when no batch runs.  # INV-07"""
+    crash falls into the replay of another. Before them the power goes, at any moment.  # INV-07"""
     scene.start_job()
     scene.crew_works("a", "b")
     scene.mark()
@@ -25,7 +25,7 @@ def test_the_job_dies_at_every_place_one_after_the_other(scene: Scene, tell: Tel
     scene.is_undisturbed()
 
     assert scene.expelled() == []
-    tell(f"{len(crash.PLACES)} crashes in a row, nobody told: {scene.keeps_every_promise()}")
+    tell(f"{len(crash.PLACES)} crashes in a row, nobody told: {scene.ends_well()}")
 
 
 @pytest.mark.parametrize("place", ["in-task", "batch-judged", "before-commit"])
@@ -41,7 +41,7 @@ def test_the_job_dies_in_the_same_place_again(scene: Scene, place: str, tell: Te
     scene.job_goes_on()
     scene.is_undisturbed()
 
-    tell(f"two crashes, nobody told: {scene.keeps_every_promise()}")
+    tell(f"two crashes, nobody told: {scene.ends_well()}")
 
 
 def test_a_job_that_is_suspended_for_two_sessions_expels_nobody(scene: Scene, tell: Tell) -> None:
@@ -58,7 +58,7 @@ def test_a_job_that_is_suspended_for_two_sessions_expels_nobody(scene: Scene, te
     scene.is_undisturbed()
 
     assert scene.expelled() == []
-    tell(f"nobody told: {scene.keeps_every_promise()}")
+    tell(f"nobody told: {scene.ends_well()}")
 
 
 def test_a_job_that_is_suspended_inside_its_transaction_is_to_be_started_again(
@@ -87,4 +87,4 @@ def test_a_job_that_is_suspended_inside_its_transaction_is_to_be_started_again(
     scene.start_job()
     scene.job_goes_on()
     scene.is_undisturbed()
-    tell(f"exit code 1, started again, nobody told: {scene.keeps_every_promise()}")
+    tell(f"exit code 1, started again, nobody told: {scene.ends_well()}")
