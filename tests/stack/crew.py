@@ -17,7 +17,7 @@ from coordlib.client.clock import boottime_ns
 from coordlib.local.home import project_root
 
 #: Longer than any wait should be, on a machine that does much else; who reaches it fails.
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 LOOK_EVERY_S = 0.03
 
 Place = tuple[str, int]

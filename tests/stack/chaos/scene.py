@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 import time
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -80,6 +82,29 @@ class Scene(AbstractContextManager["Scene"]):
             assert self.stack.job.exit_code == 1
             return self.stack.last_job_lines(3).splitlines()
         raise AssertionError("it started")
+
+    @contextmanager
+    def supervised(self) -> Iterator[list[int | None]]:
+        """While this is open, the job is started again whenever it has ended, as in production.
+        Yields the exit codes with which it ended."""
+        ended: list[int | None] = []
+        is_over = threading.Event()
+
+        def supervise() -> None:
+            while not is_over.wait(0.5):
+                if not self.stack.job.is_running:
+                    ended.append(self.stack.job.exit_code)
+                    self.stack.kill_job()
+                    with suppress(SetupError):  # then it is started once more
+                        self.start_job()
+
+        supervisor = threading.Thread(target=supervise, daemon=True)
+        supervisor.start()
+        try:
+            yield ended
+        finally:
+            is_over.set()
+            supervisor.join(PATIENCE_S)
 
     def batch(self) -> int:
         """The newest that the job told of."""
