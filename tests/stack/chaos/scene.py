@@ -57,11 +57,11 @@ class Scene(AbstractContextManager["Scene"]):
         with patch.dict(os.environ, {crash.VARIABLE: fault}):
             self.stack.start_job((*JOB_ARGS, *without, *arguments))
 
-    def job_crashes(self, place: str, after: int = 0) -> None:
+    def job_crashes(self, place: str, *arguments: str, after: int = 0) -> None:
         """Run the job until it dies at this place, in the first batch that has at least this
         number; nothing of it is left."""
         try:
-            self.start_job(fault=f"{place}:{after}")
+            self.start_job(*arguments, fault=f"{place}:{after}")
         except SetupError:
             pass  # it died before it was ready; `job_ended` looks
         self.job_ended()
