@@ -49,12 +49,12 @@ def main() -> int:
 
 
 def _reason(problem: Exception, coordinator: Coordinator | None, checkpoint: str) -> Exception:
-    """What ended the job, in words if they are known; the archive's failures are its own."""
+    """What ended the job, in words if they are known."""
     if coordinator and coordinator.failure:
         return coordinator.failure
     query = coordinator.query if coordinator else None
     is_archive = query is not None and query.exception() is None
-    return (None if is_archive else failures.explain(problem, checkpoint)) or problem
+    return failures.explain(problem, checkpoint, is_archive) or problem
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
     (
         r"No space left on device|Disk quota exceeded",
         SetupError,
-        "The disk is full: the batch could not be kept in the checkpoint.",
+        "The disk is full: the batch could not be kept.",
         "Make space and start the job again: the batch runs again and is written once.",
     ),
     (
@@ -67,11 +67,17 @@ _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
 _FILE: Final = re.compile(r"(?:hdfs|s3a|abfss|gs|file):/[^\s:,\]]+")
 
 
-def explain(problem: BaseException, checkpoint: str) -> CoordError | None:
-    """What a query's exception means to whoever runs the job; None: it is not known."""
-    text = str(problem)
+def explain(problem: BaseException, checkpoint: str, is_archive: bool = False) -> CoordError | None:
+    """What a query's exception means to whoever runs the job; None: it is not known.
+
+    Args:
+        is_archive: whether it is the archive's, which has no state and is not rebuilt.
+    """
+    text, place = str(problem), "the archive" if is_archive else f"checkpoint {checkpoint}"
     for pattern, kind, what, mend in _KNOWN:
+        if is_archive and kind is StartRefused:
+            continue
         if found := re.search(pattern, text):
             file = _FILE.search(text, found.start(), found.start() + 2_000)
-            return kind(what, file.group() if file else f"checkpoint {checkpoint}", mend)
+            return kind(what, file.group() if file else place, mend)
     return None

@@ -60,6 +60,16 @@ def test_what_a_user_can_mend_is_told_in_words(
     assert mend in told.mend
 
 
+def test_an_archive_is_not_rebuilt_but_its_disk_may_be_full() -> None:
+    """It stands beside the coordinator in one job, and fails as a query of its own."""
+    full = RuntimeError("java.io.IOException: No space left on device")
+
+    told = explain(full, "/c", is_archive=True)
+    assert isinstance(told, SetupError)
+    assert told.where == "the archive"
+    assert explain(RuntimeError(DAMAGED), "/c", is_archive=True) is None
+
+
 def test_everything_else_stays_a_stack_trace() -> None:
     """Whoever mends a defect needs its place, not our words."""
     assert explain(RuntimeError("Traceback: KeyError in fold"), "/c") is None
