@@ -38,14 +38,13 @@ PATIENCE_S: Final = 180.0
 class Scene(AbstractContextManager["Scene"]):
     """Everything of one scenario; nothing of it outlives it."""
 
-    def __init__(self, stack: Stack, folder: Path, **config: Any) -> None:
+    def __init__(self, stack: Stack, folder: Path) -> None:
         self.stack = stack
         self._open = ExitStack()
         servers = stack.bootstrap_servers
         self.wire = self._open.enter_context(Wire(servers))
         self.flow = self._open.enter_context(Flow(servers, "records", 6))
-        own = {key.replace("__", "."): value for key, value in config.items()}
-        member = MEMBER | own | {"bootstrap.servers": servers}
+        member = MEMBER | {"bootstrap.servers": servers}
         self.crew = self._open.enter_context(Crew(folder, self.flow.topic, member))
         self._marks: dict[str, int] = {}
 
@@ -107,8 +106,8 @@ class Scene(AbstractContextManager["Scene"]):
             supervisor.join(PATIENCE_S)
 
     def batch(self) -> int:
-        """The newest that the job told of."""
-        return int(self.stack.status().job["batch_id"])
+        """The newest that the job told of; -1 while it starts."""
+        return int(self.stack.status().job.get("batch_id", -1))
 
     def job_goes_on(self) -> None:
         """Wait until it has committed further batches."""
@@ -119,12 +118,15 @@ class Scene(AbstractContextManager["Scene"]):
         """The job's processes: launcher, JVM, driver, workers."""
         return belonging_to(self.stack.home, "job")
 
-    def suspend_job(self) -> list[Program]:
+    def suspend_job(self) -> None:
         self.note("fault", "the job is suspended")
-        stopped = self.programs()
-        for each in stopped:
+        for each in self.programs():
             each.signal(signal.SIGSTOP)
-        return stopped
+
+    def resume_job(self) -> None:
+        for each in self.programs():
+            each.signal(signal.SIGCONT)
+        self.note("healed", "the job goes on")
 
     # ---- the crew -------------------------------------------------------------------------------
 
@@ -139,6 +141,7 @@ class Scene(AbstractContextManager["Scene"]):
         """Wait until everybody who owns something has read more of it than now."""
         self.crew.read_on()
         seen = {n: len(m.readings) for n, m in self.crew.members.items() if m.owned}
+        assert seen, "nobody owns anything"
         self.crew.until(
             "they read on", lambda: all(len(self.crew[n].readings) > k for n, k in seen.items())
         )
@@ -177,8 +180,7 @@ class Scene(AbstractContextManager["Scene"]):
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for each in self.programs():
-            each.signal(signal.SIGCONT)
+        self.resume_job()  # a suspended one could not be stopped
         self._open.close()
 
 
