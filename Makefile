@@ -46,6 +46,10 @@ test: setup check  ## everything: set-up, checks, all tests
 test-fast: $(INSTALLED)  ## tests that need neither broker nor Spark
 	$(BIN)/python -m pytest -m "not stack and not fault"
 
+.PHONY: chaos
+chaos: setup  ## break real stacks in every way that is known, about a quarter of an hour
+	$(BIN)/python -m pytest tests/stack/chaos -m "chaos or not chaos" --timeout=1200 --durations=0 --durations-min=1
+
 .PHONY: up
 up: setup  ## broker and job on this machine (coord up)
 	@$(BIN)/coord up

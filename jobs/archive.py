@@ -10,7 +10,7 @@ import sys
 from coordlib.errors import CoordError
 from coordlib.history.archive import ArchiveOptions, start_archive
 from coordlib.kafka_options import KafkaOptions
-from coordlib.streaming import logs
+from coordlib.streaming import failures, logs
 from coordlib.streaming.lifecycle import run_until_stopped, stop_flag_on_signals, write_pid
 
 
@@ -29,8 +29,12 @@ def main() -> int:
     spark = SparkSession.builder.appName(f"{options.prefix}-archive").getOrCreate()
     try:
         run_until_stopped([start_archive(spark, options)], stop_flag)
-    except CoordError as error:
-        print(error, file=sys.stderr)
+    except Exception as problem:
+        known = failures.explain(problem, options.checkpoint, is_archive=True)
+        reason = problem if isinstance(problem, CoordError) else known
+        if reason is None:
+            raise
+        print(reason, file=sys.stderr)
         return 1
     finally:
         spark.stop()

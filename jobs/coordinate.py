@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from coordlib.errors import CoordError, DriverFenced
 from coordlib.history.archive import start_archive
-from coordlib.streaming import lifecycle, logs
+from coordlib.streaming import failures, lifecycle, logs
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
 from coordlib.streaming.query import Coordinator
 
@@ -34,7 +34,9 @@ def main() -> int:
             queries.append(start_archive(spark, archive_options(arguments, options)))
         lifecycle.run_until_stopped(queries, stop_flag, coordinator.check)
     except Exception as problem:
-        reason = coordinator.failure if coordinator and coordinator.failure else problem
+        reason = _reason(problem, coordinator, options.checkpoint)
+        if coordinator:
+            coordinator.failure = reason
         if not isinstance(reason, CoordError):
             raise
         print(f"coordinator: {reason}", file=sys.stderr, flush=True)
@@ -44,6 +46,15 @@ def main() -> int:
             coordinator.close()
         spark.stop()
     return 0
+
+
+def _reason(problem: Exception, coordinator: Coordinator | None, checkpoint: str) -> Exception:
+    """What ended the job, in words if they are known."""
+    if coordinator and coordinator.failure:
+        return coordinator.failure
+    query = coordinator.query if coordinator else None
+    is_archive = query is not None and query.exception() is None
+    return failures.explain(problem, checkpoint, is_archive) or problem
 
 
 if __name__ == "__main__":

@@ -8,4 +8,9 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 def boottime_ms() -> int:
     """Milliseconds since some fixed moment; no relation to the time of day."""
-    return time.clock_gettime_ns(_CLOCK) // 1_000_000
+    return boottime_ns() // 1_000_000
+
+
+def boottime_ns() -> int:
+    """The same in nanoseconds, for who puts in order what several processes of a machine did."""
+    return time.clock_gettime_ns(_CLOCK)

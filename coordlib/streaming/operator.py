@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from coordlib.coordinators.shard import UNTRUSTED_TIME_MS, InputRecord, ShardSettings, fold
+from coordlib.coordinators.shard import (
+    UNTRUSTED_TIME_MS,
+    Fold,
+    InputRecord,
+    ShardSettings,
+    UnknownStateVersion,
+    fold,
+)
 from coordlib.streaming.batch import BatchReport
+from coordlib.streaming.crash import Crash
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +34,10 @@ COLUMNS: Final = ["shard", "seq", "topic", "partition", "key", "value"]
 REPORT: Final = "report"
 
 STATE_VERSION: Final = 1
+
+
+class UnreadableState(ValueError):
+    """The blob of a shard is not what this code wrote. Known by its name: see `failures`."""
 
 
 def judge(
@@ -51,21 +63,33 @@ def _judge_shard(
     ) -> Iterator["pd.DataFrame"]:
         import pandas as pd
 
+        crash, batch = Crash.from_environment(), _batch_number()
         shard = int(key[0])
+        crash.strike("in-task", batch)
         blob = bytes(state.get[1]) if state.exists else seeds.value.get(shard)
         records = [record for frame in frames for record in _records(frame)]
         fresh, rows = judge_rows(blob, records, msgspec.structs.replace(settings, shard=shard))
         state.update((STATE_VERSION, fresh))
         yield pd.DataFrame(rows, columns=COLUMNS)
+        crash.strike("task-ends", batch)
 
     return judge_shard
+
+
+def _batch_number() -> int:
+    """Of the batch that this task belongs to; decides nothing but where a test wants a crash."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    told = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    return -1 if told is None else int(told)
 
 
 def judge_rows(
     blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> tuple[bytes, list[tuple[Any, ...]]]:
     """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
-    shard, outcome = settings.shard, fold(blob, records, settings)
+    shard, outcome = settings.shard, _fold(blob, records, settings)
     report = BatchReport(
         status=outcome.status, ranges=_ranges(records), state_bytes=len(outcome.blob)
     )
@@ -75,6 +99,14 @@ def judge_rows(
     ]
     rows.append((shard, len(rows), REPORT, shard, b"", msgspec.json.encode(report)))
     return outcome.blob, rows
+
+
+def _fold(blob: bytes | None, records: list[InputRecord], settings: ShardSettings) -> Fold:
+    """Raises UnreadableState. Nothing else is: a request that cannot be read is a refusal."""
+    try:
+        return fold(blob, records, settings)
+    except (msgspec.MsgspecError, UnknownStateVersion) as problem:
+        raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
 
 
 def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:

@@ -21,6 +21,7 @@ from coordlib.kafka_options import KafkaOptions
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+from coordlib.streaming.crash import Crash
 from coordlib.streaming.operator import REPORT, judge
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
@@ -60,7 +61,7 @@ class Coordinator:
             **options.kafka.librdkafka(),
             "bootstrap.servers": options.bootstrap_servers,
         }
-        self.failure: CoordError | None = None
+        self.failure: Exception | None = None
         self.query: StreamingQuery | None = None
         self._status = StatusFile(options.status_file)
         self._status.status.checkpoint = options.checkpoint
@@ -71,8 +72,10 @@ class Coordinator:
             options.prefix,
             open_producer(options.prefix, self._client_options, timeout_ms),
             self._newest_by_key,
+            timeout_ms,
         )
         self._ticks: TickThread | None = None
+        self._crash = Crash.from_environment()
 
     def start(self) -> "StreamingQuery":
         """Check everything, fence older drivers, and run.
@@ -150,10 +153,12 @@ class Coordinator:
     def write_batch(self, frame: "DataFrame", number: int, identity: Identity) -> None:
         """One micro-batch: collect once, write once, tell the ticks and the status file."""
         began = time.monotonic()
+        self._crash.strike("batch-begins", number)
         try:
             # Arrow, because pickling rows one by one costs more than writing them.
             columns = frame.toArrow().to_pydict()
             batch = assemble(number, zip(*columns.values(), strict=True), REPORT)
+            self._crash.strike("batch-judged", number)
             written = self._sink.write(batch, identity)
         except CoordError as problem:
             self.failure = problem
@@ -163,6 +168,7 @@ class Coordinator:
             self._ticks.writer.batch_committed(statuses, written)
         self._tell(batch.number, len(batch.outputs), sum(r.state_bytes for r in batch.reports))
         spent = time.monotonic() - began
+        self._crash.strike("batch-ends", number)
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
 
     def _tell(self, number: int, outputs: int, state_bytes: int) -> None:

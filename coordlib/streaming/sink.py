@@ -5,9 +5,7 @@ then the marker is read to its end. A batch that the marker names is skipped. Af
 inside a transaction the driver ends: its supervisor starts it anew, and the batch runs again.
 """
 
-import os
-import signal
-import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -20,6 +18,7 @@ from coordlib.records import codec
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.crash import Crash
 from coordlib.streaming.marker import (
     LAYOUT_KEY,
     MARKER_KEY,
@@ -96,14 +95,21 @@ class TransactionalSink:
     """The one writer of a prefix's output topics."""
 
     def __init__(
-        self, prefix: str, producer: TransactionalProducer, newest_by_key: NewestByKey
+        self,
+        prefix: str,
+        producer: TransactionalProducer,
+        newest_by_key: NewestByKey,
+        transaction_timeout_ms: int | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = prefix
+        self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
+        self._began_s = 0.0
         self._producer = producer
         self._newest_by_key = newest_by_key
         self.marker: Marker | None = None
         self.layout: Layout | None = None
-        self._fault = _Fault.from_environment()
+        self._crash = Crash.from_environment()
 
     def open(self) -> None:
         """Fence older drivers, then learn what they have committed."""
@@ -151,15 +157,17 @@ class TransactionalSink:
         self, rows: list[tuple[str, int, bytes, bytes | None]], batch: int = -1
     ) -> Written:
         delivered = _Delivered()
+        self._began_s = self._now_s()
         try:
             self._producer.begin_transaction()
             for topic, partition, key, value in rows:
                 self._produce(f"{self._prefix}.{topic}", partition, key, value, delivered)
+            self._crash.strike("in-transaction", batch)
             self._producer.flush(_TIMEOUT_S)
             delivered.raise_first_error()
-            self._fault.strike("before-commit", batch)
+            self._crash.strike("before-commit", batch)
             self._producer.commit_transaction(_TIMEOUT_S)
-            self._fault.strike("after-commit", batch)
+            self._crash.strike("after-commit", batch)
         except (KafkaException, SystemError) as problem:
             # A producer that is fenced inside flush() breaks its own callbacks: a SystemError.
             raise self._ended_by(problem) from problem
@@ -184,6 +192,13 @@ class TransactionalSink:
             self._producer.abort_transaction(_TIMEOUT_S)
         except KafkaException as told:
             reason = told.args[0]
+        if self._is_overdue():
+            return CannotReach(
+                f"The batch took longer than its transaction may: the broker gave it up: {reason}",
+                transactional_id(self._prefix),
+                "Start the job again: the batch runs again and is written once. If that happens "
+                "often, raise engine.transaction_timeout_ms.",
+            )
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return DriverFenced(
                 "A newer driver has taken over this prefix; this one ends.",
@@ -195,6 +210,15 @@ class TransactionalSink:
             transactional_id(self._prefix),
             "Start the job again: the batch runs again and is written once.",
         )
+
+    def _is_overdue(self) -> bool:
+        """Whether the broker may have ended the transaction, which looks like a newer driver.
+
+        If there is one, it fences this driver again, or refuses its checkpoint, when it comes back.
+        """
+        spent_ms = (self._now_s() - self._began_s) * 1000
+        timeout_ms = self._transaction_timeout_ms
+        return timeout_ms is not None and spent_ms >= timeout_ms
 
 
 class _Delivered:
@@ -213,23 +237,3 @@ class _Delivered:
     def raise_first_error(self) -> None:
         if self._error is not None:
             raise KafkaException(self._error)
-
-
-class _Fault:
-    """A crash on demand, for tests: COORD_FAULT=before-commit:7 kills the driver in batch 7.
-
-    The process ends as by SIGKILL, without any chance to tidy up.
-    """
-
-    def __init__(self, place: str, batch: int) -> None:
-        self._place, self._batch = place, batch
-
-    @classmethod
-    def from_environment(cls) -> "_Fault":
-        place, _, batch = os.environ.get("COORD_FAULT", "").partition(":")
-        return cls(place, int(batch or -1))
-
-    def strike(self, place: str, batch: int) -> None:
-        if place == self._place and 0 <= self._batch <= batch:
-            print(f"COORD_FAULT: {place} in batch {batch}", file=sys.stderr, flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)

@@ -27,6 +27,7 @@ from coordlib.coordinators.shard import Status
 from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records.requests import Tick
+from coordlib.streaming.crash import Crash
 from coordlib.streaming.sink import Written
 
 _log = structlog.get_logger()
@@ -140,11 +141,13 @@ class TickWriter:
         #: faster than end markers, the newest outputs are never visible, and no tick would be due.
         self._awaited: tuple[Written, dict[int, int]] | None = None
         self.written = 0
+        self._crash, self._batches = Crash.from_environment(), 0
 
     def batch_committed(self, statuses: list[Status], written: Written) -> None:
         """Called by the sink after a commit; `written` says where the outputs end."""
         now = self._now_s()
         with self._lock:
+            self._batches += 1
             self._unseen.update(written)
             for status in statuses:
                 self._unseen_positions[status.shard] = status.position.offset
@@ -206,6 +209,7 @@ class TickWriter:
                     shard.failed()
                 raise
             self.written += 1
+            self._crash.strike("tick", self._batches)
 
     def _note(self, shard: ShardTicks, published: int) -> Callable[[bool], None]:
         def note(is_taken: bool) -> None:

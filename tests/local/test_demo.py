@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from coordlib.errors import SetupError
-from coordlib.local.demo import show
+from coordlib.local.demo import recorded, show
 from coordlib.local.demo.scenario import _alone
 from coordlib.local.demo.verdict import Check, judge
 from coordlib.local.demo.witness import Consumed, Witness, WitnessFile
+from coordlib.testing.simulation import history
 from tests.local.test_demo_verdict import a_good_run
 
 
@@ -52,6 +53,56 @@ def test_an_empty_share_is_not_the_same_as_none(tmp_path: Path) -> None:
     witness.read_on()
 
     assert witness.partitions == ()
+
+
+def told_by(path: Path, name: str, *, refused: bool) -> Witness:
+    """A member that reads four records of a partition and commits two of them."""
+    file = WitnessFile(path / f"{name}.txt")
+    file.started()
+    file.assigned(1, [0], fence=7)
+    for offset in range(4):
+        file.record(0, offset, offset)
+    file.commit({0: 2})
+    if refused:
+        file.refused("fenced\nby itself")
+    else:
+        file.committed({0: 2})
+    file.revoked([0])
+    file.closed()
+    witness = Witness(name, path / f"{name}.txt")
+    witness.read_on()
+    return witness
+
+
+def test_the_demo_is_recorded_as_a_history_that_the_checkers_read(tmp_path: Path) -> None:
+    path = tmp_path / recorded.FILE
+    witness = told_by(tmp_path, "m", refused=False)
+    recorded.record(path, [witness], {}, "orders", "readers")
+
+    whats = [each.what for each in history.read(path)]
+    assert whats == ["started", "assigned", *["act"] * 4, "commit", "committed", "revoked", "ended"]
+    act = history.read(path)[2]
+    assert (act.partitions, act.generation, act.fence) == (("orders-0",), 1, 7)
+    assert history.read(path)[7].offsets == {"orders-0": 2}
+    told = recorded.check(path)
+    assert told.is_ok
+    assert told.numbers == f"10 lines; coord log check {path}"
+
+
+def test_a_kill_explains_what_is_read_twice_and_nothing_else_does(tmp_path: Path) -> None:
+    """Who was killed cannot write down that it ended; who killed it does."""
+    path = tmp_path / recorded.FILE
+    victim = told_by(tmp_path, "victim", refused=True)
+    victim.deeds = [each for each in victim.deeds if each.what not in ("refused", "closed")]
+    after = told_by(tmp_path, "after", refused=False)
+    after.consumed = [replace(each, generation=2) for each in after.consumed]
+    after.deeds = [replace(each, generation=2, fence=8) for each in after.deeds]
+
+    recorded.record(path, [victim, after], {}, "orders", "readers")
+    assert len(recorded.check(path).offences) == 4
+    killed_ns = {"victim": after.consumed[0].at_ns - 1}
+    recorded.record(path, [victim, after], killed_ns, "orders", "readers")
+    assert recorded.check(path).is_ok
 
 
 def test_witness_survives_sigkill(tmp_path: Path) -> None:

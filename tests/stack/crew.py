@@ -13,10 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from coordlib.client.clock import boottime_ns
 from coordlib.local.home import project_root
 
 #: Longer than any wait should be, on a machine that does much else; who reaches it fails.
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 LOOK_EVERY_S = 0.03
 
 Place = tuple[str, int]
@@ -51,12 +52,15 @@ class Member:
         self.name = name
         self.witness, self.log = folder / f"{name}.jsonl", folder / f"{name}.log"
         self.go, self.hold = folder / f"{name}.go", folder / f"{name}.hold"
+        self.work, self.deaf = folder / f"{name}.work", folder / f"{name}.deaf"
         self.lines: list[dict[str, Any]] = []
         self.readings: list[Reading] = []
         self.tenures: list[Tenure] = []
         #: Partition -> since when.
         self.owned: dict[Place, int] = {}
         self.member, self.generation, self.fence = "", -1, -1
+        #: When it was killed; None: it was not.
+        self.killed_ns: int | None = None
         self._read_bytes, self._active_ns = 0, 0
 
     def told(self, what: str) -> list[dict[str, Any]]:
@@ -109,6 +113,7 @@ class Member:
 
     def died(self) -> None:
         """It was killed: it did nothing after its last line."""
+        self.killed_ns = boottime_ns()
         self._end(list(self.owned), self._active_ns)
 
     def _end(self, places: Iterable[Place], until_ns: int) -> None:
@@ -132,12 +137,16 @@ class Crew(AbstractContextManager["Crew"]):
     def __init__(self, folder: Path, topic: str, config: dict[str, Any]) -> None:
         self.folder, self._topic, self._config = folder, topic, config
         self.members: dict[str, Member] = {}
+        #: What was broken and mended: (boot time, fault or healed, what it was).
+        self.faults: list[tuple[int, str, str]] = []
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]
 
-    def start(self, *names: str, waits: bool = False, **config: Any) -> None:
+    def start(
+        self, *names: str, waits: bool = False, may_be_deaf: bool = False, **config: Any
+    ) -> None:
         """Start processes, `a__b` for a key `a.b`; with `waits` they connect after `go` only."""
         for name in names:
             member = self.members[name] = Member(name, self.folder)
@@ -146,6 +155,8 @@ class Crew(AbstractContextManager["Crew"]):
                 *(sys.executable, "-m", "tests.stack.member", "--topics", self._topic),
                 *("--config", json.dumps(self._config | {"client.id": name} | own)),
                 *("--witness", str(member.witness), "--hold", str(member.hold)),
+                *("--work", str(member.work)),
+                *(("--deaf", str(member.deaf)) if may_be_deaf else ()),
                 *(("--go", str(member.go)) if waits else ()),
             ]
             path = os.pathsep.join([str(project_root()), *_path()])
@@ -215,10 +226,16 @@ class Crew(AbstractContextManager["Crew"]):
         self.read_on()
         self.members[name].died()
 
+    def note(self, what: str, detail: str) -> None:
+        """For the history: a `fault`, or that something is `healed`."""
+        self.faults.append((boottime_ns(), what, detail))
+
     def suspend(self, name: str) -> None:
+        self.note("fault", f"{name} is suspended")
         self._running[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
+        self.note("healed", f"{name} goes on")
         self._running[name].send_signal(signal.SIGCONT)
 
     def read_on(self) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from coordlib.records.partitioner import shard_of
 from tests.stack.crew import PATIENCE_S, Crew, Place
 from tests.stack.flow import Flow
+from tests.stack.recorded import keeps_every_promise
 from tests.stack.wire import Wire
 
 Issued = dict[tuple[str, int], frozenset[Place]]
@@ -103,6 +104,15 @@ def one_owner_per_assignment(wire: Wire, group: str) -> None:
         assert all(successor.get(a) == b for a, b in pairwise(line)), where
 
 
+def outputs_are_exactly_once(wire: Wire) -> None:
+    """No event id, no answer stands twice for a read-committed reader.  # INV-34"""
+    wire.read_everything()
+    ids = [event["event_id"] for event in wire.values("events")]
+    assert len(ids) == len(set(ids))
+    answers = [(v["cause"], v.get("part", 0)) for v in wire.values("responses") if "id" in v]
+    assert len(answers) == len(set(answers))
+
+
 def read_twice(crew: Crew) -> set[tuple[Place, int]]:
     """Places of records that were read more than once."""
     counted = Counter((each.place, each.offset) for each in crew.readings)
@@ -137,3 +147,4 @@ def holds(crew: Crew, flow: Flow, wire: Wire, group: str) -> None:
     only_owners_read(crew, wire, group)
     one_owner_per_assignment(wire, group)
     assert not wire.events(group, "GroupQuarantined")
+    keeps_every_promise(crew, group)

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.errors import CoordError, GroupError
@@ -33,11 +33,13 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     witness = WitnessFile(arguments.witness)
+    witness.started()
     try:
         _consume(arguments.config, arguments.topic, witness, stop)
     except CoordError as problem:
         witness.error(problem)
         return 1
+    witness.closed()
     return 0
 
 
@@ -49,10 +51,12 @@ def _consume(
         consumer.subscribe(
             [topic],
             on_assign=lambda consumer, partitions: witness.assigned(
-                consumer.member.generation, [each.partition for each in partitions]
+                consumer.member.generation,
+                _numbers(partitions),
+                -1 if consumer.member.fence_token is None else consumer.member.fence_token,
             ),
-            on_revoke=lambda consumer, _: _let_go(consumer, witness),
-            on_lost=lambda *_: witness.lost(),
+            on_revoke=lambda consumer, partitions: _let_go(consumer, witness, partitions),
+            on_lost=lambda _, partitions: witness.lost(_numbers(partitions)),
         )
         since_commit = 0
         while not stop.is_set() and os.getppid() == parent:
@@ -88,29 +92,41 @@ def _write_down(message: Message, witness: WitnessFile) -> None:
     witness.record(partition, offset, int(json.loads(value)["number"]))
 
 
-def _let_go(consumer: CoordinatedConsumer, witness: WitnessFile) -> None:
+def _let_go(
+    consumer: CoordinatedConsumer, witness: WitnessFile, partitions: list[TopicPartition]
+) -> None:
     """Nobody waits for the answer: the commit stands before the rejoin or leave in the log, so the
     next owner starts behind it."""
     _commit(consumer, witness)
-    witness.revoked()
+    witness.revoked(_numbers(partitions))
 
 
 def _commit(consumer: CoordinatedConsumer, witness: WitnessFile) -> None:
-    witness.commit()
+    witness.commit(_offsets(consumer.position(consumer.assignment())))
     try:
         consumer.commit()
     except CoordError as refusal:
         # Fenced, or refused: `on_lost` follows, and whoever owns the partitions reads on from the
         # last commit.
-        witness.error(refusal)
+        witness.refused(refusal)
 
 
 def _told_of(witness: WitnessFile) -> Any:
-    def told(error: CoordError | None, _partitions: object) -> None:
+    def told(error: CoordError | None, partitions: list[TopicPartition]) -> None:
         if error is not None:
-            witness.error(error)
+            witness.refused(error)
+        else:
+            witness.committed(_offsets(partitions))
 
     return told
+
+
+def _numbers(some: list[TopicPartition]) -> list[int]:
+    return [each.partition for each in some]
+
+
+def _offsets(some: list[TopicPartition]) -> dict[int, int]:
+    return {each.partition: each.offset for each in some if each.offset >= 0}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from coordlib.client.clock import boottime_ns
 from coordlib.errors import CoordError
 from coordlib.local.demo.witness import Witness
 from coordlib.local.home import project_root
@@ -34,6 +35,8 @@ class Members(AbstractContextManager["Members"]):
         self._home, self._topic, self._config = home, topic, dict(config)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.witnesses: dict[str, Witness] = {}
+        #: When they were killed, in the clock of the witnesses.
+        self.killed_ns: dict[str, int] = {}
 
     @property
     def running(self) -> list[str]:
@@ -66,6 +69,7 @@ class Members(AbstractContextManager["Members"]):
         killed = self._running.pop(name)
         killed.kill()
         killed.wait()
+        self.killed_ns[name] = boottime_ns()
 
     def read_on(self) -> None:
         """Take what all of them wrote since the last call.

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from coordlib.errors import SetupError
 from coordlib.local.demo import facts as of
-from coordlib.local.demo import show
+from coordlib.local.demo import recorded, show
 from coordlib.local.demo.members import Members, end_leftovers
 from coordlib.local.demo.production import Production
 from coordlib.local.demo.verdict import Facts, judge
@@ -75,7 +75,7 @@ def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
                 end_leftovers(stack.home)
                 if not (keep and is_done):
                     stack.down(progress=live)
-    checks = judge(found)
+    checks = [*judge(found), recorded.check(stack.home / recorded.FILE)]
     show.tables(found, print_table)
     show.verdict(checks, live.elapsed_s())
     live(f"Look around: coord groups history {GROUP} --owners --stack {NAME}")
@@ -116,6 +116,8 @@ def _course(stack: Stack, live: show.Live) -> Facts:
         watch.all_consumed()
         with phase(live, "Stopping the members: they commit and leave"):
             members.stop()
+        history = stack.home / recorded.FILE
+        recorded.record(history, members.witnesses.values(), members.killed_ns, TOPIC, GROUP)
         return _gather(stack, members, production, live)
 
 

@@ -1,20 +1,25 @@
 """What a member consumed, in a file of its own: one line per record, written when it is read.
 
-    assigned <generation> <partition,…>
-    record <partition> <offset> <number> <generation> <monotonic ns>
-    commit <generation>            what stands above is committed, or will be
-    revoked <generation>  lost <generation>
+    started <ns>                                       closed <ns>
+    assigned <ns> <generation> <fence> <partition,…>
+    record <partition> <offset> <number> <generation> <ns>
+    commit <ns> <generation> <partition:offset,…>      what stands above is committed, or will be
+    committed <ns> <partition:offset,…>                refused <ns> <text>
+    revoked <ns> <partition,…>                         lost <ns> <partition,…>
     error <text>
 
 A line is handed to the operating system before the next message is asked for, so a SIGKILL takes
-nothing away, and no record can be committed that is not in the file. The clock is the machine's
-monotonic one, the same for all processes.
+nothing away, and no record can be committed that is not in the file. Times are nanoseconds since
+the machine's boot, the same for all processes.
 """
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from coordlib.client.clock import boottime_ns
+
+Offsets = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,19 @@ class Consumed:
     at_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Anything else that it did, or was told."""
+
+    at_ns: int
+    what: str
+    generation: int = -1
+    fence: int = -1
+    partitions: tuple[int, ...] = ()
+    offsets: Offsets = field(default_factory=dict)
+    text: str = ""
+
+
 class WitnessFile:
     """Written by a member."""
 
@@ -36,28 +54,53 @@ class WitnessFile:
         self._file = path.open("a", buffering=1)  # by the line
         self._generation = -1
 
-    def assigned(self, generation: int, partitions: Sequence[int]) -> None:
+    def started(self) -> None:
+        self._write("started")
+
+    def assigned(self, generation: int, partitions: Iterable[int], fence: int = -1) -> None:
         self._generation = generation
-        self._write(f"assigned {generation} {','.join(map(str, sorted(partitions)))}")
+        self._write("assigned", generation, fence, _row(partitions))
 
     def record(self, partition: int, offset: int, number: int) -> None:
-        at_ns = time.monotonic_ns()
-        self._write(f"record {partition} {offset} {number} {self._generation} {at_ns}")
+        at_ns = boottime_ns()
+        self._line("record", partition, offset, number, self._generation, at_ns)
 
-    def commit(self) -> None:
-        self._write(f"commit {self._generation}")
+    def commit(self, offsets: Offsets | None = None) -> None:
+        self._write("commit", self._generation, _pairs(offsets or {}))
 
-    def revoked(self) -> None:
-        self._write(f"revoked {self._generation}")
+    def committed(self, offsets: Offsets) -> None:
+        self._write("committed", _pairs(offsets))
 
-    def lost(self) -> None:
-        self._write(f"lost {self._generation}")
+    def refused(self, text: object) -> None:
+        """A commit was: what is not committed is read again by whoever has the partition then."""
+        self._write("refused", text)
+        self.error(text)
+
+    def revoked(self, partitions: Iterable[int] = ()) -> None:
+        self._write("revoked", _row(partitions))
+
+    def lost(self, partitions: Iterable[int] = ()) -> None:
+        self._write("lost", _row(partitions))
+
+    def closed(self) -> None:
+        self._write("closed")
 
     def error(self, text: object) -> None:
-        self._write(f"error {' '.join(str(text).split())}")
+        self._line("error", text)
 
-    def _write(self, line: str) -> None:
-        self._file.write(line + "\n")
+    def _write(self, kind: str, *fields: object) -> None:
+        self._line(kind, boottime_ns(), *fields)
+
+    def _line(self, *fields: object) -> None:
+        self._file.write(" ".join(" ".join(map(str, fields)).split()) + "\n")
+
+
+def _row(partitions: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(partitions)))
+
+
+def _pairs(offsets: Offsets) -> str:
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(offsets.items()))
 
 
 class Witness:
@@ -66,6 +109,7 @@ class Witness:
     def __init__(self, member: str, path: Path) -> None:
         self.member, self.path = member, path
         self.consumed: list[Consumed] = []
+        self.deeds: list[Deed] = []
         #: Of the last assignment; -1 before the first.
         self.generation = -1
         #: What it owns now; None: nothing was assigned, or it was taken back.
@@ -95,14 +139,41 @@ class Witness:
                 Consumed(self.member, partition, offset, number, generation, at_ns)
             )
             self.uncommitted += 1
-        elif kind == "assigned":
-            generation_text, _, partitions = rest.partition(" ")
-            self.generation = int(generation_text)
-            self.partitions = tuple(int(each) for each in partitions.split(",") if each)
-            self.uncommitted = 0
-        elif kind == "commit":
-            self.uncommitted = 0
-        elif kind in ("revoked", "lost"):
-            self.partitions = None
         elif kind == "error":
             self.errors.append(rest)
+        else:
+            deed = _deed(kind, *rest.split(" "))
+            self.deeds.append(deed)
+            self._follow(deed)
+
+    def _follow(self, deed: Deed) -> None:
+        if deed.what == "assigned":
+            self.generation, self.partitions = deed.generation, deed.partitions
+        if deed.what in ("revoked", "lost"):
+            self.partitions = None
+        if deed.what in ("assigned", "commit"):
+            self.uncommitted = 0
+
+
+def _deed(kind: str, at_ns: str, *rest: str) -> Deed:
+    at = int(at_ns)
+    if kind == "assigned":
+        generation, fence, *row = rest
+        return Deed(at, kind, int(generation), int(fence), partitions=_numbers(*row))
+    if kind == "commit":
+        generation, *pairs = rest
+        return Deed(at, kind, int(generation), offsets=_by_partition(*pairs))
+    if kind == "committed":
+        return Deed(at, kind, offsets=_by_partition(*rest))
+    if kind in ("revoked", "lost"):
+        return Deed(at, kind, partitions=_numbers(*rest))
+    return Deed(at, kind, text=" ".join(rest))
+
+
+def _numbers(row: str = "") -> tuple[int, ...]:
+    return tuple(int(each) for each in row.split(",") if each)
+
+
+def _by_partition(pairs: str = "") -> dict[int, int]:
+    split = (pair.split(":") for pair in pairs.split(",") if pair)
+    return {int(partition): int(offset) for partition, offset in split}

@@ -1,0 +1,61 @@
+"""Crashes on demand, for tests: a process ends as by SIGKILL, without any chance to tidy up.
+
+    COORD_FAULT=before-commit:7         dies in batch 7, or in the first one after it that comes by
+    COORD_FAULT=before-commit:7:stop    is suspended there (SIGSTOP) until somebody continues it
+
+The places, in the order of a micro-batch. Before the first and after the last of them only Spark's
+own code runs: who wants a crash there kills the job from outside when no batch runs.
+
+    batch-begins    planned in Spark's offset log, no task has run
+    in-task         inside the state function, in a Python worker: kills the task, and so the query
+    task-ends       the same at its end: its state is not committed, another task's may be
+    batch-judged    all tasks have committed their state, nothing is written
+    in-transaction  outputs are given to the producer, not yet all of them to the broker
+    before-commit   all outputs stand in the log, in an open transaction
+    after-commit    the transaction is committed, the driver does not know it yet
+    batch-ends      all is done but for Spark's commit log
+    tick            in the thread of the ticks, behind one that was written, whatever else goes on
+"""
+
+import os
+import signal
+import sys
+from typing import Final, Self
+
+VARIABLE: Final = "COORD_FAULT"
+PLACES: Final = (
+    "batch-begins",
+    "in-task",
+    "task-ends",
+    "batch-judged",
+    "in-transaction",
+    "before-commit",
+    "after-commit",
+    "batch-ends",
+    "tick",
+)
+
+
+class Crash:
+    """Where this process is to end; nowhere, unless the environment says so."""
+
+    def __init__(self, place: str = "", batch: int = -1, number: int = signal.SIGKILL) -> None:
+        self._place, self._batch, self._signal = place, batch, number
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Raises ValueError: it names no place, or no batch."""
+        given = os.environ.get(VARIABLE, "")
+        if not given:
+            return cls()
+        place, batch, how = [*given.split(":"), "", ""][:3]
+        if place not in PLACES or not batch.isdecimal() or how not in ("", "stop"):
+            raise ValueError(f"{VARIABLE}={given} is not PLACE:BATCH[:stop] with {PLACES}")
+        return cls(place, int(batch), signal.SIGSTOP if how else signal.SIGKILL)
+
+    def strike(self, place: str, batch: int) -> None:
+        """To be called at the place; does nothing at all others."""
+        if place == self._place and 0 <= self._batch <= batch:
+            print(f"{VARIABLE}: {place} in batch {batch}", file=sys.stderr, flush=True)
+            self._place = ""  # who is continued after a stop goes on
+            os.kill(os.getpid(), self._signal)

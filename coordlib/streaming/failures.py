@@ -1,0 +1,83 @@
+"""Why a query ended, in words: what Spark tells in hundreds of lines, as one of our errors.
+
+Only what its user can mend is recognised. Everything else stays a stack trace: it is a defect, and
+its place matters.
+"""
+
+import re
+from typing import Final
+
+from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
+
+_REBUILD: Final = (
+    "Name an empty folder and add --rebuild: groups and offsets come back from the topics, members "
+    "keep their places. Or put a whole copy of the folder back, if it is the newest."
+)
+
+#: What Spark or a worker says -> what happened, what to do. The first that is found counts: a full
+#: disk explains a file that is missing afterwards.
+_KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
+    (
+        r"No space left on device|Disk quota exceeded",
+        SetupError,
+        "The disk is full: the batch could not be kept.",
+        "Make space and start the job again: the batch runs again and is written once.",
+    ),
+    (
+        r"UnreadableState",
+        StartRefused,
+        "A shard's state in the checkpoint cannot be read: it is damaged, or another version of "
+        "this code wrote it.",
+        "Start the code that wrote it. If that does not help: "
+        + _REBUILD[0].lower()
+        + _REBUILD[1:],
+    ),
+    (
+        r"CANNOT_LOAD_STATE_STORE|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|ChecksumException"
+        r"|Stream is corrupted|Incomplete log file",
+        StartRefused,
+        "The checkpoint cannot be read: a file of it is damaged or missing.",
+        _REBUILD,
+    ),
+    (
+        r"CONCURRENT_STREAM_LOG_UPDATE",
+        StartRefused,
+        "Another job writes to this checkpoint too.",
+        "Stop one of them: a checkpoint belongs to one job.",
+    ),
+    (
+        r"KAFKA_DATA_LOSS|Some data may have been lost because they are not available in Kafka",
+        StartRefused,
+        "Requests were deleted from their topic before the job had read them.",
+        "What they asked for is lost. Go on without them: an empty folder with --rebuild.",
+    ),
+    (
+        r"org\.apache\.kafka\.common\.errors\.TimeoutException",
+        CannotReach,
+        "The broker did not answer the job in time.",
+        "Start the job again when the broker answers: it goes on where it stopped.",
+    ),
+    (
+        r"Python worker exited unexpectedly",
+        CoordError,
+        "A Python worker of the job was ended from outside, perhaps for want of memory.",
+        "Start the job again: the batch runs again and is written once.",
+    ),
+)
+_FILE: Final = re.compile(r"(?:hdfs|s3a|abfss|gs|file):/[^\s:,\]]+")
+
+
+def explain(problem: BaseException, checkpoint: str, is_archive: bool = False) -> CoordError | None:
+    """What a query's exception means to whoever runs the job; None: it is not known.
+
+    Args:
+        is_archive: whether it is the archive's, which has no state and is not rebuilt.
+    """
+    text, place = str(problem), "the archive" if is_archive else f"checkpoint {checkpoint}"
+    for pattern, kind, what, mend in _KNOWN:
+        if is_archive and kind is StartRefused:
+            continue
+        if found := re.search(pattern, text):
+            file = _FILE.search(text, found.start(), found.start() + 2_000)
+            return kind(what, file.group() if file else place, mend)
+    return None

@@ -1,0 +1,189 @@
+"""A stack of its own, a group of processes at work on it, and whoever breaks something."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+from unittest.mock import patch
+
+from coordlib.errors import SetupError
+from coordlib.local.programs import Program, belonging_to
+from coordlib.local.stack import Stack
+from coordlib.streaming import crash
+from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.stack.crew import Crew
+from tests.stack.flow import Flow
+from tests.stack.truths import holds, outputs_are_exactly_once
+from tests.stack.wire import Wire
+
+GROUP: Final = "crew"
+SESSION_MS: Final = 6_000
+TOLD: Final = ("assigned", "revoking", "revoked", "lost")
+MEMBER: Final[dict[str, Any]] = {
+    "group.id": GROUP,
+    "auto.offset.reset": "earliest",
+    "session.timeout.ms": SESSION_MS,
+    "heartbeat.interval.ms": 1_000,
+    "max.poll.interval.ms": 60_000,
+    "partition.assignment.strategy": "cooperative-sticky",
+}
+PATIENCE_S: Final = 180.0
+
+
+class Scene(AbstractContextManager["Scene"]):
+    """Everything of one scenario; nothing of it outlives it."""
+
+    def __init__(self, stack: Stack, folder: Path) -> None:
+        self.stack = stack
+        self._open = ExitStack()
+        servers = stack.bootstrap_servers
+        self.wire = self._open.enter_context(Wire(servers))
+        self.flow = self._open.enter_context(Flow(servers, "records", 6))
+        member = MEMBER | {"bootstrap.servers": servers}
+        self.crew = self._open.enter_context(Crew(folder, self.flow.topic, member))
+        self._marks: dict[str, int] = {}
+
+    # ---- the job --------------------------------------------------------------------------------
+
+    def start_job(self, *arguments: str, fault: str = "", archive: bool = False) -> None:
+        """Start it, with a crash in its way."""
+        without = () if archive else ("--without-archive",)
+        with patch.dict(os.environ, {crash.VARIABLE: fault}):
+            self.stack.start_job((*JOB_ARGS, *without, *arguments))
+
+    def job_crashes(self, place: str, *arguments: str, after: int = 0) -> None:
+        """Run the job until it dies at this place, in the first batch that has at least this
+        number; nothing of it is left."""
+        try:
+            self.start_job(*arguments, fault=f"{place}:{after}")
+        except SetupError:
+            pass  # it died before it was ready; `job_ended` looks
+        self.job_ended()
+        self.note("fault", f"the job died: {place}")
+        assert f"{crash.VARIABLE}: {place}" in self.stack.last_job_lines(5_000)
+        self.stack.kill_job()
+
+    def job_ended(self) -> int | None:
+        """Wait until the job has ended by itself; its exit code."""
+        wait_until("the job has ended", lambda: not self.stack.job.is_running, PATIENCE_S)
+        return self.stack.job.exit_code
+
+    def job_refuses(self, *arguments: str) -> list[str]:
+        """A start that must end with 1; its last lines."""
+        try:
+            self.start_job(*arguments)
+        except SetupError:
+            assert self.stack.job.exit_code == 1
+            return self.stack.last_job_lines(3).splitlines()
+        raise AssertionError("it started")
+
+    @contextmanager
+    def supervised(self) -> Iterator[list[int | None]]:
+        """While this is open, the job is started again whenever it has ended, as in production.
+        Yields the exit codes with which it ended."""
+        ended: list[int | None] = []
+        is_over = threading.Event()
+
+        def supervise() -> None:
+            while not is_over.wait(0.5):
+                if not self.stack.job.is_running:
+                    ended.append(self.stack.job.exit_code)
+                    self.stack.kill_job()
+                    with suppress(SetupError):  # then it is started once more
+                        self.start_job()
+
+        supervisor = threading.Thread(target=supervise, daemon=True)
+        supervisor.start()
+        try:
+            yield ended
+        finally:
+            is_over.set()
+            supervisor.join(PATIENCE_S)
+
+    def batch(self) -> int:
+        """The newest that the job told of; -1 while it starts."""
+        return int(self.stack.status().job.get("batch_id", -1))
+
+    def job_goes_on(self) -> None:
+        """Wait until it has committed further batches."""
+        before = self.batch()
+        wait_until("further batches", lambda: self.batch() > before + 1, PATIENCE_S)
+
+    def programs(self) -> list[Program]:
+        """The job's processes: launcher, JVM, driver, workers."""
+        return belonging_to(self.stack.home, "job")
+
+    def suspend_job(self) -> None:
+        self.note("fault", "the job is suspended")
+        for each in self.programs():
+            each.signal(signal.SIGSTOP)
+
+    def resume_job(self) -> None:
+        for each in self.programs():
+            each.signal(signal.SIGCONT)
+        self.note("healed", "the job goes on")
+
+    # ---- the crew -------------------------------------------------------------------------------
+
+    def crew_works(self, *names: str, **config: Any) -> None:
+        """Start these; returns when they share the records and read them."""
+        self.crew.start(*names, **config)
+        self.flow.begin()
+        self.crew.until_shared(self.flow.places, *names)
+        self.all_read_on()
+
+    def all_read_on(self) -> None:
+        """Wait until everybody who owns something has read more of it than now."""
+        self.crew.read_on()
+        seen = {n: len(m.readings) for n, m in self.crew.members.items() if m.owned}
+        assert seen, "nobody owns anything"
+        self.crew.until(
+            "they read on", lambda: all(len(self.crew[n].readings) > k for n, k in seen.items())
+        )
+
+    def mark(self) -> None:
+        """From here on `is_undisturbed` looks."""
+        self.crew.read_on()
+        self._marks = {name: member.mark() for name, member in self.crew.members.items()}
+
+    def is_undisturbed(self) -> None:
+        """Nobody was told anything since the mark, and everybody goes on."""
+        self.all_read_on()
+        for name, mark in self._marks.items():
+            assert not self.crew[name].since(mark, *TOLD), name
+
+    def expelled(self, group: str = GROUP) -> list[str]:
+        self.wire.read_everything()
+        return [event["reason"] for event in self.wire.events(group, "MemberRemoved")]
+
+    def note(self, what: str, detail: str) -> None:
+        self.crew.note(what, detail)
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def ends_well(self) -> str:
+        """All was read and committed, everything was written once, and the recorded history passes
+        what `coord log check` checks (`holds`). In words, for the summary."""
+        holds(self.crew, self.flow, self.wire, GROUP)
+        outputs_are_exactly_once(self.wire)
+        acts, records = len(self.crew.readings), sum(self.flow.ends.values())
+        return f"{records} records, {acts - records} read twice"
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.resume_job()  # a suspended one could not be stopped
+        self._open.close()
+
+
+def sleep_for_ms(duration_ms: int) -> None:
+    """For what is about time that passes: a session that must be over."""
+    time.sleep(duration_ms / 1000)

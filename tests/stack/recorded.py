@@ -1,0 +1,77 @@
+"""The witnesses of member processes as a history, for the checkers that simulated runs pass too."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from coordlib.testing import checkers
+from coordlib.testing.simulation.history import Happened, read, write
+from tests.stack.crew import Crew, Member
+
+#: What a member tells -> what happened. All else is no fact about the group.
+_WHAT: Final = {
+    "ready": "started",
+    "assigned": "assigned",
+    "revoked": "revoked",
+    "lost": "lost",
+    "record": "act",
+    "commit": "commit",
+    "committed": "committed",
+    "refused": "commit_failed",
+    "failed": "ended",
+    "closed": "ended",
+}
+
+
+def history_of(crew: Crew, group: str) -> list[Happened]:
+    """All that the processes wrote down, in the order of the machine's boot time."""
+    found = [
+        (line["at_ns"], _happened(line, member.name, group))
+        for member in crew.members.values()
+        for line in [*member.lines, *_death_of(member)]
+        if line["what"] in _WHAT
+    ]
+    found += [
+        (at_ns, Happened(_ms(at_ns), what, group=group, detail=detail))
+        for at_ns, what, detail in crew.faults
+    ]
+    return [each for _, each in sorted(found, key=lambda row: row[0])]
+
+
+def keeps_every_promise(crew: Crew, group: str) -> Path:
+    """At the end of a scenario: write the history to a file, and have it checked from there, as
+    `coord log check` does; returns the file."""
+    crew.read_on()
+    path = crew.folder / "history.jsonl"
+    write(path, history_of(crew, group))
+    found = read(path)
+    assert any(each.what == "act" for each in found), "nobody did anything"
+    assert not (broken := checkers.check(found)), "\n".join([str(path), *broken])
+    return path
+
+
+def _death_of(member: Member) -> list[dict[str, Any]]:
+    if member.killed_ns is None:
+        return []
+    return [{"what": "failed", "at_ns": member.killed_ns, "text": "killed"}]
+
+
+def _happened(line: dict[str, Any], member: str, group: str) -> Happened:
+    rows = line.get("partitions", [])
+    if line["what"] == "record":
+        rows = [(line["topic"], line["partition"])]
+    return Happened(
+        _ms(line["at_ns"]),
+        _WHAT[line["what"]],
+        member=member,
+        group=group,
+        partitions=tuple(f"{topic}-{partition}" for topic, partition in rows),
+        offset=line.get("offset", -1),
+        generation=line.get("generation", -1),
+        fence=line.get("fence", -1),
+        offsets={f"{row[0]}-{row[1]}": row[2] for row in line.get("offsets", [])},
+        detail=str(line.get("text") or line.get("code") or ""),
+    )
+
+
+def _ms(at_ns: int) -> int:
+    return at_ns // 1_000_000

@@ -1,0 +1,88 @@
+"""What the job says when Spark ends it: excerpts of what Spark 4.2 really says."""
+
+import pytest
+
+from coordlib.coordinators.shard import InputRecord, ShardSettings
+from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
+from coordlib.streaming.failures import explain
+from coordlib.streaming.operator import UnreadableState, judge_rows
+
+DAMAGED = """\
+[STREAM_FAILED] Query [id = 5f9bccd0, runId = 5e26faa1] terminated with exception: \
+[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach \
+batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most \
+recent call last):
+Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error \
+occurred during loading state.  SQLSTATE: 58030
+Caused by: org.apache.hadoop.fs.ChecksumException: Checksum error: \
+file:/stacks/a/checkpoint/state/0/0/1.delta at 0 exp: 1160113717 got: -309525730
+"""
+OTHERS: list[tuple[str, type[CoordError], str]] = [
+    ("java.io.IOException: No space left on device", SetupError, "Make space"),
+    (
+        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED]\nCaused by: No space left on device",
+        SetupError,
+        "Make space",
+    ),
+    ("coordlib.streaming.operator.UnreadableState: shard 1: version 9", StartRefused, "--rebuild"),
+    (
+        "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs "
+        "detected for 7.",
+        StartRefused,
+        "Stop one of them",
+    ),
+    ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "goes on where it"),
+    ("Python worker exited unexpectedly (crashed)", CoordError, "Start the job again"),
+]
+
+
+def test_a_damaged_file_of_the_state_is_named_with_its_mend() -> None:
+    """A disk flipped a bit while the job was down; Hadoop's checksum notices."""
+    told = explain(RuntimeError(DAMAGED), "/stacks/a/checkpoint")
+
+    assert isinstance(told, StartRefused)
+    assert str(told).splitlines() == [
+        "The checkpoint cannot be read: a file of it is damaged or missing.",
+        "file:/stacks/a/checkpoint/state/0/0/1.delta",
+        "Name an empty folder and add --rebuild: groups and offsets come back from the topics, "
+        "members keep their places. Or put a whole copy of the folder back, if it is the newest.",
+    ]
+
+
+@pytest.mark.parametrize(("text", "kind", "mend"), OTHERS)
+def test_what_a_user_can_mend_is_told_in_words(
+    text: str, kind: type[CoordError], mend: str
+) -> None:
+    told = explain(RuntimeError(text), "/c")
+
+    assert type(told) is kind
+    assert told.where == "checkpoint /c"
+    assert mend in told.mend
+
+
+def test_an_archive_is_not_rebuilt_but_its_disk_may_be_full() -> None:
+    """It stands beside the coordinator in one job, and fails as a query of its own."""
+    full = RuntimeError("java.io.IOException: No space left on device")
+
+    told = explain(full, "/c", is_archive=True)
+    assert isinstance(told, SetupError)
+    assert told.where == "the archive"
+    assert explain(RuntimeError(DAMAGED), "/c", is_archive=True) is None
+
+
+def test_everything_else_stays_a_stack_trace() -> None:
+    """Whoever mends a defect needs its place, not our words."""
+    assert explain(RuntimeError("Traceback: KeyError in fold"), "/c") is None
+
+
+@pytest.mark.parametrize("blob", [b"", b"\xff\x00", b"\x91\x63"])
+def test_a_blob_that_nobody_wrote_is_known_by_its_name(blob: bytes) -> None:
+    """A copy of another program's file, a newer version: Spark's checksums are all right then.
+
+    Spark hands on the worker's traceback as text; the class's name in it is what is recognised.
+    """
+    settings = ShardSettings(shard=1, shards=2, reply_partitions=4, incarnation="i")
+    record = InputRecord("r", 0, 1, b"{}")
+
+    with pytest.raises(UnreadableState, match="shard 1"):
+        judge_rows(blob, [record], settings)
