@@ -174,8 +174,7 @@ def test_a_full_disk_ends_the_job_until_there_is_space(scene: Scene, tell: Tell)
         _fill(ballast)
 
         assert scene.job_ended() == 1
-        told = scene.stack.last_job_lines(3).splitlines()
-        assert told[0].startswith("coordinator: The disk is full"), told
+        assert scene.last_words()[0].startswith("coordinator: The disk is full")
         scene.all_read_on()
         scene.stack.kill_job()
         ballast.unlink()
