@@ -84,16 +84,13 @@ class _Waiting:
 
 
 def _flip_bits(state: Path) -> None:
-    """In the newest file of changes of every partition of the state."""
-    for folder in {file.parent for file in state.rglob("*.delta") if "." not in file.stem}:
-        newest = max(
-            (f for f in folder.glob("*.delta") if not f.name.startswith(".")),
-            key=lambda file: int(file.stem),
-        )
-        value = bytearray(newest.read_bytes())
-        middle = len(value) // 2
-        value[middle] ^= 0xFF
-        newest.write_bytes(value)
+    """In every file: the newest of them may be of a batch that had not ended; it would be written
+    again and never read."""
+    for file in state.rglob("[0-9]*.*"):
+        if file.suffix in (".delta", ".snapshot"):
+            value = bytearray(file.read_bytes())
+            value[len(value) // 2] ^= 0xFF
+            file.write_bytes(value)
 
 
 def _archived_once(scene: Scene) -> int:
