@@ -1,6 +1,8 @@
 """The coordination job: `./spark-submit.sh jobs/coordinate.py --bootstrap-servers … --help`."""
 
 import sys
+import threading
+from argparse import Namespace
 
 from pyspark.sql import SparkSession
 
@@ -8,7 +10,7 @@ from coordlib.errors import CoordError, DriverFenced
 from coordlib.history.archive import start_archive
 from coordlib.streaming import failures, lifecycle, logs
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
-from coordlib.streaming.query import Coordinator
+from coordlib.streaming.query import Coordinator, CoordinatorOptions
 
 FAILED = 1
 FENCED = 3  # not to be restarted: a newer driver does this prefix's work
@@ -25,6 +27,17 @@ def main() -> int:
     except CoordError as problem:
         print(problem, file=sys.stderr)
         return FAILED
+    try:
+        _run(arguments, options, stop_flag)
+    except CoordError as reason:
+        # Last of all: Spark's end leaves lines of its own in the log.
+        print(f"coordinator: {reason}", file=sys.stderr, flush=True)
+        return FENCED if isinstance(reason, DriverFenced) else FAILED
+    return 0
+
+
+def _run(arguments: Namespace, options: CoordinatorOptions, stop_flag: threading.Event) -> None:
+    """Raises what ended the job, a CoordError if it can be told in words."""
     spark = SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
     coordinator = None
     try:
@@ -37,15 +50,13 @@ def main() -> int:
         reason = _reason(problem, coordinator, options.checkpoint)
         if coordinator:
             coordinator.failure = reason
-        if not isinstance(reason, CoordError):
+        if reason is problem:
             raise
-        print(f"coordinator: {reason}", file=sys.stderr, flush=True)
-        return FENCED if isinstance(reason, DriverFenced) else FAILED
+        raise reason from None  # Spark has logged the whole of it
     finally:
         if coordinator:
             coordinator.close()
         spark.stop()
-    return 0
 
 
 def _reason(problem: Exception, coordinator: Coordinator | None, checkpoint: str) -> Exception:

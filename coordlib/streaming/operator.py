@@ -12,7 +12,6 @@ import msgspec
 
 from coordlib.coordinators.shard import (
     UNTRUSTED_TIME_MS,
-    Fold,
     InputRecord,
     ShardSettings,
     UnknownStateVersion,
@@ -68,7 +67,7 @@ def _judge_shard(
         crash.strike("in-task", batch)
         blob = bytes(state.get[1]) if state.exists else seeds.value.get(shard)
         records = [record for frame in frames for record in _records(frame)]
-        fresh, rows = judge_rows(blob, records, msgspec.structs.replace(settings, shard=shard))
+        fresh, rows = judge_readable(blob, records, msgspec.structs.replace(settings, shard=shard))
         state.update((STATE_VERSION, fresh))
         yield pd.DataFrame(rows, columns=COLUMNS)
         crash.strike("task-ends", batch)
@@ -85,11 +84,21 @@ def _batch_number() -> int:
     return -1 if told is None else int(told)
 
 
+def judge_readable(
+    blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+) -> tuple[bytes, list[tuple[Any, ...]]]:
+    """`judge_rows`; raises UnreadableState, and nothing else for what somebody else wrote."""
+    try:
+        return judge_rows(blob, records, settings)
+    except (msgspec.MsgspecError, UnknownStateVersion) as problem:
+        raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
+
+
 def judge_rows(
     blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> tuple[bytes, list[tuple[Any, ...]]]:
     """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
-    shard, outcome = settings.shard, _fold(blob, records, settings)
+    shard, outcome = settings.shard, fold(blob, records, settings)
     report = BatchReport(
         status=outcome.status, ranges=_ranges(records), state_bytes=len(outcome.blob)
     )
@@ -99,14 +108,6 @@ def judge_rows(
     ]
     rows.append((shard, len(rows), REPORT, shard, b"", msgspec.json.encode(report)))
     return outcome.blob, rows
-
-
-def _fold(blob: bytes | None, records: list[InputRecord], settings: ShardSettings) -> Fold:
-    """Raises UnreadableState. Nothing else is: a request that cannot be read is a refusal."""
-    try:
-        return fold(blob, records, settings)
-    except (msgspec.MsgspecError, UnknownStateVersion) as problem:
-        raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
 
 
 def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:

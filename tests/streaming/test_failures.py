@@ -5,7 +5,7 @@ import pytest
 from coordlib.coordinators.shard import InputRecord, ShardSettings
 from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
 from coordlib.streaming.failures import explain
-from coordlib.streaming.operator import UnreadableState, judge_rows
+from coordlib.streaming.operator import UnreadableState, judge_readable
 
 DAMAGED = """\
 [STREAM_FAILED] Query [id = 5f9bccd0, runId = 5e26faa1] terminated with exception: \
@@ -85,4 +85,4 @@ def test_a_blob_that_nobody_wrote_is_known_by_its_name(blob: bytes) -> None:
     record = InputRecord("r", 0, 1, b"{}")
 
     with pytest.raises(UnreadableState, match="shard 1"):
-        judge_rows(blob, [record], settings)
+        judge_readable(blob, [record], settings)

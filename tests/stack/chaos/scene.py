@@ -74,13 +74,19 @@ class Scene(AbstractContextManager["Scene"]):
         return self.stack.job.exit_code
 
     def job_refuses(self, *arguments: str) -> list[str]:
-        """A start that must end with 1; its last lines."""
+        """A start that must end with 1; in which words."""
         try:
             self.start_job(*arguments)
         except SetupError:
             assert self.stack.job.exit_code == 1
-            return self.stack.last_job_lines(3).splitlines()
+            return self.last_words()
         raise AssertionError("it started")
+
+    def last_words(self) -> list[str]:
+        """What happened, where, what to do: the three lines with which the job ended."""
+        lines = self.stack.last_job_lines(5_000).splitlines()
+        (at,) = [n for n, line in enumerate(lines) if line.startswith("coordinator: ")]
+        return lines[at : at + 3]
 
     @contextmanager
     def supervised(self) -> Iterator[list[int | None]]:

@@ -84,16 +84,13 @@ class _Waiting:
 
 
 def _flip_bits(state: Path) -> None:
-    """In the newest file of changes of every partition of the state."""
-    for folder in {file.parent for file in state.rglob("*.delta") if "." not in file.stem}:
-        newest = max(
-            (f for f in folder.glob("*.delta") if not f.name.startswith(".")),
-            key=lambda file: int(file.stem),
-        )
-        value = bytearray(newest.read_bytes())
-        middle = len(value) // 2
-        value[middle] ^= 0xFF
-        newest.write_bytes(value)
+    """In every file: the newest of them may be of a batch that had not ended; it would be written
+    again and never read."""
+    for file in state.rglob("[0-9]*.*"):
+        if file.suffix in (".delta", ".snapshot"):
+            value = bytearray(file.read_bytes())
+            value[len(value) // 2] ^= 0xFF
+            file.write_bytes(value)
 
 
 def _archived_once(scene: Scene) -> int:
@@ -174,8 +171,7 @@ def test_a_full_disk_ends_the_job_until_there_is_space(scene: Scene, tell: Tell)
         _fill(ballast)
 
         assert scene.job_ended() == 1
-        told = scene.stack.last_job_lines(3).splitlines()
-        assert told[0].startswith("coordinator: The disk is full"), told
+        assert scene.last_words()[0].startswith("coordinator: The disk is full")
         scene.all_read_on()
         scene.stack.kill_job()
         ballast.unlink()

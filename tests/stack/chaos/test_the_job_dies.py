@@ -78,7 +78,7 @@ def test_a_job_that_is_suspended_inside_its_transaction_is_to_be_started_again(
     scene.resume_job()
 
     assert scene.job_ended() == 1
-    assert "took longer than" in scene.stack.last_job_lines(3)
+    assert "took longer than" in scene.last_words()[0]
     scene.stack.kill_job()
     scene.start_job()
     scene.job_goes_on()
