@@ -13,7 +13,7 @@ from typing import Final
 
 from cyclopts import App, CycloptsError
 
-from coordlib.cli import bench, demo, groups, history, offsets, sim, sql, stack, topics
+from coordlib.cli import bench, demo, groups, history, offsets, removal, sim, sql, stack, topics
 from coordlib.cli.output import complain, print_json
 from coordlib.errors import CannotReach, CoordError, SetupError
 
@@ -54,6 +54,7 @@ def build() -> App:
     groups_app.command(history.history, name="history")
     groups_app.command(groups.release, name="release")
     groups_app.command(groups.delete, name="delete")
+    groups_app.command(removal.remove_members, name="remove-members")
     offsets_app = App(name="offsets", help="Committed positions of groups.")
     offsets_app.command(offsets.delete, name="delete")
     topics_app = App(name="topics", help="The engine's own topics.")

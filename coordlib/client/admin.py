@@ -10,7 +10,8 @@ from typing import Any
 from coordlib.client import signals as sg
 from coordlib.client.transport import KafkaTransport, Transport
 from coordlib.client.wording import WIRE_VERSION, Identity
-from coordlib.errors import CannotReach, ErrorCode, GroupError
+from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.limits import LEAVERS_MAX
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
@@ -134,6 +135,52 @@ class Admin:
             failed += getattr(answer, "failed", ())
         return len(rows), tuple(failed)
 
+    def remove_members(
+        self,
+        group: str,
+        members: Sequence[str] = (),
+        instances: Sequence[str] = (),
+        reason: str | None = None,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> tuple[rs.LeftMember, ...]:
+        """Take the place of members away, by member id or by static instance id.
+
+        As Kafka's removeMembersFromConsumerGroup. Who still runs joins again as a
+        new member; what it owned is handed on when it says that it stopped, or must have.
+
+        Returns each one's outcome: `error` is NONE, or UNKNOWN_MEMBER_ID also where there is no
+        such group. The reason stands in the group's history.
+
+        Raises:
+            SetupError: nobody is named.
+            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
+            CannotReach: no answer in time; the request may still be judged later.
+        """
+        leavers = [rq.Leaver(member) for member in dict.fromkeys(members)]
+        leavers += [rq.Leaver("", instance) for instance in dict.fromkeys(instances)]
+        if not leavers:
+            raise SetupError(
+                "Nobody is named", f"group {group}", "Name some, or call remove_all_members."
+            )
+        return self._remove(group, leavers, reason, timeout_s)
+
+    def remove_all_members(
+        self, group: str, reason: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> tuple[rs.LeftMember, ...]:
+        """As `remove_members`, of all that the group has when asked; static ones by instance.
+
+        Raises, beside the same: GroupError GROUP_ID_NOT_FOUND.
+        """
+        described = self.describe_group(group, timeout_s)
+        if described.state == "Dead":
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}")
+        found = described.members if isinstance(described.members, tuple) else ()
+        leavers = [
+            rq.Leaver(each.member) if each.instance is None else rq.Leaver("", each.instance)
+            for each in found
+        ]
+        return self._remove(group, leavers, reason, timeout_s)
+
     def find_coordinator(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
         """The shard that coordinates a group, by the coordinator's own word.
 
@@ -145,6 +192,19 @@ class Admin:
         assert isinstance(answer, rs.FindCoordinatorResponse)
         assert isinstance(answer.shard, int)
         return answer.shard
+
+    def _remove(
+        self, group: str, leavers: Sequence[rq.Leaver], reason: str | None, timeout_s: float
+    ) -> tuple[rs.LeftMember, ...]:
+        rows: list[rs.LeftMember] = []
+        for first in range(0, len(leavers), LEAVERS_MAX):
+            question = _Question(self._identity(group))
+            some = tuple(leavers[first : first + LEAVERS_MAX])
+            request = rq.LeaveGroup(**question.envelope(), members=some, reason=reason)
+            (answer,) = self._ask(question, request, timeout_s)
+            assert isinstance(answer, rs.LeaveGroupResponse)
+            rows += answer.members if isinstance(answer.members, tuple) else ()
+        return tuple(rows)
 
     def _identity(self, group: str) -> Identity:
         place = self._transport.place

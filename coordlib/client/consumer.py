@@ -2,8 +2,8 @@
 
 Messages come from a real data consumer that is told what to read; who reads what, and from where,
 comes from the group. Start positions are fetched through the log, after the commits of the former
-owner. Nothing is committed by itself: `commit()` commits everything that `poll` has returned so
-far, the last message included, since the caller is back in our hands.
+owner. Nothing is committed by itself: `commit()` commits everything that `poll` and `consume` have
+returned so far, the last message included, since the caller is back in our hands.
 """
 
 from collections import deque
@@ -31,6 +31,7 @@ from coordlib.records import requests as rq
 #: A waiting poll looks this often whether a callback is due: a rebalance waits for the slowest
 #: member twice, to let go and to take over.
 SLICE_S = 0.02
+CONSUME_MAX = 1_000_000  # as in confluent-kafka
 OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], None]
 
 
@@ -72,11 +73,12 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             timing=self._settings.timing,
             assignors=self._settings.assignors,
         )
+        self._data = data_consumer or _data_consumer(self._settings)
         self._reading = Reading(
-            data_consumer or _data_consumer(self._settings),
-            self.member.committed_async,
-            self._settings.start_offset,
+            self._data, self.member.committed_async, self._settings.start_offset
         )
+        #: What `on_revoke` is being told; None: it does not run.
+        self._revoking: Partitions | None = None
         self._on_assign: OnPartitions | None = None
         self._on_revoke: OnPartitions | None = None
         self._on_lost: OnPartitions | None = None
@@ -109,10 +111,17 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         """What this consumer may work on now; empty while it is fenced."""
         return of.kafka_of(self.member.assignment)
 
+    def memberid(self) -> str | None:
+        """The coordinator's name for this member; None before it joined."""
+        return self.member.member_id or None
+
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next message, or one with `error()`; None when there is none in time.
 
-        Never returns a message of a partition that was revoked or lost before.
+        Never returns a message of a partition that was revoked or lost before. One that was
+        returned may be worked on only while its partition is in `assignment()`. When that becomes
+        empty, the fence has closed and may open again: keep the message until then, or until
+        `on_lost`.
 
         Args:
             timeout: seconds; None or negative: until there is one.
@@ -121,17 +130,42 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             GroupError: the group refused this member for good.
             CannotReach: the transport has failed.
         """
+        return next(iter(self._consume(1, timeout)), None)
+
+    def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
+        """Up to so many messages, as `poll` would return them one by one; fewer when time is up.
+
+        Callbacks run meanwhile. What they let go of is not in the list, and no `commit()` of
+        theirs covers it; the next `commit()` covers the whole list.
+
+        Args:
+            num_messages: at most 1,000,000.
+            timeout: seconds; None or negative: until there are so many.
+
+        Raises:
+            ValueError: more messages than that, or less than none.
+            GroupError, CannotReach: as `poll`; what was fetched before comes with the next call.
+        """
+        if not 0 <= num_messages <= CONSUME_MAX:
+            raise ValueError(f"num_messages must be between 0 and {CONSUME_MAX:,}")
+        return self._consume(num_messages, timeout)
+
+    def _consume(self, count: int, timeout: float | None) -> list[Message]:
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
+        wait_s = 0.0
         while True:
-            self.member.poll()
+            self.member.poll(wait_s)
             self._tell_commits()
             self._reading.start(self.member.may_work())
             left_s = SLICE_S if until is None else max(0.0, until - monotonic())
-            message = self._reading.next(min(SLICE_S, left_s), lambda: self.member.assignment)
-            if message is not None:
-                return message
-            if until is not None and monotonic() >= until:
-                return None
+            kept = self._reading.fetch(count, min(SLICE_S, left_s))
+            is_over = until is not None and monotonic() >= until
+            if kept >= count or is_over:
+                messages = self._reading.take(count, lambda: self.member.assignment)
+                if messages or is_over or not count:
+                    return messages
+            # Enough is here, but the fence is closed: the reader is not asked, so wait elsewhere.
+            wait_s = min(SLICE_S, left_s) if kept >= count else 0.0
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Let go (callbacks run), leave the group, and end; wait that long for the log to know."""
@@ -162,6 +196,9 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         timeout_s: float = 60.0,
     ) -> list[KafkaTopicPartition] | None:
         """Commit after one message, given offsets, or everything that `poll` has returned.
+
+        Everything includes a message that is still being worked on when `on_revoke` comes: if it
+        is not done by then, name the offsets that are, or its next owner never reads it.
 
         Returns:
             None when asynchronous (the outcome goes to `on_commit`), else what was committed.
@@ -207,12 +244,39 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         """Go on from another offset; what `commit()` says follows. Raises CoordError."""
         self._reading.seek(partition)
 
+    def store_offsets(
+        self,
+        message: Message | None = None,  # noqa: ARG002  # confluent-kafka's signature
+        offsets: Sequence[KafkaTopicPartition] | None = None,  # noqa: ARG002
+    ) -> None:
+        """Not offered: nothing commits stored offsets later. Raises CoordError."""
+        raise CoordError(
+            "store_offsets is not offered: nothing is committed by itself.",
+            f"group {self._settings.group}",
+            "Call commit(offsets=…), or commit() for all that poll has returned.",
+        )
+
+    # ---- what is read -------------------------------------------------------------------------
+
+    def assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """For `on_assign`, the same as `incremental_assign`: what it leaves out is read too."""
+        self.incremental_assign(partitions)
+
+    def unassign(self) -> None:
+        """Read nothing any more, until it is assigned anew: by the group, or by `assign`.
+
+        Inside `on_revoke` just what is revoked: a cooperative member reads on what it keeps.
+        """
+        going = self._reading.partitions() if self._revoking is None else self._revoking
+        self._reading.drop(going)
+
     def incremental_assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """For `on_assign`: start these where their offsets say and not where the group stopped.
 
-        Whatever the callback does, what is assigned is read. Raises CoordError: not assigned.
+        Whatever the callback does, what is assigned is read; later this begins anew with what was
+        unassigned. Raises CoordError: the group has not assigned all of these.
         """
-        self._reading.start_at(partitions)
+        self._reading.start_at(partitions, self.member.assignment)
 
     def incremental_unassign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Read no more of these. After `on_revoke` that happens by itself."""
@@ -226,6 +290,26 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         """Fetch these again."""
         self._reading.resume(partitions)
 
+    # ---- asked of the cluster, as confluent-kafka's Consumer answers it ------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Metadata of the cluster and of one topic or all: a ClusterMetadata."""
+        return self._data.list_topics(topic, timeout)
+
+    def get_watermark_offsets(
+        self, partition: KafkaTopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int] | None:
+        """First offset of a partition and the one after its last; None: no answer in time."""
+        found: tuple[int, int] | None = self._data.get_watermark_offsets(partition, timeout, cached)
+        return found
+
+    def offsets_for_times(
+        self, partitions: Sequence[KafkaTopicPartition], timeout: float = -1
+    ) -> list[KafkaTopicPartition]:
+        """The first offset at or after each time, given as `offset` in ms; -1: none."""
+        found: list[KafkaTopicPartition] = self._data.offsets_for_times(list(partitions), timeout)
+        return found
+
     # ---- callbacks of the member --------------------------------------------------------------
 
     def _assigned(self, partitions: Partitions) -> None:
@@ -234,10 +318,12 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             self._on_assign(self, of.kafka_of(partitions))
 
     def _revoked(self, partitions: Partitions) -> None:
+        self._revoking = partitions
         try:
             if self._on_revoke is not None:
                 self._on_revoke(self, of.kafka_of(partitions))
         finally:
+            self._revoking = None
             self._reading.drop(partitions)
 
     def _lost(self, partitions: Partitions) -> None:

@@ -1,8 +1,9 @@
 """What the data consumer reads: the member's partitions, each from its start position.
 
-Partitions come and go one by one, and those that stay are read on without a gap. A message that was
-fetched ahead of a revoke is never handed out; one that came while the fence was closed is kept for
-the moment when it opens again, since nobody else can have read it then.
+Partitions come and go one by one, and those that stay are read on without a gap. Messages are
+fetched first and handed out later, and only then count as read. One that was fetched ahead of a
+revoke is never handed out; one that came while the fence was closed is kept for the moment when it
+opens again, since nobody else can have read it then.
 """
 
 from collections import deque
@@ -11,13 +12,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Message
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client import offsets as of
 from coordlib.client import signals as sg
 from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.errors import CoordError
+
+#: A partition to be assigned with one of these starts where the group stopped.
+WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
 
 
 @dataclass(slots=True)
@@ -47,8 +51,9 @@ class Reading:
         #: Where the user wants to start, whatever is committed.
         self._sought: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        #: Fetched and not handed out: messages and error events, in their order.
         self._kept: deque[Message] = deque()
-        #: Next offset to read of each partition from which `next` has returned a message.
+        #: Next offset to read of each partition from which `take` has returned a message.
         self.positions: dict[TopicPartition, tuple[int, int]] = {}
 
     # ---- partitions come and go ---------------------------------------------------------------
@@ -64,7 +69,7 @@ class Reading:
         for start in self._starts:
             start.partitions = tuple(each for each in start.partitions if each not in gone)
         self._starts = [start for start in self._starts if start.partitions]
-        self._kept = deque(each for each in self._kept if of.after(each)[0] not in gone)
+        self._forget_kept(gone)
         self._paused -= gone
         for each in gone:
             self.positions.pop(each, None)
@@ -98,30 +103,53 @@ class Reading:
         if paused:
             self._reader.pause(of.kafka_of(paused))
 
+    def partitions(self) -> Partitions:
+        """What is read, and what will be once its start position is here."""
+        starting = {each for start in self._starts for each in start.partitions}
+        return tuple(sorted(self._read | starting))
+
     # ---- messages -----------------------------------------------------------------------------
 
-    def next(self, timeout_s: float, usable: Callable[[], Partitions]) -> Message | None:
-        """The next message of what may be worked on, or an error event; None: none in time."""
-        message = self._kept.popleft() if self._kept else self._reader.poll(timeout_s)
-        if message is None or message.error() is not None:
-            return message
-        partition, position = of.after(message)
-        if partition not in self._read:
-            return None
-        if partition not in usable():
-            # Fenced while the reader waited. The user has not been told of a loss yet: if none
-            # comes, reading goes on, and this message must not be missing.
-            self._kept.appendleft(message)
-            return None
-        self.positions[partition] = position
-        return message
+    def fetch(self, count: int, timeout_s: float) -> int:
+        """Wait for a message, and take along what else is here, until so many are kept.
+
+        Returns how many are kept.
+        """
+        while len(self._kept) < count:
+            message = self._reader.poll(timeout_s)
+            if message is None:
+                break
+            timeout_s = 0.0
+            if message.error() is not None or of.after(message)[0] in self._read:
+                self._kept.append(message)
+        return len(self._kept)
+
+    def take(self, count: int, usable: Callable[[], Partitions]) -> list[Message]:
+        """Up to so many of what is kept: error events, and messages of what may be worked on."""
+        # Asked only when it matters: a member that is asked takes note of the time.
+        may_use = usable() if any(each.error() is None for each in self._kept) else ()
+        taken: list[Message] = []
+        # Fenced while the reader waited. The user has not been told of a loss yet: if none comes,
+        # reading goes on, and these messages must not be missing.
+        fenced: list[Message] = []
+        while self._kept and len(taken) < count:
+            message = self._kept.popleft()
+            if message.error() is None:
+                partition, position = of.after(message)
+                if partition not in may_use:
+                    fenced.append(message)
+                    continue
+                self.positions[partition] = position
+            taken.append(message)
+        self._kept.extendleft(reversed(fenced))
+        return taken
 
     def seek(self, partition: KafkaTopicPartition) -> None:
         """Go on from another offset. Raises CoordError: not one of this consumer's partitions."""
         (ours,) = of.ours([partition])
         if ours in self._read:
             self._reader.seek(partition)
-            self._kept = deque(each for each in self._kept if of.after(each)[0] != ours)
+            self._forget_kept({ours})
         elif any(ours in start.partitions for start in self._starts):
             self._sought[ours] = partition.offset
         else:
@@ -131,17 +159,29 @@ class Reading:
         if partition.offset >= 0:
             self.positions[ours] = (partition.offset, -1)
 
-    def start_at(self, partitions: Sequence[KafkaTopicPartition]) -> None:
-        """Seek all that name an offset."""
+    def start_at(self, partitions: Sequence[KafkaTopicPartition], owned: Partitions) -> None:
+        """Seek all that name an offset; begin anew with those that were dropped and are owned.
+
+        Raises CoordError, and does nothing: some are not this consumer's.
+        """
+        ours = of.ours(partitions)
+        had = set(self.partitions())
+        strange = [each for each in ours if each not in had and each not in owned]
+        if strange:
+            raise CoordError(
+                "What to read comes from the group, which has not assigned this.",
+                ", ".join(f"{each.topic}-{each.partition}" for each in strange),
+                "Subscribe, and set start offsets in on_assign.",
+            )
+        self.add(tuple(dict.fromkeys(each for each in ours if each not in had)))
         for each in partitions:
-            if each.offset != OFFSET_INVALID:
+            if each.offset not in WHERE_THE_GROUP_STOPPED:
                 self.seek(each)
 
     def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Fetch nothing of these until `resume`; also of those that are not read yet."""
-        starting = {each for start in self._starts for each in start.partitions}
-        wanted = of.ours(partitions)
-        self._paused.update(each for each in wanted if each in self._read | starting)
+        wanted, known = of.ours(partitions), set(self.partitions())
+        self._paused.update(each for each in wanted if each in known)
         self._reader.pause(of.kafka_of(tuple(each for each in wanted if each in self._read)))
 
     def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
@@ -151,3 +191,8 @@ class Reading:
 
     def close(self) -> None:
         self._reader.close()
+
+    def _forget_kept(self, gone: set[TopicPartition]) -> None:
+        self._kept = deque(
+            each for each in self._kept if each.error() is not None or of.after(each)[0] not in gone
+        )

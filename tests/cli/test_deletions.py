@@ -13,8 +13,9 @@ from coordlib.cli.main import FAILED, OK, USAGE, main
 from coordlib.cli.where import Where
 from coordlib.client import admin
 from coordlib.client.admin import Admin
+from coordlib.errors import CannotReach
 from coordlib.testing.fake_log import FakeLog
-from tests.client.test_admin import commit_as, join_as
+from tests.client.test_admin import commit_as, join_as, sync_as
 
 WHERE = ["--bootstrap-servers", "nowhere:1", "--prefix", "coord"]
 
@@ -64,7 +65,12 @@ def test_a_group_is_deleted_when_it_is_meant(
 
 
 @pytest.mark.parametrize(
-    "command", [["groups", "delete", "g"], ["offsets", "delete", "g", "--topics", "t"]]
+    "command",
+    [
+        ["groups", "delete", "g"],
+        ["groups", "remove-members", "g", "--all"],
+        ["offsets", "delete", "g", "--topics", "t"],
+    ],
 )
 def test_in_a_pipe_nothing_is_deleted_without_a_word(
     tool: Admin, command: list[str], capsys: pytest.CaptureFixture[str]
@@ -128,6 +134,92 @@ def test_partitions_that_are_none_are_told(
 
 def test_offsets_of_no_topic_are_wrong_usage() -> None:
     assert main(["offsets", "delete", "g", "--yes", *WHERE]) == USAGE
+
+
+def remove(*given: str) -> int:
+    return main(["groups", "remove-members", "g", *given, "--yes", *WHERE])
+
+
+def test_a_member_is_removed_and_the_group_waits_for_what_it_had(
+    tool: Admin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its owner may still be at work: whoever removed it looks at an idle partition otherwise."""
+    member = join_as(tool, "g", "t")
+    sync_as(tool, "g", member)
+
+    assert remove("--member", member, "--reason", "stuck") == OK
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [
+        "1 member of g removed",
+        "g waits until 1 former owner must have stopped; see: coord groups describe g",
+    ]
+    assert remove("--member", member, "--format", "json") == FAILED
+    told = json.loads(capsys.readouterr().out)
+    assert told["_command"] == "groups remove-members"
+    assert told["members"] == [
+        {"consumer-id": member, "instance": None, "error": "UNKNOWN_MEMBER_ID"}
+    ]
+    assert told["waits-for"] == [
+        {"consumer-id": member, "client-id": "app", "which": "has not stopped"}
+    ]
+
+
+def test_static_members_are_removed_by_instance_and_the_unknown_are_told(
+    tool: Admin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two hosts that were given up one had left before."""
+    join_as(tool, "g", "t", instance="till-1")
+
+    assert remove("--instance", "till-1", "--instance", "till-2") == FAILED
+
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        "GROUP  CONSUMER-ID  INSTANCE  ERROR",
+        "g      -            till-2    UNKNOWN_MEMBER_ID",
+    ]
+    assert told.err == "1 member of g removed\n"
+
+
+def test_all_members_are_removed(tool: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twice: the second finds nobody, and that is what was wanted."""
+    join_as(tool, "g", "t")
+
+    assert [remove("--all"), remove("--all")] == [OK, OK]
+
+    removed = capsys.readouterr().err.splitlines()
+    assert removed == ["1 member of g removed", "0 members of g removed"]
+    assert tool.describe_group("g").state == "Empty"
+
+
+def test_what_is_done_is_told_also_when_nobody_says_for_whom_the_group_waits(
+    tool: Admin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job stops right after it has removed the member."""
+    member = join_as(tool, "g", "t")
+
+    def silent(*_: object) -> None:
+        raise CannotReach("no answer")
+
+    monkeypatch.setattr(Admin, "describe_group", silent)
+    assert remove("--member", member, "--format", "json") == OK
+
+    told = capsys.readouterr()
+    assert json.loads(told.out)["waits-for"] is None
+    assert told.err.splitlines()[-1].startswith("For whom the group waits now nobody answered")
+
+
+@pytest.mark.parametrize(
+    "whom", [[], ["--all", "--member", "m"], ["--member", "m", "--instance", "i"]]
+)
+def test_whom_to_remove_is_said_in_exactly_one_way(
+    whom: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--all` beside a name is a slip of which nobody knows the meaning."""
+    assert remove(*whom) == USAGE
+
+    assert "--member ID …, --instance ID …, or --all; one of the three" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

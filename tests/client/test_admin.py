@@ -1,5 +1,6 @@
 """An operator's question over the real core."""
 
+import json
 import threading
 from collections.abc import Iterator
 
@@ -7,9 +8,10 @@ import pytest
 
 from coordlib.client.admin import Admin, _Question
 from coordlib.coordinators.classic import machine
-from coordlib.errors import CannotReach, ErrorCode, GroupError
+from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
+from coordlib.records import responses as rs
 from coordlib.testing.fake_log import INCARNATION, FakeLog
 
 
@@ -38,8 +40,8 @@ def commit_as(admin: Admin, group: str, *places: tuple[str, int]) -> None:
         admin._ask(asked, rq.OffsetCommit(**asked.envelope(), offsets=tuple(rows)), 10)
 
 
-def join_as(admin: Admin, group: str, *topics: str) -> None:
-    """Become a consumer of these topics, and answer nothing any more."""
+def join_as(admin: Admin, group: str, *topics: str, instance: str | None = None) -> str:
+    """Become a consumer of these topics, and answer nothing any more; returns its member id."""
     asked = _Question(admin._identity(group))
     wanted = cp.encode_subscription(cp.Subscription(topics=topics))
     request = rq.JoinGroup(
@@ -48,6 +50,19 @@ def join_as(admin: Admin, group: str, *topics: str) -> None:
         rebalance_timeout_ms=10_000,
         protocol_type="consumer",
         protocols=(rq.Protocol("range", wanted),),
+        instance=instance,
+    )
+    (answer,) = admin._ask(asked, request, 10)
+    assert isinstance(answer, rs.JoinGroupResponse)
+    return str(answer.member)
+
+
+def sync_as(admin: Admin, group: str, member: str, instance: str | None = None) -> None:
+    """Lead a group of one, and own something from then on."""
+    asked = _Question(admin._identity(group))
+    rows = (rq.MemberAssignment(member, b"all"),)
+    request = rq.SyncGroup(
+        **asked.envelope(), generation=1, member=member, instance=instance, assignments=rows
     )
     admin._ask(asked, request, 10)
 
@@ -111,6 +126,87 @@ def test_offsets_of_an_unknown_group_are_an_error_also_without_partitions(log: F
         Admin(transport=log.transport()).delete_offsets("nobody", {"t": None})
 
     assert unknown.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def removals(log: FakeLog) -> list[tuple[str, str]]:
+    """Who was removed, and why, by the group's history."""
+    events = [
+        json.loads(each.value) for each in log.outputs if each.topic == "events" and each.value
+    ]
+    return [(e["member"], e["reason"]) for e in events if e["type"] == "MemberRemoved"]
+
+
+def test_a_member_that_hangs_is_removed_by_its_id(log: FakeLog) -> None:
+    """Its thread heartbeats, its handler is stuck: no session ever ends. Nobody knows whether it
+    still works, so the group waits for it."""
+    member = join_as(Admin(transport=log.transport(), client="app"), "g", "t")
+    sync_as(Admin(transport=log.transport(), client="app"), "g", member)
+    operator = Admin(transport=log.transport(), client="operator")
+
+    rows = operator.remove_members("g", members=[member, "nobody", member], reason="stuck since 3")
+
+    assert rows == (
+        rs.LeftMember(member, None, "NONE"),
+        rs.LeftMember("nobody", None, "UNKNOWN_MEMBER_ID"),
+    )
+    assert removals(log) == [(member, "removed by operator: stuck since 3")]
+    described = operator.describe_group("g")
+    assert described.members == ()
+    assert described.waits_for == (rs.AwaitedMember(member, "app", rs.NOT_STOPPED),)
+
+
+def test_a_static_member_is_removed_by_its_instance(log: FakeLog) -> None:
+    """A host that is gone for good holds its partitions until its long session ends; nobody looks
+    up the member id that its process had."""
+    member = join_as(Admin(transport=log.transport(), client="app"), "g", "t", instance="till-1")
+    operator = Admin(transport=log.transport(), client="operator")
+
+    rows = operator.remove_members("g", instances=["till-1", "till-2"])
+
+    assert rows == (
+        rs.LeftMember("", "till-1", "NONE"),
+        rs.LeftMember("", "till-2", "UNKNOWN_MEMBER_ID"),
+    )
+    assert removals(log) == [(member, "removed by operator")]
+
+
+@pytest.mark.parametrize("instance", [None, "till-1"])
+def test_all_members_are_removed_and_the_group_stays(log: FakeLog, instance: str | None) -> None:
+    """Before offsets are reset. A group without members is left alone, an unknown one is told."""
+    operator = Admin(transport=log.transport(), client="operator")
+    member = join_as(operator, "g", "t", instance=instance)
+
+    rows = operator.remove_all_members("g")
+
+    named = ("", instance) if instance else (member, None)
+    assert rows == (rs.LeftMember(*named, "NONE"),)
+    assert operator.describe_group("g").state == "Empty"
+    assert operator.remove_all_members("g") == ()
+    with pytest.raises(GroupError) as unknown:
+        operator.remove_all_members("nobody")
+    assert unknown.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_removing_members_of_an_unknown_group_finds_none_of_them(log: FakeLog) -> None:
+    operator = Admin(transport=log.transport())
+
+    assert operator.remove_members("nobody", members=["m"], instances=["i"]) == (
+        rs.LeftMember("m", None, "UNKNOWN_MEMBER_ID"),
+        rs.LeftMember("", "i", "UNKNOWN_MEMBER_ID"),
+    )
+
+
+def test_removing_nobody_is_a_mistake_and_never_means_all(log: FakeLog) -> None:
+    """A script filtered the list of members, and none was left."""
+    operator = Admin(transport=log.transport())
+    join_as(operator, "g", "t")
+
+    with pytest.raises(SetupError):
+        operator.remove_members("g", members=[])
+
+    described = operator.describe_group("g")
+    assert isinstance(described.members, tuple)
+    assert len(described.members) == 1
 
 
 def test_the_shard_of_a_group_is_told(log: FakeLog) -> None:

@@ -1,10 +1,18 @@
 """The consumer over the real core in memory; what it reads comes from a list."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
 
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.errors import MemberFenced
@@ -26,8 +34,8 @@ class FakeMessage:
     def __init__(self, partition: int, offset: int, error: KafkaError | None = None) -> None:
         self._at, self._error = (partition, offset), error
 
-    def topic(self) -> str:
-        return "t"
+    def topic(self) -> str | None:
+        return "t" if self._error is None else None  # as librdkafka's own events
 
     def partition(self) -> int:
         return self._at[0]
@@ -394,3 +402,203 @@ def test_keys_of_static_members_racks_and_metadata() -> None:
     assert (settings.instance, settings.rack) == ("till-7", "r1")
     assert settings.timing.metadata_refresh_ms == 9_000
     assert "group.instance.id" not in settings.common
+
+
+def all_of_t(offset: int = OFFSET_INVALID) -> list[TopicPartition]:
+    return [TopicPartition("t", 0, offset), TopicPartition("t", 1, offset)]
+
+
+def offsets_of(messages: Sequence[Any]) -> list[tuple[int, int]]:
+    return [(each.partition(), each.offset()) for each in messages]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "start"), [(7, 7), (OFFSET_BEGINNING, OFFSET_BEGINNING), (OFFSET_STORED, 4)]
+)
+def test_assign_in_on_assign_says_where_to_start(log: FakeLog, wanted: int, start: int) -> None:
+    """As every confluent-kafka program does it that keeps its offsets elsewhere."""
+    a = Program(log, "a")
+    a.settle()
+    a.consumer.commit(offsets=all_of_t(4))
+
+    def start_there(consumer: CoordinatedConsumer, given: list[TopicPartition]) -> None:
+        consumer.assign([TopicPartition(each.topic, each.partition, wanted) for each in given])
+
+    a.consumer.unsubscribe()
+    a.poll()
+    a.consumer.subscribe(["t"], on_assign=start_there)
+    a.settle()
+
+    assert a.reader.started[-1] == [(0, start), (1, start)]
+
+
+def test_assign_reads_nothing_that_the_group_has_not_given(log: FakeLog) -> None:
+    """A program that divides partitions by itself: nobody would keep others off them."""
+    a = Program(log, "a")
+    with pytest.raises(CoordError, match="Subscribe, and set start offsets in on_assign"):
+        a.consumer.assign([TopicPartition("t", 0)])
+    a.settle()
+    assert a.poll() == (0, 0)
+
+    with pytest.raises(CoordError, match="t-9"):
+        a.consumer.assign([TopicPartition("t", 1, 5), TopicPartition("t", 9, 5)])
+
+    assert [each.offset for each in a.consumer.position(all_of_t())] == [1, OFFSET_INVALID]
+    assert a.poll() == (1, 0)
+
+
+def test_what_is_unassigned_is_read_again_when_it_is_assigned_anew(log: FakeLog) -> None:
+    """From where the group stopped; of what was handed out and not committed nothing is known."""
+    a = Program(log, "a")
+    a.settle()
+    assert [a.poll() for _ in range(3)] == [(0, 0), (1, 0), (0, 1)]
+    a.consumer.commit(offsets=[TopicPartition("t", 0, 1)])
+
+    a.consumer.unassign()
+
+    assert [a.poll(), a.poll()] == [None, None]
+    assert [each.offset for each in a.consumer.position(all_of_t())] == [OFFSET_INVALID] * 2
+    a.consumer.assign(all_of_t())
+    a.settle()
+    assert a.reader.started[-1] == [(0, 1), (1, OFFSET_BEGINNING)]
+    assert a.poll() == (0, 1)
+
+
+def test_unassign_in_on_revoke_takes_nothing_from_what_a_cooperative_member_keeps() -> None:
+    """The callback of an eager program, run with cooperative-sticky: what stays is not told anew,
+    so nobody would read it for as long as this member has it."""
+    log = FakeLog({"t": 2})
+    (a,) = cooperative_group(log, "a")
+    a.consumer.subscribe(["t"], on_revoke=lambda consumer, _: consumer.unassign())
+    b = Program(log, "b", **{"partition.assignment.strategy": [cooperative.assignor()]})
+    for _ in range(3):
+        a.settle()
+        b.settle()
+
+    assert offsets_of(a.consumer.consume(9, 0)) == [(0, 0), (0, 1), (0, 2)]
+    a.consumer.unassign()
+    assert a.reader.ahead == []
+
+
+def test_consume_returns_a_list_that_the_next_commit_covers(log: FakeLog) -> None:
+    a = Program(log, "a")
+    a.settle()
+
+    assert offsets_of(a.consumer.consume()) == [(0, 0)]
+    assert offsets_of(a.consumer.consume(3)) == [(1, 0), (0, 1), (1, 1)]
+    assert [each.offset for each in a.consumer.position(all_of_t())] == [2, 2]
+    assert offsets_of(a.consumer.consume(9, timeout=0)) == [(0, 2), (1, 2)]
+    assert a.consumer.consume(9, timeout=0) == []
+    for wrong in (-1, 1_000_001):
+        with pytest.raises(ValueError, match="num_messages"):
+            a.consumer.consume(wrong)
+
+
+def test_what_is_revoked_while_a_list_is_gathered_is_neither_in_it_nor_committed() -> None:
+    """The commit in on_revoke must not cover what the user has not seen yet: its next owner would
+    begin behind it."""
+    log = FakeLog({"t": 2})
+    (a,) = cooperative_group(log, "a")
+    assert a.poll() == (0, 0)
+    trouble = FakeMessage(0, 0, KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    a.reader.ahead = [FakeMessage(1, 0), trouble, FakeMessage(0, 1), FakeMessage(1, 1)]
+    joined: list[Program] = []
+
+    def one_joins_and_then_more_comes() -> None:
+        if not a.reader.ahead and joined:
+            a.reader.ahead = [FakeMessage(0, 2), FakeMessage(0, 3), FakeMessage(0, 4)]
+        elif not a.reader.ahead:
+            more = {"partition.assignment.strategy": [cooperative.assignor()]}
+            joined.append(Program(log, "b", **more))
+            log.pump()
+
+    a.reader.before_poll = one_joins_and_then_more_comes
+    messages = a.consumer.consume(5)
+
+    assert a.told[-1] == ("revoke", [1])
+    assert messages[0].error() is not None
+    assert offsets_of(messages[1:]) == [(0, 1), (0, 2), (0, 3), (0, 4)]
+    asked = a.consumer.member.committed_async()
+    log.pump()
+    assert [(row.partition, row.offset) for row in asked.result(0).offsets] == [(0, 1)]
+
+
+def test_what_consume_had_when_it_failed_comes_with_the_next_call(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = Program(log, "a")
+    a.settle()
+
+    def fail(_: float) -> bool:
+        raise CannotReach("the transport has failed")
+
+    with monkeypatch.context() as failing:
+        a.reader.before_poll = lambda: (
+            None if a.reader.ahead else failing.setattr(a.consumer.member, "poll", fail)
+        )
+        with pytest.raises(CannotReach):
+            a.consumer.consume(9)
+
+    assert a.poll() == (0, 0)
+    assert offsets_of(a.consumer.consume(9, 0)) == [(1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+
+
+def test_who_is_fenced_with_a_message_at_hand_waits_and_does_not_spin(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator is away for an hour: every fenced consumer would take a core for as long."""
+    a = Program(log, "a")
+    a.settle()
+    log.job_is_up = False
+
+    def sleep() -> None:
+        log.now_ms += 9_000
+
+    a.reader.before_poll = sleep
+    assert a.consumer.poll(0) is None
+    a.reader.before_poll = lambda: None
+    monkeypatch.setattr(a.consumer.member, "_run_calls", lambda: False)  # not told of it yet
+    looks: list[float] = []
+    look = a.consumer.member.poll
+    monkeypatch.setattr(a.consumer.member, "poll", lambda s: looks.append(s) or look(s))
+
+    assert a.consumer.poll(0.1) is None
+
+    assert 2 <= len(looks) <= 10
+
+
+def test_a_member_id_is_known_when_it_has_joined(log: FakeLog) -> None:
+    log.job_is_up = False
+    a = Program(log, "a")
+    log.pump()
+    assert a.consumer.memberid() is None
+
+    log.job_is_up = True
+    a.settle()
+
+    assert a.consumer.memberid() == a.consumer.member.member_id != ""
+
+
+def test_storing_offsets_names_what_to_call_instead(log: FakeLog) -> None:
+    """The usual way beside auto-commit; silently stored, they would never be committed."""
+    a = Program(log, "a")
+
+    with pytest.raises(CoordError, match=r"commit\(offsets=…\)"):
+        a.consumer.store_offsets(offsets=all_of_t(3))
+
+
+def test_questions_about_the_cluster_are_confluent_kafkas_own(log: FakeLog) -> None:
+    """Asked of librdkafka's mock cluster, so that the real Consumer takes what is handed on."""
+    real = Consumer(
+        {"test.mock.num.brokers": 1, "bootstrap.servers": "none", "group.id": "g", "log_level": 0}
+    )
+    broker = next(iter(real.list_topics(timeout=30).brokers.values()))
+    producer = Producer({"bootstrap.servers": f"{broker.host}:{broker.port}", "log_level": 0})
+    producer.produce("t", b"one", partition=0)
+    assert producer.flush(30) == 0
+    with CoordinatedConsumer(CONFIG, transport=log.transport(), data_consumer=real) as a:
+        assert "t" in a.list_topics("t", 30).topics
+        assert a.list_topics(timeout=30).brokers.keys() == {broker.id}
+        assert a.get_watermark_offsets(TopicPartition("t", 0), 30) == (0, 1)
+        (found,) = a.offsets_for_times([TopicPartition("t", 0, 2**62)], 30)
+        assert (found.topic, found.partition, found.error) == ("t", 0, None)

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from coordlib.cli.main import OK, main
 from coordlib.records.partitioner import shard_of
 from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, settle
 
@@ -130,6 +131,36 @@ def test_who_does_not_rejoin_in_time_is_left_behind(wire: Wire, group: str) -> N
     assert took > REBALANCE_MS / 1000 * 0.8, "not before the rebalance timeout"
     removed = wire.event(group, "MemberRemoved")
     assert (removed["member"], removed["reason"]) == (stuck.member, "did not rejoin in time")
+
+
+def test_what_an_operator_takes_away_is_handed_on_when_its_owner_has_stopped(
+    wire: Wire, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its handler hangs while it heartbeats. The member that stays joins again at once, and gets
+    the other one's share only when that one has said that it stopped."""
+    patient = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
+    keeper, stuck = (RawMember(wire, group, name, **patient) for name in ("keeper", "stuck"))
+    settle([keeper, stuck])
+    there = ["-b", wire.bootstrap_servers, "--prefix", wire.prefix, "--format", "json"]
+    whom = ["--member", stuck.member, "--reason", "stuck since 3", "--yes"]
+
+    assert main(["groups", "remove-members", group, *whom, *there]) == OK
+
+    told = json.loads(capsys.readouterr().out)
+    assert [row["error"] for row in told["members"]] == ["NONE"]
+    assert [row["consumer-id"] for row in told["waits-for"]] == [stuck.member]
+    removed = wire.event(group, "MemberRemoved", member=stuck.member)
+    assert removed["reason"].startswith("removed by admin-")
+    assert removed["reason"].endswith(": stuck since 3")
+    asked = keeper.ask_join()
+    wire.judged(asked)
+    wire.read_everything()
+    assert not wire.answers(asked)
+
+    said = wire.send("LeaveGroup", group, "stuck", members=[{"member": stuck.member}])
+    assert keeper.joined(asked)["error"] == "NONE"
+    wire.judged(said)
+    assert [row["member"] for row in keeper.members] == [keeper.member]
 
 
 POISON = [

@@ -1,0 +1,125 @@
+"""`coord groups remove-members`: an operator takes members' places away."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from coordlib.cli.confirm import confirm
+from coordlib.cli.output import counted, now, print_json, print_table, say
+from coordlib.cli.where import HERE, Where
+from coordlib.errors import CoordError, ErrorCode
+
+if TYPE_CHECKING:
+    from coordlib.client.admin import Admin
+    from coordlib.records import responses as rs
+
+REFUSED_COLUMNS = ("GROUP", "CONSUMER-ID", "INSTANCE", "ERROR")
+
+
+def _exactly_one(whom: Any) -> None:
+    if len(whom.filter_by(value_set=True)) != 1:
+        raise ValueError("Say whom: --member ID …, --instance ID …, or --all; one of the three.")
+
+
+WHOM = Group("Whom", validator=_exactly_one)
+
+
+def remove_members(
+    group: str,
+    /,
+    *,
+    member: Annotated[list[str] | None, Parameter(group=WHOM, negative="")] = None,
+    instance: Annotated[list[str] | None, Parameter(group=WHOM, negative="")] = None,
+    everybody: Annotated[bool, Parameter(name="--all", group=WHOM, negative="")] = False,
+    reason: str | None = None,
+    yes: bool = False,
+    where: Where = HERE,
+) -> int:
+    """Take members out of a group: some that hang, or static ones that will not come back.
+
+    One that still runs joins again as a new member; stop it first if it shall stay away. What a
+    removed member owned is handed on when it says that it has stopped, or must have by its own
+    clock. Exit code 1 when some were refused; the others are removed.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    member
+        A member's id, as `coord groups describe` shows it; several given several times.
+    instance
+        A static member's instance id; several given several times.
+    everybody
+        All members that the group has at this moment.
+    reason
+        Why, for the group's history.
+    yes
+        Do not ask.
+    """
+    from coordlib.client.admin import Admin
+
+    named = "all members" if everybody else ", ".join([*(member or ()), *(instance or ())])
+    where.reach()
+    confirm(f"Removing {named}", f"group {group}", yes)
+    with Admin(where.client(), where.topic_prefix()) as admin:
+        rows = (
+            admin.remove_all_members(group, reason)
+            if everybody
+            else admin.remove_members(group, member or (), instance or (), reason)
+        )
+        awaited = _awaited(admin, group)
+    refused = [row for row in rows if row.error != ErrorCode.NONE.name]
+    if where.format == "json":
+        _print_json(group, rows, awaited)
+    elif refused:
+        lines = [(group, row.member, row.instance, row.error) for row in refused]
+        print_table(REFUSED_COLUMNS, lines)
+    say(f"{counted(len(rows) - len(refused), 'member')} of {group} removed")
+    _say_awaited(group, awaited)
+    return 1 if refused else 0
+
+
+def _awaited(admin: "Admin", group: str) -> "list[rs.AwaitedMember] | None":
+    """Former owners that may still be at work; None: the removal is done, but nobody says this."""
+    from coordlib.records import responses as rs
+
+    try:
+        waits_for = admin.describe_group(group).waits_for
+    except CoordError:
+        return None
+    found = waits_for if isinstance(waits_for, tuple) else ()
+    return [each for each in found if each.reason == rs.NOT_STOPPED]
+
+
+def _say_awaited(group: str, awaited: "list[rs.AwaitedMember] | None") -> None:
+    look = f"see: coord groups describe {group}"
+    if awaited is None:
+        say(f"For whom the group waits now nobody answered; {look}")
+    elif awaited:
+        count = counted(len(awaited), "former owner")
+        say(f"{group} waits until {count} must have stopped; {look}")
+
+
+def _print_json(
+    group: str, rows: "Sequence[rs.LeftMember]", awaited: "list[rs.AwaitedMember] | None"
+) -> None:
+    print_json(
+        "groups remove-members",
+        now(),
+        group=group,
+        members=[
+            {"consumer-id": row.member or None, "instance": row.instance, "error": row.error}
+            for row in rows
+        ],
+        **{"waits-for": _rows(awaited)},
+    )
+
+
+def _rows(awaited: "list[rs.AwaitedMember] | None") -> list[dict[str, str]] | None:
+    if awaited is None:
+        return None
+    return [
+        {"consumer-id": each.member, "client-id": each.client, "which": each.reason}
+        for each in awaited
+    ]
