@@ -6,7 +6,14 @@ import pytest
 
 from coordlib.cli.main import main
 from coordlib.coordinators.shard import Shard
-from coordlib.testing.bench.core import SETTINGS, Group, heartbeat_rate, rebalance_time, settled
+from coordlib.testing.bench.core import (
+    SETTINGS,
+    Group,
+    commit_time,
+    heartbeat_rate,
+    rebalance_time,
+    settled,
+)
 from coordlib.testing.bench.figures import percentile, spread
 
 
@@ -66,5 +73,14 @@ def test_the_command_prints_json_lines(capsys: pytest.CaptureFixture[str]) -> No
     code = main(["bench", "core", *sizes])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
-    assert [line["what"] for line in lines] == ["machine", "heartbeats", "rebalance"]
+    assert [line["what"] for line in lines] == ["machine", "heartbeats", "rebalance", "commits"]
     assert lines[1]["batch"] == 5
+
+
+def test_the_commits_that_are_timed_are_taken() -> None:
+    """Otherwise the figure would be of refusals."""
+    assert commit_time(members=2, partitions=10, repeats=1).keys() == {
+        "round_ms",
+        "one_commit_ms",
+        "heartbeats_of_all_ms",
+    }

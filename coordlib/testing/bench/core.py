@@ -28,6 +28,8 @@ START_MS = 1_700_000_000_000
 METADATA = bytes(40)
 SHARE = bytes(30)
 
+COMMITTERS, OFFSETS = 100, 10_000
+
 
 class Log:
     """A request log in memory: what is written gets the next offset and the time of the log."""
@@ -84,6 +86,18 @@ class Group:
         member = self.ids[number]
         return self.log.write(
             rq.Heartbeat(**self._envelope(number), generation=generation, member=member)
+        )
+
+    def commit(self, number: int, generation: int, first: int, count: int) -> InputRecord:
+        """Positions of `count` partitions from `first` on."""
+        rows = (rq.CommittedOffset("t", first + n, self.log.next_offset) for n in range(count))
+        return self.log.write(
+            rq.OffsetCommit(
+                **self._envelope(number),
+                generation=generation,
+                member=self.ids[number],
+                offsets=tuple(rows),
+            )
         )
 
     def grow(self, generation: int) -> list[InputRecord]:
@@ -152,6 +166,34 @@ def rebalance_time(members: int, repeats: int) -> dict[str, float]:
     return {"median_ms": round(percentile(times, 0.5), 2), "best_ms": round(min(times), 2)}
 
 
+def commit_time(members: int, partitions: int, repeats: int) -> dict[str, float]:
+    """Milliseconds of one core in a group that keeps so many offsets.
+
+    For a round of commits by all its members, for a batch with one member's commit, and for a batch
+    of everybody's heartbeats, which should not notice.
+    """
+    (group,), log, blob = settled(groups=1, members=members)
+    share = partitions // members
+    rounds, single = [], []
+    for _ in range(repeats):
+        records = [group.commit(n, 2, n * share, share) for n in range(members)]
+        took_s, outcome = _timed(blob, records)
+        written = sum(output.topic == "committed" for output in outcome.outputs)
+        assert written == members * share, f"{written} of {partitions} were committed"
+        rounds.append(took_s * 1000)
+        blob = outcome.blob
+        took_s, outcome = _timed(blob, [group.commit(0, 2, 0, share)])
+        single.append(took_s * 1000)
+        blob = outcome.blob
+    log.now_ms += 300
+    quiet_s, outcome = _timed(blob, [group.heartbeat(n, 2) for n in range(members)])
+    return {
+        "round_ms": round(percentile(rounds, 0.5), 2),
+        "one_commit_ms": round(percentile(single, 0.5), 2),
+        "heartbeats_of_all_ms": round(quiet_s * 1000, 2),
+    }
+
+
 def _timed(blob: bytes, records: Sequence[InputRecord]) -> tuple[float, Fold]:
     began = time.process_time()
     outcome = fold(blob, records, SETTINGS)
@@ -165,4 +207,6 @@ def run(groups: int, members: int, batches: Sequence[int], rebalance: int, repea
         found = heartbeat_rate(groups, members, batch, repeats)
         tell("core", "heartbeats", groups=groups, members=members, batch=batch, **found)
     tell("core", "rebalance", members=rebalance, **rebalance_time(rebalance, repeats))
+    found = commit_time(COMMITTERS, OFFSETS, repeats)
+    tell("core", "commits", members=COMMITTERS, partitions=OFFSETS, **found)
     return 0
