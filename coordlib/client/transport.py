@@ -107,6 +107,13 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
+    """Whether a member is to hear of this: its own answers, its group's notices, all Progress."""
+    if isinstance(message, rs.Response):
+        return message.id.rpartition("-")[0] == identity.token
+    return isinstance(message, rs.Progress) or message.group == identity.group
+
+
 class KafkaTransport:
     """A transport over confluent-kafka.
 

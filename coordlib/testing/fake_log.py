@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place
-from coordlib.client.transport import Handler
+from coordlib.client.transport import Handler, concerns
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.assignors.model import ReplicaRacks
 from coordlib.coordinators.shard import InputRecord, ShardSettings, Status, fold
@@ -263,11 +263,5 @@ class FakeTransport:
 
     def _dispatch(self, message: rs.AnyResponse) -> None:
         for handler in list(self._handlers.values()):
-            identity = handler.identity
-            is_for_it = (
-                message.id.rpartition("-")[0] == identity.token
-                if isinstance(message, rs.Response)
-                else isinstance(message, rs.Progress) or message.group == identity.group
-            )
-            if is_for_it:
+            if concerns(handler.identity, message):
                 handler.feed(sg.Received(self.now_ms(), message))

@@ -13,12 +13,11 @@ from random import Random
 
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place as Where
-from coordlib.client.transport import TIMER_INTERVAL_MS, Handler
+from coordlib.client.transport import TIMER_INTERVAL_MS, Handler, concerns
 from coordlib.coordinators.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.testing.simulation.cluster import Cluster, Record
 from coordlib.testing.simulation.scheduler import Channel, Clock, Process
 
@@ -201,13 +200,7 @@ class SimulatedTransport:
             return
         message = codec.decode_response(record.value)
         for handler in list(self._handlers.values()):
-            identity = handler.identity
-            is_for_it = (
-                message.id.rpartition("-")[0] == identity.token
-                if isinstance(message, rs.Response)
-                else isinstance(message, rs.Progress) or message.group == identity.group
-            )
-            if is_for_it:
+            if concerns(handler.identity, message):
                 handler.feed(sg.Received(self.now_ms(), message))
 
     def _ask_end(self) -> None:
