@@ -60,13 +60,13 @@ def outcomes(
             return
 
 
+@quiet_logs()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", required=True, help="first-last, both included")
     parser.add_argument("--kinds", default="", help="names of faults, by comma; none: a swarm")
     parser.add_argument("--world", default="", help="fields of the plan, by comma: batch_ms=50")
     options = parser.parse_args()
-    quiet_logs()
     first, last = map(int, options.seeds.split("-"))
     kinds = tuple(kind for kind in options.kinds.split(",") if kind)
     for outcome in outcomes(range(first, last + 1), kinds, traits_of(options.world)):

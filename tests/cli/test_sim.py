@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import structlog
 
 from coordlib.cli.main import main
 from coordlib.testing.simulation import history
@@ -21,6 +22,14 @@ def test_a_campaign_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> No
     assert f"events             {found['events']}" in text
     assert "FAULT" in text
     assert "SITUATION" in text
+
+
+def test_a_campaign_leaves_the_logs_of_others_as_they_are() -> None:
+    """Whoever plays a world inside his own program wants to hear of that program afterwards."""
+    before = structlog.get_config()
+
+    assert main(["sim", "--seed", "1", "--jobs", "1"]) == 0
+    assert structlog.get_config() == before
 
 
 def test_one_seed_may_be_named_and_its_faults(capsys: pytest.CaptureFixture[str]) -> None:

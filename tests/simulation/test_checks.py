@@ -14,9 +14,9 @@ from coordlib.testing.simulation.run import play
 from coordlib.testing.simulation.world import GROUP, PREFIX, TOPIC, Violation, World
 
 
+@quiet_logs()
 def peaceful() -> World:
     """A world without faults, played to its end."""
-    quiet_logs()
     world = World(replace(_plan(), faults=()))
     play(world)
     return world

@@ -20,8 +20,8 @@ import hashlib, sys
 import msgspec
 from coordlib.testing.simulation.quiet import quiet_logs
 from coordlib.testing.simulation.run import run_seed
-quiet_logs()
-outcome = run_seed(int(sys.argv[1]))
+with quiet_logs():
+    outcome = run_seed(int(sys.argv[1]))
 told = b"".join(msgspec.json.encode(line) for line in outcome.history)
 print(outcome.events, hashlib.sha256(told).hexdigest())
 """

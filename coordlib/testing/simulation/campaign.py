@@ -68,9 +68,9 @@ class Summary:
         return missed + [kind for kind in KINDS if self.faults[kind] < MET_AT_LEAST]
 
 
+@quiet_logs()
 def play(seed: int, kinds: tuple[str, ...] = ()) -> Result:
     """One seed, in whatever process."""
-    quiet_logs()
     return _result(run_seed(seed, kinds))
 
 
@@ -110,12 +110,12 @@ def _result(outcome: Outcome) -> Result:
     )
 
 
+@quiet_logs()
 def shrink(plan: Plan, tries: int = 200) -> Outcome:
     """The same violation with as few faults as can be found: halves first, then one by one.
 
     The promise that is broken must stay the same; when and by whom may change.
     """
-    quiet_logs()
     smallest = run(plan)
     promise = _promise(smallest)
     size = max(1, len(plan.faults) // 2)
