@@ -312,8 +312,9 @@ class Driver(Process):
         assert self._identity is not None
         written = self._sink.write(batch, self._identity)
         statuses = [report.status for report in batch.reports]
-        for status in statuses:
-            self.engine.note_clock(status.shard, status.position.clock_ms)
+        if written:  # else it was committed before, perhaps long ago by a driver that slept since
+            for status in statuses:
+                self.engine.note_clock(status.shard, status.position.clock_ms)
         if self.ticks is not None:
             self.ticks.batch_committed(statuses, written)
         self._later("P6", lambda: self._commit(batch.number))

@@ -165,13 +165,18 @@ def check_sessions(world: World, evidence: Evidence, seen: Visible) -> None:
     """Rule 3, INV-30: a session begins when the answer to a join or sync can be read."""
     least_ms = world.plan.session_timeout_ms - clock_steps_ms(world) - 1
     forged = {s for s in range(world.plan.shards) if Ticks(world, s).are_forged}
-    heard_ms: dict[str, int] = defaultdict(int)
+    #: A late duplicate is answered once more, and begins nothing.
+    first_ms: dict[tuple[str, str, str], int] = {}
     for each in evidence.asked:
         if isinstance(each.request, rq.JoinGroup | rq.SyncGroup):
             for answer, record in evidence.answered(each.coordinate):
                 member = answer.get("member") or each.request.member
                 if answer["error"] == "NONE":
-                    heard_ms[member] = max(heard_ms[member], seen.since_ms(record))
+                    key = (member, each.request.client, each.request.id)
+                    first_ms.setdefault(key, seen.since_ms(record))
+    heard_ms: dict[str, int] = defaultdict(int)
+    for (member, _, _), since_ms in first_ms.items():
+        heard_ms[member] = max(heard_ms[member], since_ms)
     for event in evidence.told:
         is_expiry = event.type == "MemberRemoved" and event.reason == "session expired"
         if not is_expiry or event.group != GROUP or event.shard in forged:
