@@ -112,7 +112,6 @@ class Engine:
     #: The source brings rows once more that earlier batches had.
     repeats_rows: bool = False
     batches: int = 0
-    replays: int = 0
     crashes: dict[str, int] = field(default_factory=dict)
     #: Broken promises of the job, in words.
     problems: list[str] = field(default_factory=list)
@@ -218,7 +217,6 @@ class Driver(Process):
         kept = self.checkpoint
         newest = max(kept.offsets, default=-1)
         if newest >= 0 and newest not in kept.commits:
-            self.engine.replays += 1
             self._later("P1", lambda: self._judge(newest))
             return
         if not self.engine.cluster.is_up:

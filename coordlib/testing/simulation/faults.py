@@ -246,24 +246,12 @@ def _ticks_lost(world: World, luck: Random, for_ms: int) -> Mend:
     return mend
 
 
-def _recomputed(world: World, luck: Random, for_ms: int) -> Mend:
-    engine = world.engine
-    engine.recomputes = True
+def _switch_engine(name: str) -> Callable[[World, Random, int], Mend]:
+    def bring(world: World, luck: Random, for_ms: int) -> Mend:
+        setattr(world.engine, name, True)
+        return lambda: setattr(world.engine, name, False)
 
-    def mend() -> None:
-        engine.recomputes = False
-
-    return mend
-
-
-def _rows_again(world: World, luck: Random, for_ms: int) -> Mend:
-    engine = world.engine
-    engine.repeats_rows = True
-
-    def mend() -> None:
-        engine.repeats_rows = False
-
-    return mend
+    return bring
 
 
 def _second_driver(world: World, luck: Random, for_ms: int) -> None:
@@ -277,10 +265,7 @@ def _checkpoint_lost(world: World, luck: Random, for_ms: int) -> None:
     if not world.is_supervised or not world.has_history():
         return
     world.perturbations += 1
-    world.is_supervised = False
-    for driver in world.drivers:
-        driver.kill()
-    world.is_supervised = True
+    world.kill_drivers()
     world.rebuild_into_new_checkpoint()
 
 
@@ -293,10 +278,7 @@ def _old_checkpoint(world: World, luck: Random, for_ms: int) -> None:
         is_other = world.checkpoint.path != backup.path
         if world.is_healing or not world.is_supervised or is_other:
             return
-        world.is_supervised = False
-        for driver in world.drivers:
-            driver.kill()
-        world.is_supervised = True
+        world.kill_drivers()
         world.checkpoint = backup
         world.restart_driver(1_000)
 
@@ -354,7 +336,7 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "deaf-while-joining": late.deaf_while_joining,
     "late-and-mute": late.late_and_mute,
     "acks-lost": _switch("loses_acks"),
-    "rows-again": _rows_again,
+    "rows-again": _switch_engine("repeats_rows"),
     "driver-crashes": _crash,
     "driver-crashes-twice": _crash_twice,
     "driver-away": _away,
@@ -372,6 +354,6 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "checkpoint-lost": _checkpoint_lost,
     "old-checkpoint": _old_checkpoint,
     "state-corrupt": _corrupt,
-    "task-recomputed": _recomputed,
+    "task-recomputed": _switch_engine("recomputes"),
     "topic-grows": _topic_grows,
 }

@@ -111,10 +111,9 @@ class Program(Process):
         connect: Callable[["Program"], SimulatedTransport],
         topics: list[str],
     ) -> None:
-        transport_process = self
         self._cluster, self.habits, self._record = cluster, habits, record
         super().__init__(cluster.scheduler, name)
-        self.transport = connect(transport_process)
+        self.transport = connect(self)
         self.group = str(habits.config["group.id"])
         self.consumer = CoordinatedConsumer(
             {**habits.config, "client.id": name, "on_commit": self._committed},

@@ -137,6 +137,13 @@ class World:
         alive = [driver for driver in self.drivers if driver.is_alive]
         return alive[-1] if alive else None
 
+    def kill_drivers(self) -> None:
+        """All of them, and nobody starts one again for it."""
+        self.is_supervised = False
+        for driver in self.drivers:
+            driver.kill()
+        self.is_supervised = True
+
     def rebuild_into_new_checkpoint(self) -> None:
         """What an operator does when the checkpoint is gone."""
         self.checkpoint = self._new_checkpoint()
