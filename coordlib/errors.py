@@ -61,10 +61,17 @@ class ErrorCode(Enum):
     FENCED_INSTANCE_ID = (82, False, "Stop: a newer process uses this instance id.")
     GROUP_SUBSCRIBED_TO_TOPIC = (86, False, "Stop the members that subscribe to this topic first.")
     UNSTABLE_OFFSET_COMMIT = (88, True, "Wait for the open transaction, then fetch again.")
+    UNSUPPORTED_ASSIGNOR = (112, False, "Name a strategy that the coordinator has, or none.")
+    INVALID_REGULAR_EXPRESSION = (128, False, "Correct the expression: it must be RE2's.")
     WRONG_SHARD = (
         1001,
         False,
         "Write to partition abs(javaHash(group)) % shards of the requests topic.",
+    )
+    PARTITION_NOT_OWNED = (
+        1002,
+        False,
+        "Commit only what is assigned to you: this partition is not, or not since then.",
     )
 
     def __init__(self, code: int, retriable: bool, what_to_do: str) -> None:

@@ -26,6 +26,13 @@ OFFSETS_PER_EVENT_MAX = 10_000  # rows of one history event: below 6 MB with the
 FETCH_PARTITIONS_MAX = 25_000  # partitions named in one OffsetFetch
 OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rewritten every batch
 OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code units, as in Kafka
+SUBSCRIBED_TOPICS_MAX = 10_000  # topics named in one Subscribe; about what 1 MiB holds
+PATTERN_LENGTH_MAX = 1_000  # of a topic expression; RE2 itself runs in linear time
+CAPACITY_MAX = 1_000_000
+TOPICS_PER_RECORD_MAX = 3_000  # of one TopicMetadata record: below 1 MiB with the longest names
+TOPICS_MAX = 20_000  # topics that a shard keeps in mind
+PARTITIONS_PER_TOPIC_MAX = 100_000
+PARTITIONS_PER_ASSIGNED_GROUP_MAX = 100_000  # what one target assignment divides
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 
 GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all

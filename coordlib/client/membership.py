@@ -220,7 +220,7 @@ class Membership:
                 is_own = message.group == me.identity.group and message.member == me.own_id()
                 if is_own and me.state in ACTIVE:
                     self._removed(message.member)
-            case _ if message.id.rpartition("-")[0] == me.identity.token:
+            case rs.Response() if message.id.rpartition("-")[0] == me.identity.token:
                 self._answered(message, now_ms)
 
     def _removed(self, member: str) -> None:

@@ -48,9 +48,9 @@ def without_time() -> codec.Refusal:
     )
 
 
-def refuse(request: rq.Request | rq.Tick, error: ErrorCode, message: str) -> codec.Refusal:
+def refuse(request: rq.AnyRequest, error: ErrorCode, message: str) -> codec.Refusal:
     """A refusal of a request that could be read."""
-    if isinstance(request, rq.Tick):
+    if not isinstance(request, rq.Request):
         return codec.Refusal(error=error, message=message)
     return codec.Refusal(
         error=error,

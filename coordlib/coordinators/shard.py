@@ -117,7 +117,7 @@ class Shard:
             self._cover(min(request.published, record.offset - 1))
         elif isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
-        else:
+        elif isinstance(request, rq.Request):
             self._judge_request(at, request, record.value)
 
     def _judge_position(self, record: InputRecord) -> None:

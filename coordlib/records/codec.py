@@ -7,7 +7,7 @@ request that fails is read once more, leniently, only to find whom to tell.
 """
 
 import re
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import msgspec
@@ -92,6 +92,8 @@ def is_name(text: str, bytes_max: int) -> bool:
 def _semantic_fault(request: rq.AnyRequest) -> str | None:
     if isinstance(request, rq.Tick):
         return None
+    if isinstance(request, rq.TopicMetadata):
+        return _metadata_fault(request)
     if not is_name(request.client, limits.CLIENT_LENGTH_MAX):
         return _name_fault("client", limits.CLIENT_LENGTH_MAX)
     # An empty group is Kafka's INVALID_GROUP_ID, told by the coordinator.
@@ -151,6 +153,35 @@ def _commit_fault(request: rq.OffsetCommit) -> str | None:
     return _bad_name("member", [request.member])
 
 
+def _subscribe_fault(request: rq.Subscribe) -> str | None:
+    if not request.topics and request.pattern is None:
+        return "topics is empty and pattern is null: say what you want."
+    for topic in request.topics:
+        if not is_name(topic, limits.NAME_LENGTH_MAX):
+            return _name_fault("topics", limits.NAME_LENGTH_MAX)
+    return _bad_name("member", [request.member]) or _bad_name("strategy", [request.strategy])
+
+
+def _release_fault(request: rq.Release) -> str | None:
+    for row in request.offsets:
+        if not is_name(row.topic, limits.NAME_LENGTH_MAX):
+            return _name_fault("offsets.topic", limits.NAME_LENGTH_MAX)
+    return _bad_name("member", [request.member])
+
+
+def _metadata_fault(request: rq.TopicMetadata) -> str | None:
+    names = [row.topic for row in request.topics]
+    for name in names:
+        if not is_name(name, limits.NAME_LENGTH_MAX):
+            return _name_fault("topics.topic", limits.NAME_LENGTH_MAX)
+    bounds = [*([request.after] if request.after is not None else []), *names]
+    if any(before >= after for before, after in pairwise(bounds)):
+        return "topics must be in ascending order, after the range's begin."
+    if request.through is not None and any(name > request.through for name in names[-1:]):
+        return "topics must not lie behind the range's end."
+    return None
+
+
 def _fetch_fault(request: rq.OffsetFetch) -> str | None:
     return _topics_fault(request.topics or (), limits.FETCH_PARTITIONS_MAX)
 
@@ -178,6 +209,8 @@ _CHECKS: Final[dict[type, Any]] = {
     rq.OffsetCommit: _commit_fault,
     rq.OffsetFetch: _fetch_fault,
     rq.OffsetDelete: _delete_fault,
+    rq.Subscribe: _subscribe_fault,
+    rq.Release: _release_fault,
 }
 
 

@@ -20,6 +20,7 @@ LeaderEpoch = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
 Offset = Annotated[int, Meta(ge=-limits.INT64_MAX - 1, le=limits.INT64_MAX)]
 Reason = Annotated[str, Meta(max_length=limits.REASON_LENGTH_MAX)]
 Name = Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
+Pattern = Annotated[str, Meta(min_length=1, max_length=limits.PATTERN_LENGTH_MAX)]
 Text = Annotated[str, Meta(max_length=limits.REQUEST_BYTES_MAX)]
 
 
@@ -163,6 +164,76 @@ class ReleaseQuarantine(Request, tag="ReleaseQuarantine", frozen=True):
     """An operator's word that a quarantined group may go on from the state that was kept."""
 
 
+class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
+    """Enter a server-assigned group, or change one's subscription there (seed 000, JoinGroup).
+
+    The coordinator divides; nobody leads. `member` is empty at the first time.
+    """
+
+    member: Name = ""
+    #: The newest generation that a member knows; -1: none. A late duplicate names an old one.
+    generation: Generation = -1
+    #: Topics by name; one that does not exist is a wish, and is given once it does.
+    topics: Annotated[tuple[Name, ...], Meta(max_length=limits.SUBSCRIBED_TOPICS_MAX)] = ()
+    #: Topics by RE2 expression, which must match the whole name; null: by name only.
+    pattern: Pattern | None = None
+    #: Of the topics that `pattern` matches, those that are not wanted.
+    exclude: Pattern | None = None
+    #: Friendly name of the strategy; null: the group's own, at first `sticky`.
+    strategy: Annotated[str, Meta(min_length=1, max_length=limits.NAME_LENGTH_MAX)] | None = None
+    session_timeout_ms: Int32
+    #: How long the member may take to let go of what it is asked to give up.
+    rebalance_timeout_ms: Int32
+    #: How much it can carry, in proportion to the other members.
+    capacity: Annotated[int, Meta(ge=1, le=limits.CAPACITY_MAX)] = 1
+    reason: Reason | None = None
+
+
+class Release(Request, tag="Release", kw_only=True, frozen=True):
+    """Let go of what one demand asked for, and commit what was done, in one go.
+
+    It names the cause of the demand: a late duplicate finds that demand gone, and does nothing.
+    """
+
+    generation: Int32
+    member: Name
+    #: Offset of the record that caused the demand, as the demand names it.
+    cause: Annotated[int, Meta(ge=0, le=limits.INT64_MAX)]
+    #: Of the partitions let go of; none: nothing new was done there.
+    offsets: Annotated[
+        tuple[CommittedOffset, ...], Meta(max_length=limits.OFFSETS_PER_REQUEST_MAX)
+    ] = ()
+
+
+class Topic(_Part, frozen=True):
+    """A topic as the cluster has it."""
+
+    topic: Name
+    partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)]
+
+
+class TopicMetadata(
+    msgspec.Struct,
+    tag_field="type",
+    tag="TopicMetadata",
+    forbid_unknown_fields=True,
+    frozen=True,
+    kw_only=True,
+):
+    """All topics of the cluster whose names lie in a range; another one in it does not exist.
+
+    Written by the job's driver only. Each record stands for itself: a listing of many topics is
+    several, and one that comes twice, or alone, says nothing untrue.
+    """
+
+    v: Literal[1]
+    #: The range, by code points: after this name (null: from the first) ...
+    after: Name | None = None
+    #: ... through this one (null: to the last).
+    through: Name | None = None
+    topics: Annotated[tuple[Topic, ...], Meta(max_length=limits.TOPICS_PER_RECORD_MAX)]
+
+
 class Tick(msgspec.Struct, tag_field="type", tag="Tick", forbid_unknown_fields=True, frozen=True):
     """Time passes, and outputs up to `published` (an offset of this shard) can be read.
 
@@ -185,5 +256,10 @@ AnyRequest = (
     | DeleteGroup
     | FindCoordinator
     | ReleaseQuarantine
+    | Subscribe
+    | Release
+    | TopicMetadata
     | Tick
 )
+#: What only the job's driver writes, to its shards; everything else is somebody's request.
+OfTheJob = TopicMetadata | Tick

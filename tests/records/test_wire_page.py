@@ -34,7 +34,18 @@ RESPONSES: dict[str, type[msgspec.Struct]] = {
     each.__struct_config__.tag: each for each in rs.AnyResponse.__args__
 }
 #: What the heads of the chapters explain, once for all types.
-ENVELOPE = {"v", "type", "id", "client", "group", "reply", "cause", "error", "message"}
+ENVELOPE = {
+    "v",
+    "type",
+    "id",
+    "client",
+    "group",
+    "reply",
+    "cause",
+    "error",
+    "message",
+    "design_error",
+}
 
 
 def chapter(title: str) -> str:

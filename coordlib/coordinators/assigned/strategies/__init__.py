@@ -1,0 +1,1 @@
+"""How partitions are divided among the members of a server-assigned group: pure functions."""

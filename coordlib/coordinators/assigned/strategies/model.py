@@ -1,0 +1,34 @@
+"""What a strategy is given and what it answers.
+
+A strategy is a pure function `assign(members, partitions) -> shares`: no clock, no randomness, no
+set whose order shows. It must be total: every partition of a topic that somebody wants goes to
+exactly one member that wants it, and nothing else is given to anybody.
+Source: seed 000 (`partition.assignment.strategies`); KIP-848's server-side assignors.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+#: Topic to partitions, in ascending order.
+Share = dict[str, tuple[int, ...]]
+#: By member id; names every member, also one that gets nothing.
+Shares = dict[str, Share]
+
+
+class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
+    """One member, as far as a strategy may look at it."""
+
+    #: Topics that it wants and that exist, in ascending order, none twice.
+    topics: tuple[str, ...]
+    #: Its share of the last target assignment; may name what is not wanted or is no more.
+    share: Mapping[str, tuple[int, ...]] = {}
+    #: At least 1; its share is to be in proportion to it.
+    capacity: int = 1
+
+
+#: Members by id in the order in which they joined; partitions: topic to how many it has.
+Strategy = Callable[[Mapping[str, Subscriber], Mapping[str, int]], Shares]
+
+DEFAULT: Final = "sticky"
