@@ -48,7 +48,7 @@ def without_time() -> codec.Refusal:
     )
 
 
-def refuse(request: rq.AnyRequest, error: ErrorCode, message: str) -> codec.Refusal:
+def refuse(request: rq.Request | rq.OfTheJob, error: ErrorCode, message: str) -> codec.Refusal:
     """A refusal of a request that could be read."""
     if not isinstance(request, rq.Request):
         return codec.Refusal(error=error, message=message)
