@@ -23,6 +23,7 @@ EVENT_OFFSETS_DELETED = "OffsetsDeleted"
 EVENT_GROUP_EMPTIED = "GroupEmptied"
 EVENT_GROUP_DELETED = "GroupDeleted"
 EVENT_REQUEST_REJECTED = "RequestRejected"
+EVENT_GROUP_KIND_CHANGED = "GroupKindChanged"
 EVENT_GROUP_QUARANTINED = "GroupQuarantined"
 EVENT_GROUP_RELEASED = "GroupReleased"
 
