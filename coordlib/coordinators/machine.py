@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
+from coordlib.coordinators.deadlines import Due
 from coordlib.coordinators.draft import Draft, Surroundings
 from coordlib.coordinators.group import AnyGroup
 from coordlib.coordinators.transition import At
@@ -15,14 +16,6 @@ Handler = Callable[[Any, Any], None]
 
 class UnknownSavedVersion(ValueError):
     """A group was saved by other code; nothing else can read it."""
-
-
-class Due(Protocol):
-    """A deadline of a group."""
-
-    @property
-    def due_ms(self) -> int:
-        """On the shard's clock; NEVER when the group waits for nothing."""
 
 
 class Machine(Protocol):

@@ -2,13 +2,14 @@
 
 from typing import Final
 
+from coordlib.coordinators.assigned import machine as assigned
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.machine import Machine
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 #: By kind. The first one judges what could concern any kind while there is no group.
-MACHINES: Final[dict[str, Machine]] = {each.KIND: each for each in (classic,)}
+MACHINES: Final[dict[str, Machine]] = {each.KIND: each for each in (classic, assigned)}
 #: Whose kind a group becomes that a request makes.
 MACHINE_OF: Final[dict[type[rq.Request], Machine]] = {
     request: machine for machine in reversed(MACHINES.values()) for request in machine.HANDLERS
