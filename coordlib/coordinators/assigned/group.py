@@ -1,8 +1,8 @@
 """A server-assigned group as a value: its states, its members, and what must always hold.
 
-Everything here is hard state. Who owns what is in the members' *grants*; what they are to own by the
-newest division is their *target*; what lies between the two is let go of by *demand*, and granted
-when nobody has it any more. Source: seed 000; KIP-848 for the reconciliation without a stop.
+Everything here is hard state. Who owns what is in the members' *grants*; what they are to own by
+the newest division is their *target*; what lies between the two is let go of by *demand*, and
+granted when nobody has it any more. Source: seed 000; KIP-848 for the hand-over without a stop.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -155,9 +155,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         parts = [self.target, *(grant.partitions for grant in self.grants)]
         parts += [demand.partitions for demand in self.demands]
         exclude = 8 * len(self.exclude or "")
-        return (
-            1024 + names + wishes + exclude + sum(map(partitions_bytes, parts)) + 128 * len(parts)
-        )
+        shares = 128 * len(parts) + sum(map(partitions_bytes, parts))
+        return 1024 + names + wishes + exclude + shares
 
 
 def partitions_bytes(partitions: Partitions) -> int:

@@ -1,4 +1,4 @@
-"""The protocol of server-assigned groups as the shard sees it: which requests it judges, and how."""
+"""Server-assigned groups as the shard sees them: which requests they judge, and how."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final

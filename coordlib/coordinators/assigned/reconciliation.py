@@ -1,13 +1,13 @@
 """From what members own to what they are to own, without anybody's stop.
 
-    demand   what a member owns beyond its target it is asked to let go of; it works on with the rest
+    demand   what a member owns beyond its target it is asked to let go of; it goes on with the rest
     grant    what nobody owns is granted to the one whose target it is in, at once
-    tell     each member that has something more, or something to let go of, is sent its whole picture
+    tell     who has something more, or something to let go of, is sent its whole picture
 
-Nothing is granted that somebody may still be working on: a demanded partition is owned until its
-Release is judged (rule 12), or its owner is out of the group, which a rule of time allows only when
-its fence must have stopped it (rules 8, 10), or a guard has ended (rule 14). A demand is never taken
-back: the Release may be on its way, and a member that has let go must not be believed to own.
+Nothing is granted that somebody may still be working on. A demanded partition is owned until its
+Release is judged (rule 12), or its owner is out of the group, which the rules of time allow only
+when its fence must have stopped it (rules 8, 10), or a guard has ended (rule 14). A demand is never
+taken back: the Release may be on its way, and who has let go must not be believed to own.
 """
 
 from collections.abc import Collection, Mapping
