@@ -45,16 +45,26 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: Shortest time between two batches; 0 starts the next one at once.
     trigger_interval_ms: NotNegative = 0
     archive_interval_ms: Positive = 30_000
+    #: How often the driver looks for new topics and partitions; 0: never.
+    topic_watch_interval_ms: NotNegative = 5_000
     #: How long a Kafka transaction of the sink may stay open before the broker aborts it.
     transaction_timeout_ms: Positive = 60_000
     #: Whether outputs are checked against the group invariants in production too.
     check_invariants: bool = False
 
 
+class AssignedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What server-assigned groups have beside the bounds of all groups."""
+
+    #: Entry points of the group `coordlib.strategies` that members may choose.
+    strategies: list[str] = []
+
+
 class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `coordinator.toml`."""
 
     group: ClassicConfig = ClassicConfig()
+    assigned: AssignedConfig = AssignedConfig()
     engine: EngineConfig = EngineConfig()
     #: Passed to every Kafka client, in librdkafka's spelling: security.protocol, sasl.*, ssl.*
     kafka: dict[str, str] = {}

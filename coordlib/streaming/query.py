@@ -27,7 +27,9 @@ from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
 from coordlib.streaming.start import agree
 from coordlib.streaming.status_file import StatusFile
+from coordlib.streaming.strategies import load_strategies
 from coordlib.streaming.ticks import KafkaTicks, TickThread, TickWriter
+from coordlib.streaming.topic_watch import KafkaCluster, TopicWatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +77,8 @@ class Coordinator:
             timeout_ms,
         )
         self._ticks: TickThread | None = None
+        self._topics: TopicWatch | None = None
+        self._strategies = load_strategies(options.config.assigned.strategies)
         self._crash = Crash.from_environment()
 
     def start(self) -> "StreamingQuery":
@@ -102,7 +106,15 @@ class Coordinator:
         seeds = folder.seeds(layout.shards)
         self.query = self._run(layout, found.incarnation, identity, seeds)
         self._ticks.start()
+        self._watch_topics(layout)
         return self.query
+
+    def _watch_topics(self, layout: Layout) -> None:
+        interval_ms = self._options.config.engine.topic_watch_interval_ms
+        if interval_ms:
+            cluster = KafkaCluster(self._options.prefix, layout.shards, self._client_options)
+            self._topics = TopicWatch(cluster, interval_ms / 1000)
+            self._topics.start()
 
     def check(self) -> None:
         """Raises CannotReach when something beside the query has ended."""
@@ -110,7 +122,9 @@ class Coordinator:
             self._ticks.check()
 
     def close(self) -> None:
-        """Write no more ticks, and say that the job has stopped."""
+        """Write nothing more into the log, and say that the job has stopped."""
+        if self._topics is not None:
+            self._topics.stop()
         if self._ticks is not None:
             self._ticks.stop()
         self._status.status.state = "stopped" if self.failure is None else "failed"
@@ -137,6 +151,7 @@ class Coordinator:
             reply_partitions=layout.reply_partitions,
             incarnation=incarnation,
             group=config.group,
+            strategies=self._strategies,
             checks_invariants=config.engine.check_invariants,
         )
         outputs = judge(rows, settings, spark.sparkContext.broadcast(seeds))

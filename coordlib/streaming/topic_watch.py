@@ -1,0 +1,213 @@
+"""What topics the cluster has, told to every shard in its own log.
+
+Server-assigned groups divide partitions in the core, which knows nothing that is not in the log. So
+the driver looks at the cluster every few seconds and writes what has changed, as TopicMetadata
+records. The planning is a pure class; the thread around it looks and writes.
+
+Brokers may answer with less than there is: one that has just started, or a topic whose leader is
+being elected. Believed, that would take partitions away from everybody. So a topic is gone only
+when two looks in a row do not have it, and one that cannot be told for certain stays as it was.
+Everything is said again from time to time, so that what an older driver wrote late cannot stay.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final, Protocol
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
+
+from coordlib import limits
+from coordlib.records import codec
+from coordlib.records.requests import Topic, TopicMetadata
+
+_log = structlog.get_logger()
+#: Everything is said again after so long.
+SAY_AGAIN_S: Final = 600.0
+#: Of so many changes at once a listing of everything says no more.
+CHANGES_MAX: Final = 100
+_TIMEOUT_S: Final = 10.0
+INTERNAL: Final = "__"
+
+#: Topic to partition count; None: it is there, and how many it has is not known at this moment.
+Seen = Mapping[str, int | None]
+
+
+class Planner:
+    """What must be said after each look. Times are seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        #: What the shards have been told; None: not known, so everything is to be said.
+        self._told: dict[str, int] | None = None
+        self._said_s = 0.0
+        self._before: frozenset[str] | None = None
+
+    def look(self, seen: Seen, now_s: float) -> list[TopicMetadata]:
+        """What is to be said; it counts as said until `unsaid`."""
+        # None were there before this driver began: it must look twice to know what is gone.
+        before, self._before = self._before, frozenset(seen)
+        if before is None:
+            return []
+        known = self._told or {}
+        topics = {}
+        for name in sorted(seen.keys() | (known.keys() & before)):
+            count = seen.get(name) or known.get(name)
+            if count is not None:
+                topics[name] = count
+        is_everything = self._told is None or now_s - self._said_s >= SAY_AGAIN_S
+        changed = sorted(n for n in known.keys() | topics.keys() if known.get(n) != topics.get(n))
+        self._told = topics
+        if is_everything or len(changed) > CHANGES_MAX:
+            self._said_s = now_s
+            return list(_listing(topics))
+        return [_single(name, topics, known) for name in changed]
+
+    def unsaid(self) -> None:
+        """Something of it did not reach the log: everything is to be said."""
+        self._told = None
+
+
+def _listing(topics: Mapping[str, int]) -> Iterator[TopicMetadata]:
+    """Everything, in ranges that one record can hold."""
+    names = list(topics)
+    ends = [*names[limits.TOPICS_PER_RECORD_MAX - 1 :: limits.TOPICS_PER_RECORD_MAX]]
+    if ends and ends[-1] == names[-1]:
+        ends.pop()
+    for number, (after, through) in enumerate(pairwise([None, *ends, None])):
+        first = number * limits.TOPICS_PER_RECORD_MAX
+        some = names[first : first + limits.TOPICS_PER_RECORD_MAX]
+        rows = tuple(Topic(name, topics[name]) for name in some)
+        yield TopicMetadata(v=1, after=after, through=through, topics=rows)
+
+
+def _single(name: str, topics: Mapping[str, int], known: Mapping[str, int]) -> TopicMetadata:
+    """One topic as it is now: the range from the name before it to its own."""
+    after = max((n for n in topics.keys() | known.keys() if n < name), default=None)
+    rows = (Topic(name, topics[name]),) if name in topics else ()
+    return TopicMetadata(v=1, after=after, through=name, topics=rows)
+
+
+class Cluster(Protocol):
+    """What the watch needs of Kafka."""
+
+    def look(self) -> Seen:
+        """The topics that groups may read. Raises KafkaException."""
+
+    def write(self, record: TopicMetadata, told: Callable[[bool], None]) -> None:
+        """Write a record to every shard; `told`, later, says of each whether the log took it."""
+
+    def serve(self) -> None:
+        """Deliver what became of records."""
+
+    def close(self) -> None: ...
+
+
+class TopicWatch:
+    """Looks at the cluster beside the query, and writes what has changed.
+
+    It never ends the job: without it groups keep the partitions that they have.
+    """
+
+    def __init__(self, cluster: Cluster, interval_s: float) -> None:
+        self._cluster, self._interval_s = cluster, interval_s
+        self._planner = Planner()
+        self._is_lost = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(15)
+        self._cluster.close()
+
+    def turn(self) -> None:
+        """One look. Raises KafkaException."""
+        if self._is_lost.is_set():
+            self._is_lost.clear()
+            self._planner.unsaid()
+        for record in self._planner.look(self._cluster.look(), time.monotonic()):
+            self._cluster.write(record, self._note)
+        self._cluster.serve()
+
+    def _note(self, is_taken: bool) -> None:
+        if not is_taken:
+            self._is_lost.set()
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._stop.wait(wait_s):
+            try:
+                self.turn()
+            except (KafkaException, BufferError) as problem:
+                _log.warning("topics are not watched", error=repr(problem))
+                self._is_lost.set()
+            # The first two looks follow each other: nothing is said before the second.
+            wait_s = self._interval_s if wait_s else min(1.0, self._interval_s)
+
+
+class KafkaCluster:
+    """`Cluster` over confluent-kafka. Topics of Kafka's own and of the prefix are left out."""
+
+    def __init__(self, prefix: str, shards: int, client_options: Mapping[str, Any]) -> None:
+        self._prefix, self._shards = prefix, shards
+        self._options = {**client_options, "log_level": 2}
+        self._admin = AdminClient(self._options)
+        self._producer = self._open_producer()
+        self._is_broken = False
+        self._has_warned = False
+
+    def look(self) -> Seen:
+        found = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        seen = {
+            name: len(topic.partitions) or None if topic.error is None else None
+            for name, topic in sorted(found.items())
+            if not name.startswith((INTERNAL, f"{self._prefix}."))
+        }
+        if len(seen) > limits.TOPICS_MAX:
+            self._warn(len(seen))
+        return dict(list(seen.items())[: limits.TOPICS_MAX])
+
+    def _warn(self, count: int) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            told = f"the first {limits.TOPICS_MAX} by name"
+            _log.warning("too many topics for server-assigned groups", topics=count, told=told)
+
+    def write(self, record: TopicMetadata, told: Callable[[bool], None]) -> None:
+        def note(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                _log.warning("topics not written", error=error.str())
+                self._is_broken = self._is_broken or error.fatal()
+            told(error is None)
+
+        value = codec.encode(record)
+        for shard in range(self._shards):
+            self._producer.produce(
+                f"{self._prefix}.requests", value, partition=shard, on_delivery=note
+            )
+
+    def serve(self) -> None:
+        self._producer.flush(_TIMEOUT_S)
+        if self._is_broken:
+            # An idempotent producer does not recover from a fatal error; a new one does.
+            self._is_broken = False
+            self._producer = self._open_producer()
+
+    def close(self) -> None:
+        self._producer.flush(5)
+
+    def _open_producer(self) -> Producer:
+        return Producer(
+            {
+                **self._options,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": 10_000,
+            }
+        )

@@ -1,0 +1,135 @@
+"""What the driver tells the shards of the cluster's topics, and when it says nothing."""
+
+from collections.abc import Callable
+
+import pytest
+
+from coordlib import limits
+from coordlib.coordinators.topics import learn
+from coordlib.records import codec
+from coordlib.records.requests import TopicMetadata
+from coordlib.streaming.topic_watch import CHANGES_MAX, SAY_AGAIN_S, Planner, Seen, TopicWatch
+
+
+def told(planner: Planner, *looks: Seen, shard: dict[str, int] | None = None) -> dict[str, int]:
+    """What a shard knows after these looks, by way of the bytes of the log."""
+    known = shard or {}
+    for number, seen in enumerate(looks):
+        for record in planner.look(seen, float(number)):
+            read = codec.decode_request(codec.encode(record))
+            assert isinstance(read, TopicMetadata)
+            known, _ = learn(known, read)
+    return known
+
+
+def test_a_shard_learns_what_there_is() -> None:
+    """A job starts; the shard knew topics that were deleted while it was away."""
+    topics = {"b": 2, "a": 1}
+
+    assert told(Planner(), topics, topics, shard={"0": 4, "aa": 3, "z": 1}) == {"a": 1, "b": 2}
+
+
+def test_more_topics_than_a_record_holds_are_told_in_ranges() -> None:
+    """Thousands of topics: each record must stay far below what a request may have."""
+    topics = {f"t{n:06}": 1 + n % 7 for n in range(2 * limits.TOPICS_PER_RECORD_MAX + 1)}
+    planner = Planner()
+    planner.look(topics, 0.0)
+
+    records = planner.look(topics, 1.0)
+
+    assert len(records) == 3
+    assert all(len(codec.encode(each)) < limits.REQUEST_BYTES_MAX for each in records)
+    assert told(Planner(), topics, topics, shard={"t000000a": 9}) == topics
+
+
+@pytest.mark.parametrize("count", [0, 1, limits.TOPICS_PER_RECORD_MAX])
+def test_the_ranges_cover_every_name(count: int) -> None:
+    """At the seams a topic that is gone would stay for ever."""
+    topics = {f"t{n:06}": 1 for n in range(count)}
+    shard = {"": 1, "t": 1, "t000000a": 1, "zz": 1}
+
+    assert told(Planner(), topics, topics, shard=shard) == topics
+
+
+def test_only_changes_are_said() -> None:
+    """The log must not fill with what everybody knows."""
+    planner = Planner()
+    told(planner, {"a": 1, "b": 2}, {"a": 1, "b": 2})
+
+    assert planner.look({"a": 1, "b": 2}, 2.0) == []
+    (grown,) = planner.look({"a": 1, "b": 3}, 3.0)
+    assert (grown.after, grown.through) == ("a", "b")
+    assert learn({"a": 1, "b": 2, "aa": 1}, grown)[0] == {"a": 1, "b": 3}
+
+
+def test_a_topic_is_gone_when_two_looks_do_not_have_it() -> None:
+    """A broker that has just started answers with less than there is."""
+    planner = Planner()
+    told(planner, {"a": 1, "b": 2}, {"a": 1, "b": 2})
+
+    assert planner.look({"a": 1}, 2.0) == []
+    (gone,) = planner.look({"a": 1}, 3.0)
+    assert learn({"a": 1, "b": 2}, gone)[0] == {"a": 1}
+
+
+def test_a_topic_without_a_leader_stays_as_it_was() -> None:
+    """A broker died: its topics are still there."""
+    planner = Planner()
+    told(planner, {"a": 1, "b": 2}, {"a": 1, "b": 2})
+
+    assert planner.look({"a": None, "b": 2}, 2.0) == []
+
+
+def test_everything_is_said_again_after_a_time() -> None:
+    """An older driver that woke up may have written what was true an hour ago."""
+    planner = Planner()
+    told(planner, {"a": 1}, {"a": 1})
+
+    (again,) = planner.look({"a": 1}, 1.0 + SAY_AGAIN_S)
+
+    assert (again.after, again.through, len(again.topics)) == (None, None, 1)
+
+
+def test_many_changes_are_one_listing() -> None:
+    """Somebody makes a thousand topics at once."""
+    planner = Planner()
+    told(planner, {}, {})
+
+    assert len(planner.look({f"t{n}": 1 for n in range(CHANGES_MAX + 1)}, 2.0)) == 1
+
+
+class FakeCluster:
+    """A cluster whose log refuses records on demand."""
+
+    def __init__(self) -> None:
+        self.takes = True
+        self.written: list[TopicMetadata] = []
+
+    def look(self) -> Seen:
+        return {"a": 1}
+
+    def write(self, record: TopicMetadata, told: Callable[[bool], None]) -> None:
+        if self.takes:
+            self.written.append(record)
+        told(self.takes)
+
+    def serve(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_the_log_did_not_take_is_said_again() -> None:
+    """The broker was away for a moment, and a shard would never learn of the topic."""
+    cluster = FakeCluster()
+    watch = TopicWatch(cluster, 1.0)
+    cluster.takes = False
+    watch.turn()
+    watch.turn()
+    assert cluster.written == []
+
+    cluster.takes = True
+    watch.turn()
+
+    assert [row.topic for record in cluster.written for row in record.topics] == ["a"]
