@@ -38,8 +38,7 @@ class Pattern:
 
     def matches(self, name: str) -> bool:
         """Whether it matches the whole name."""
-        # Bytes spare RE2's wrapper from counting characters. What is no Unicode matches nothing
-        # but an expression of bytes.
+        # Bytes spare RE2's wrapper from counting characters. A lone surrogate is one, too.
         return self._compiled.fullmatch(name.encode("utf-8", "surrogatepass")) is not None
 
 

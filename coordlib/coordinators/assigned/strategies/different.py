@@ -69,9 +69,9 @@ class _Division:
 
     def _balance_topic(self, topic: str, moves_left: int) -> int:
         """Even out those who want a topic; answer how many moves are left then."""
-        rows = self.holdings.rows
-        givers = [self._sheds(number) for number in self._takers[topic] if rows[number].get(topic)]
-        takers = [self._adds(number) for number in self._takers[topic]]
+        has, wanting = self.holdings.has, self._takers[topic]
+        givers = [self._sheds(number) for number in wanting if has(number, topic)]
+        takers = [self._adds(number) for number in wanting]
         if -min(givers)[0] <= min(takers)[0]:
             return moves_left
         heapify(givers)
@@ -84,7 +84,7 @@ class _Division:
             moves_left -= 1
             for number in (giver[1], taker[1]):
                 heappush(takers, self._adds(number))
-                if rows[number][topic]:
+                if has(number, topic):
                     heappush(givers, self._sheds(number))
         return moves_left
 

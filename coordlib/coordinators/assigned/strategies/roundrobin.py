@@ -14,7 +14,7 @@ since a quotient of two whole numbers is rounded correctly.
 
 from collections.abc import Mapping
 from heapq import heapify, heapreplace
-from typing import NamedTuple
+from typing import Final
 
 from coordlib.coordinators.assigned.strategies.model import Shares, Subscriber
 from coordlib.coordinators.assigned.strategies.terms import in_assignors_terms
@@ -24,17 +24,11 @@ from coordlib.coordinators.assignors.range import takers_of
 NAME = "roundrobin"
 
 
-class _Turn(NamedTuple):
-    """A member's turn; turns are taken in this order."""
-
-    place: float
-    member: int
-    turn: int
-    capacity: int
-
-
+#: Its place on the way around, the member's number, which turn of its own this is, its capacity.
+#: Turns are taken in this order.
+_Turn = tuple[float, int, int, int]
 #: Before all turns.
-_START = _Turn(0.0, -1, -1, 1)
+_START: Final[_Turn] = (0.0, -1, -1, 1)
 
 
 def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> Shares:
@@ -49,10 +43,12 @@ def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> 
         heapify(turns)
         for partition in range(partitions[topic]):
             last = turns[0]
-            dealt[circle[last.member]].setdefault(topic, []).append(partition)
-            heapreplace(turns, _turn(last.member, last.turn + 1, last.capacity))
+            _, member, turn, capacity = last
+            dealt[circle[member]].setdefault(topic, []).append(partition)
+            heapreplace(turns, _turn(member, turn + 1, capacity))
         # Circles are all alike: counted within one, numbers stay small.
-        last = _turn(last.member, last.turn % last.capacity, last.capacity)
+        _, member, turn, capacity = last
+        last = _turn(member, turn % capacity, capacity)
     return {
         member: {topic: tuple(some) for topic, some in rows.items()}
         for member, rows in dealt.items()
@@ -60,14 +56,14 @@ def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> 
 
 
 def _turn(member: int, turn: int, capacity: int) -> _Turn:
-    return _Turn((2 * turn + 1) / (2 * capacity), member, turn, capacity)
+    return (2 * turn + 1) / (2 * capacity), member, turn, capacity
 
 
 def _first_after(last: _Turn, member: int, capacity: int) -> _Turn:
     """A member's first turn after the one that was taken last."""
+    place, last_member, last_turn, last_capacity = last
     # The first one at the same place or later: (2 t + 1) / (2 c) >= (2 t' + 1) / (2 c').
-    behind = (2 * last.turn + 1) * capacity - last.capacity
-    turn = max(0, -(-behind // (2 * last.capacity)))
-    found = _turn(member, turn, capacity)
-    is_taken = (found.place, member) <= (last.place, last.member)
-    return _turn(member, turn + 1, capacity) if is_taken else found
+    behind = (2 * last_turn + 1) * capacity - last_capacity
+    found = _turn(member, max(0, -(-behind // (2 * last_capacity))), capacity)
+    is_taken = found[:2] <= (place, last_member)
+    return _turn(member, found[2] + 1, capacity) if is_taken else found

@@ -52,7 +52,5 @@ def _divide(holdings: Holdings, capacities: list[int]) -> Shares:
 
 def _take_highest(holdings: Holdings, number: int, count: int) -> None:
     """Free a member's last partitions by number, of whatever topic: not all of one topic."""
-    rows = holdings.rows[number]
-    held = sorted((each, topic) for topic, row in rows.items() for each in row)
-    for _, topic in reversed(held[-count:]):
+    for _, topic in reversed(holdings.places(number)[-count:]):
         holdings.take(number, topic)
