@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coordlib import limits
 from coordlib.client import signals as sg
 from coordlib.client.assigned.membership import AssignedMembership
 from coordlib.client.member import Member, Name, OnPartitions
@@ -34,10 +35,10 @@ class AssignedMember(Member[AssignedMembership]):
         timing: session, rebalance timeout (how long letting go may take; also the longest time
             between polls), heartbeats.
         strategy: by name, `sticky`, `uniform`, `range` or what the job offers; None: the group's.
-        capacity: how much it can carry, in proportion to the others.
+        capacity: how much it can carry, in proportion to the others; 1 to 1,000,000.
 
     Raises:
-        SetupError: a name that cannot be, an instance id.
+        SetupError: a name that cannot be, an instance id, a capacity out of bounds.
         CannotReach: no broker, or no coordinator's topics under this prefix.
     """
 
@@ -59,6 +60,9 @@ class AssignedMember(Member[AssignedMembership]):
     ) -> None:
         if instance is not None:
             raise SetupError(NO_STATIC, repr(instance), "Leave it out, or join a classic group.")
+        if not 1 <= capacity <= limits.CAPACITY_MAX:
+            bounds = f"A capacity is a number from 1 to {limits.CAPACITY_MAX:,}."
+            raise SetupError(bounds, repr(capacity))
         self._strategy, self._capacity = strategy, capacity
         told = (on_assigned, on_revoked, on_lost)
         super().__init__(
