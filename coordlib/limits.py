@@ -32,7 +32,7 @@ CAPACITY_MAX = 1_000_000
 TOPICS_PER_RECORD_MAX = 3_000  # of one TopicMetadata record: below 1 MiB with the longest names
 TOPICS_MAX = 20_000  # topics that a shard keeps in mind
 PARTITIONS_PER_TOPIC_MAX = 100_000
-PARTITIONS_PER_ASSIGNED_GROUP_MAX = 100_000  # what one target assignment divides
+PARTITIONS_PER_ASSIGNED_GROUP_MAX = 50_000  # what one target assignment divides
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 
 GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all

@@ -4,14 +4,16 @@ Most rows of a batch see heartbeats only, or nothing at all. So the row carries,
 encoded group, the few numbers by which the shard decides without decoding it.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.group import AnyGroup
+from coordlib.coordinators.machine import NO_GENERATION, Machine
 from coordlib.coordinators.offset_table import NO_OFFSETS, OffsetTable
+from coordlib.coordinators.offsets import retention
+from coordlib.coordinators.registry import MACHINES
 from coordlib.records.stored import CommittedValue
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
@@ -24,7 +26,7 @@ class StoredCell(msgspec.Struct, array_like=True):
 
     name: str
     kind: str
-    #: Generation whose heartbeats are accepted without decoding; -1: none.
+    #: Generation whose heartbeats are accepted without decoding, or NO_ or ANY_GENERATION.
     quiet_generation: int
     #: Not later than the group's earliest deadline.
     next_due_ms: int
@@ -51,7 +53,7 @@ class Cell:
 
     def __init__(self, stored: StoredCell) -> None:
         self.stored = stored
-        self._group: Group | None = None
+        self._group: Any = None
         self._heard: dict[str, int] | None = None
         self._offsets: OffsetTable | None = None
         #: Whether the group's hard state changed in this batch.
@@ -62,7 +64,7 @@ class Cell:
         row = StoredCell(
             name,
             kind,
-            quiet_generation=-1,
+            quiet_generation=NO_GENERATION,
             next_due_ms=NEVER,
             uncovered_min=-1,
             uncovered_max=-1,
@@ -77,9 +79,15 @@ class Cell:
         return Cell(row)
 
     @property
-    def group(self) -> Group | None:
+    def machine(self) -> Machine:
+        """Its kind's."""
+        return MACHINES[self.stored.kind]
+
+    @property
+    def group(self) -> Any:
+        """The group, as its kind has it; None: not made yet."""
         if self._group is None and len(self.stored.hard):
-            self._group = classic.decode(self.stored.hard)
+            self._group = self.machine.decode(self.stored.hard)
         return self._group
 
     @property
@@ -98,7 +106,7 @@ class Cell:
     def load_offsets(self) -> OffsetTable:
         return self.offsets
 
-    def set_group(self, group: Group, clock_ms: int, touched: list[str]) -> None:
+    def set_group(self, group: Any, clock_ms: int, touched: list[str]) -> None:
         """Take over the outcome of a step, and renew the row's numbers if the group changed."""
         heard = self.heard
         before = self._group
@@ -117,57 +125,64 @@ class Cell:
             self.renew_numbers()
 
     def renew_numbers(self) -> None:
-        group, row = self.group, self.stored
+        group, row, machine = self.group, self.stored, self.machine
         if group is None:
             return
-        row.timeout_ms = classic.shortest_timeout_ms(group)
-        row.replies = classic.reply_partitions(group)
-        row.instances = classic.instances(group)
+        row.timeout_ms = machine.shortest_timeout_ms(group)
+        row.replies = machine.reply_partitions(group)
+        row.instances = machine.instances(group)
         if group.is_quarantined:
-            row.quiet_generation, row.next_due_ms = -1, NEVER
+            row.quiet_generation, row.next_due_ms = NO_GENERATION, NEVER
             row.uncovered_min = row.uncovered_max = -1
             row.timeout_ms = 0
             return
-        row.quiet_generation = classic.quiet_generation(group)
-        row.next_due_ms = classic.next_due(group, self.heard).due_ms
-        row.uncovered_min, row.uncovered_max = classic.uncovered(group) or (-1, -1)
+        row.quiet_generation = machine.quiet_generation(group)
+        row.next_due_ms = machine.next_due(group, self.heard).due_ms
+        row.uncovered_min, row.uncovered_max = machine.uncovered(group) or (-1, -1)
 
     def apply_commit(self, topic: str, partition: int, value: CommittedValue | None) -> None:
         """Store or forget one offset."""
         self.offsets.apply(topic, partition, value)
         self.stored.offset_count = self.offsets.count
 
-    def bound_expiry(self, before: Group | None, count_before: int, retention_ms: int) -> None:
+    def bound_expiry(self, before: AnyGroup | None, count_before: int, retention_ms: int) -> None:
         """Renew the bound without reading offsets, after the group or how many they are changed."""
         group, row = self.group, self.stored
         if group is None:
             return
-        has_new_state = before is None or (
-            (before.state, before.state_since_clock_ms, before.is_quarantined)
-            != (group.state, group.state_since_clock_ms, group.is_quarantined)
-        )
+        has_new_state = before is None or (_expiring_as(before) != _expiring_as(group))
         if has_new_state or bool(count_before) != bool(row.offset_count):
-            row.expires_ms = classic.expiry_bound(group, row.offset_count, retention_ms)
+            row.expires_ms = retention.expiry_bound(group, row.offset_count, retention_ms)
 
     def bound_expiry_by_commit(self, clock_ms: int, retention_ms: int) -> None:
         """A new offset expires after those that there were, unless none of them could."""
         group, row = self.group, self.stored
-        if group is not None and classic.expiry_bound(group, 1, retention_ms) < NEVER:
+        if group is not None and retention.expiry_bound(group, 1, retention_ms) < NEVER:
             row.expires_ms = min(row.expires_ms, clock_ms + retention_ms)
 
     def find_expiry(self, retention_ms: int) -> None:
         """Read the offsets for the bound: exact, if nothing changes."""
         if self.group is not None:
-            first_ms = classic.first_expiry(self.group, self.offsets, retention_ms)
+            first_ms = retention.first_expiry(self.group, self.offsets, retention_ms)
             self.stored.expires_ms = first_ms
 
     def encoded(self) -> StoredCell:
         """The row with everything that was decoded encoded again; equal content, equal bytes."""
         row = self.stored
         if self._group is not None and self.changed:
-            row.hard = msgspec.Raw(classic.encode(self._group))
+            row.hard = msgspec.Raw(self.machine.encode(self._group))
         if self._heard is not None:
             row.heard = msgspec.Raw(_encode(self._heard))
         if self._offsets is not None:
             row.offsets = self._offsets.encoded()
         return row
+
+
+def _expiring_as(group: AnyGroup) -> tuple[object, ...]:
+    """All of a group by which retention goes, beside its offsets."""
+    return (
+        group.is_empty,
+        group.is_settled,
+        group.state_since_clock_ms,
+        group.is_quarantined,
+    )

@@ -29,6 +29,19 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, due_ms=clock_ms + self.duration_ms)
 
 
+class Due(msgspec.Struct, frozen=True, order=True):
+    """A deadline; sorted by time, then by kind and member, so that ties have one order."""
+
+    due_ms: int
+    kind: str = ""
+    member: str = ""
+
+    @property
+    def name(self) -> str:
+        """What history gives as the cause."""
+        return f"deadline:{self.kind}" + (f":{self.member}" if self.member else "")
+
+
 def plain(duration_ms: int, cause: int, clock_ms: int) -> Timer:
     """A deadline that nobody has to hear of: it runs at once."""
     return Timer(duration_ms=duration_ms, cause=cause, due_ms=clock_ms + duration_ms)
@@ -42,3 +55,10 @@ def reaction(duration_ms: int, cause: int) -> Timer:
 def advance(clock_ms: int, previous_ms: int, timestamp_ms: int, cap_ms: int) -> int:
     """Rule 1: the clock moves by the step between records, clipped to 0..CAP.  # INV-06"""
     return clock_ms + min(max(timestamp_ms - previous_ms, 0), cap_ms)
+
+
+def rerun(timer: Timer, clock_ms: int) -> Timer:
+    """The same timer with its full time again, if it runs."""
+    if timer.due_ms is None:
+        return timer
+    return msgspec.structs.replace(timer, due_ms=clock_ms + timer.duration_ms)

@@ -6,9 +6,9 @@ told COORDINATOR_NOT_AVAILABLE. All other groups of the shard go on.
 
 from typing import Any
 
-from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.group import BrokenInvariant, Group
-from coordlib.coordinators.registry import MACHINE_OF
+from coordlib.coordinators.group import AnyGroup, BrokenInvariant
+from coordlib.coordinators.machine import Machine
+from coordlib.coordinators.registry import ANSWERS
 from coordlib.coordinators.transition import At, envelope, refusal, reply_of
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -19,12 +19,12 @@ from coordlib.records import responses as rs
 
 def unavailable(request: rq.Request, at: At) -> fx.Respond:
     """The answer of a group that is set aside."""
-    answer = MACHINE_OF[type(request)].ANSWERS[type(request)]
+    answer = ANSWERS[type(request)]
     refused = refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused))
 
 
-def recorded(name: str, group: Group | None, at: At, problem: Exception) -> fx.Record:
+def recorded(name: str, group: AnyGroup | None, at: At, problem: Exception) -> fx.Record:
     """The line of history that says what went wrong."""
     return fx.Record(
         type=stored.EVENT_GROUP_QUARANTINED,
@@ -36,16 +36,16 @@ def recorded(name: str, group: Group | None, at: At, problem: Exception) -> fx.R
     )
 
 
-def refused_release(group: Group | None) -> dict[str, Any]:
+def refused_release(machine: Machine | None, group: AnyGroup | None) -> dict[str, Any]:
     """Why the group cannot be released, as fields of the answer; empty: it can."""
-    if group is None:
+    if machine is None or group is None:
         return refusal(ErrorCode.GROUP_ID_NOT_FOUND)
     if not group.is_quarantined:
         return refusal(
             ErrorCode.INVALID_REQUEST, "This group is not quarantined: there is nothing to release."
         )
     try:
-        classic.check(group)
+        machine.check(group)
     except BrokenInvariant as broken:
         why = f"Mend the job first, its state is unsound: {broken}."
         return refusal(ErrorCode.INVALID_REQUEST, why)
@@ -53,7 +53,7 @@ def refused_release(group: Group | None) -> dict[str, Any]:
 
 
 def effects_of_release(
-    request: rq.ReleaseQuarantine, at: At, group: Group | None, refused: dict[str, Any]
+    request: rq.ReleaseQuarantine, at: At, group: AnyGroup | None, refused: dict[str, Any]
 ) -> list[fx.Effect]:
     """The operator's answer, and the line of history."""
     response = rs.ReleaseQuarantineResponse(**envelope(request, at), **refused)

@@ -1,12 +1,20 @@
-"""Which protocol judges which request. A new protocol adds its machine here and nothing else."""
+"""Which kind of group judges which request. A new protocol adds its machine here, nothing else."""
 
-from types import ModuleType
 from typing import Final
 
+from coordlib.coordinators.assigned import machine as assigned
 from coordlib.coordinators.classic import machine as classic
+from coordlib.coordinators.machine import Machine
 from coordlib.records import requests as rq
+from coordlib.records import responses as rs
 
-MACHINES: Final[dict[str, ModuleType]] = {classic.KIND: classic}
-MACHINE_OF: Final[dict[type[rq.Request], ModuleType]] = {
-    request: machine for machine in MACHINES.values() for request in machine.HANDLERS
+#: By kind. The first one judges what could concern any kind while there is no group.
+MACHINES: Final[dict[str, Machine]] = {each.KIND: each for each in (classic, assigned)}
+#: Whose kind a group becomes that a request makes.
+MACHINE_OF: Final[dict[type[rq.Request], Machine]] = {
+    request: machine for machine in reversed(MACHINES.values()) for request in machine.HANDLERS
 }
+#: How each type of request is answered.
+ANSWERS: Final[dict[type[rq.Request], type[rs.Response]]] = {
+    rq.ReleaseQuarantine: rs.ReleaseQuarantineResponse
+} | {request: answer for m in MACHINES.values() for request, answer in m.ANSWERS.items()}

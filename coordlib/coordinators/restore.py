@@ -9,10 +9,19 @@ from collections.abc import Iterable
 import msgspec
 
 from coordlib.coordinators.cell import Cell
-from coordlib.coordinators.classic import machine as classic
+from coordlib.coordinators.machine import UnknownSavedVersion
+from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.shard_state import STATE_VERSION, StoredShard, encode_blob
 from coordlib.records.stored import CommittedValue, ShardPosition
 
+
+class _Tagged(msgspec.Struct):
+    """As much of any saved group as every kind has."""
+
+    kind: str
+
+
+_decode_kind = msgspec.json.Decoder(_Tagged).decode
 _decode_key = msgspec.json.Decoder(tuple[str, str, int]).decode
 _decode_value = msgspec.json.Decoder(CommittedValue).decode
 
@@ -34,9 +43,15 @@ def restore(
         msgspec.MsgspecError: a value was not written by this coordinator.
     """
     cells: dict[str, Cell] = {}
+    topics: dict[str, int] = {}
     for value in saved_groups:
-        group = classic.decode_saved(value)
-        cell = Cell.empty(group.group, classic.KIND)
+        kind = _decode_kind(value).kind
+        if kind not in MACHINES:
+            raise UnknownSavedVersion(f"A group was saved as {kind!r}, which this code lacks.")
+        machine = MACHINES[kind]
+        group = machine.decode_saved(value)
+        topics.update(machine.known_topics(group))
+        cell = Cell.empty(group.group, kind)
         cell.set_group(group, position.clock_ms, [])
         cells[group.group] = cell
     for key, value in committed:
@@ -52,5 +67,6 @@ def restore(
             position.published,
             0,  # no retention: bounds of expiry are found when the shard is loaded
             [cells[name].encoded() for name in sorted(cells)],
+            dict(sorted(topics.items())),
         )
     )

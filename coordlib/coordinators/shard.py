@@ -10,20 +10,20 @@ states and Progress) depends on the cut, and after compaction not even that.  # 
 Heartbeats are the many; a healthy one changes one number and decodes no group.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from typing import Any
 
 import msgspec
 
-from coordlib.coordinators import deadlines, quarantine, rejection
+from coordlib.coordinators import deadlines, kinds, quarantine, rejection, topics
 from coordlib.coordinators.agenda import Agenda
 from coordlib.coordinators.cell import Cell
-from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.draft import Draft, Surroundings
+from coordlib.coordinators.machine import ANY_GENERATION, Machine
 from coordlib.coordinators.offset_table import OffsetTable
-from coordlib.coordinators.registry import MACHINE_OF
+from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
@@ -92,6 +92,8 @@ class Shard:
         self._first_offset = state.offset
         self._ordinal = 0
         self.cells = {row.name: Cell(row) for row in state.cells}
+        #: The cluster's topics by partition count, as far as the log has told.
+        self.topics = state.topics
         #: Groups that were deleted in this batch; some may be there again.
         self._deleted: set[str] = set()
         self._agenda = Agenda(state.cells, settings.group.offsets_retention_check_interval_ms)
@@ -115,9 +117,11 @@ class Shard:
         at = self._at(record, REQUESTS)
         if isinstance(request, rq.Tick):
             self._cover(min(request.published, record.offset - 1))
+        elif isinstance(request, rq.TopicMetadata):
+            self._learn(at, request)
         elif isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
-        elif isinstance(request, rq.Request):
+        else:
             self._judge_request(at, request, record.value)
 
     def _judge_position(self, record: InputRecord) -> None:
@@ -176,7 +180,7 @@ class Shard:
     def _accepts_quietly(self, request: rq.Heartbeat) -> bool:
         """A healthy heartbeat: remember when, and nothing else."""
         cell = self.cells.get(request.group)
-        if cell is None or cell.stored.quiet_generation != request.generation:
+        if cell is None or cell.stored.quiet_generation not in (request.generation, ANY_GENERATION):
             return False
         heard = cell.heard
         if request.generation < 0 or request.member not in heard:
@@ -197,46 +201,65 @@ class Shard:
         elif cell is not None and cell.group is not None and cell.group.is_quarantined:
             self._put(at, quarantine.unavailable(request, at))
         else:
-            handler = MACHINE_OF[type(request)].HANDLERS[type(request)]
             try:
-                self._step(at, request.group, partial(handler, request=request))
+                self._handle(at, request, cell)
             except Exception as problem:  # noqa: BLE001  INV-42: others must go on
                 self._quarantine(at, request.group, problem)
                 self._put(at, quarantine.unavailable(request, at))
+
+    def _handle(self, at: At, request: rq.Request, cell: Cell | None) -> None:
+        """Let the group's kind judge it; a group without members may become of another one."""
+        machine = kinds.machine_for(type(request), cell.machine if cell else None)
+        handler = machine.HANDLERS[type(request)]
+        if cell is not None and machine is not cell.machine and not cell.group.is_empty:
+            self._put(at, *kinds.refused(request, at, cell.group, cell.machine.KIND))
+        else:
+            self._step(at, request.group, lambda draft: handler(draft, request), machine)
 
     def _reject(self, at: At, refused: codec.Refusal, value: bytes | None) -> None:
         self._put(at, *rejection.effects_of(at, refused, value))
 
     # -- one group -------------------------------------------------------------------------
 
-    def _step(self, at: At, name: str, decide: Callable[[Draft], None]) -> None:
+    def _step(
+        self, at: At, name: str, decide: Callable[[Draft[Any]], None], machine: Machine
+    ) -> None:
         """Let a group judge something; keep the outcome only if it is sound.  # INV-44"""
         cell = self.cells.get(name)
-        draft = Draft(
-            name,
-            cell.group if cell else None,
-            at,
-            self.settings.group,
-            cell.load_offsets if cell else OffsetTable,
-            len(self.cells) < self.settings.group.groups_per_shard_max,
-            cell.heard if cell else {},
-        )
+        group: Any = cell.group if cell else None
+        is_other = cell is not None and machine is not cell.machine
+        before = machine.adopt(group, at) if is_other else group
+        draft = machine.draft(name, before, at, self._surroundings(cell))
         decide(draft)
         if self.settings.checks_invariants and draft.group is not None:
-            classic.check(draft.group)
+            machine.check(draft.group)
         outputs = self._encode_effects(draft.effects, at)
         self.outputs += outputs
         if draft.is_deleted and cell is not None:
             self._forget(cell)
-        if draft.group is None:
+        if draft.group is None or (is_other and draft.group is before):
             return
         if cell is None:
-            cell = self.cells[name] = Cell.empty(name, classic.KIND)
+            cell = self.cells[name] = Cell.empty(name, machine.KIND)
+        if is_other:
+            self._put(at, kinds.changed(group, at, cell.stored.kind, machine.KIND))
+            cell.stored.kind = machine.KIND
         commits = [effect for effect in draft.effects if isinstance(effect, fx.Commit)]
         self._settle(cell, draft.group, draft.touched, commits)
 
+    def _surroundings(self, cell: Cell | None) -> Surroundings:
+        settings = self.settings
+        return Surroundings(
+            config=settings.group,
+            load_offsets=cell.load_offsets if cell else OffsetTable,
+            heard=cell.heard if cell else {},
+            may_create=len(self.cells) < settings.group.groups_per_shard_max,
+            topics=self.topics,
+            strategies=settings.strategies,
+        )
+
     def _settle(
-        self, cell: Cell, group: Group, touched: list[str], commits: Iterable[fx.Commit] = ()
+        self, cell: Cell, group: Any, touched: list[str], commits: Iterable[fx.Commit] = ()
     ) -> None:
         """Take over a group's new state, and what the shard knows about it by heart."""
         row = cell.stored
@@ -288,14 +311,14 @@ class Shard:
             cell = self.cells.get(name)
             if cell is None or cell.stored.next_due_ms != bound_ms or cell.group is None:
                 continue
-            due = classic.next_due(cell.group, cell.heard)
+            due = cell.machine.next_due(cell.group, cell.heard)
             if due.due_ms != bound_ms:
                 # Heartbeats have pushed it later since the bound was set.
                 cell.stored.next_due_ms = due.due_ms
                 agenda.schedule(cell.stored)
                 continue
             try:
-                self._step(at, name, partial(classic.fire, due=due))
+                self._step(at, name, partial(cell.machine.fire, due=due), cell.machine)
             except Exception as problem:  # noqa: BLE001  INV-42
                 self._quarantine(at, name, problem)
             if cell.stored.next_due_ms == bound_ms:  # another one of the group, equally due
@@ -304,14 +327,15 @@ class Shard:
     def _expire(self, at: At) -> None:
         """Retention: what was due at the newest check goes; a look where something may be."""
         agenda, interval_ms = self._agenda, self.settings.group.offsets_retention_check_interval_ms
-        checked_ms = classic.newest_check(self.clock_ms, interval_ms)
+        checked_ms = retention.newest_check(self.clock_ms, interval_ms)
         while agenda.has_expiring(checked_ms):
             check_ms, name = agenda.pop_expiring()
             cell = self.cells.get(name)
             if cell is None or agenda.check_of(cell.stored) != check_ms or cell.group is None:
                 continue
             try:
-                self._step(at, name, partial(classic.expire, checked_ms=checked_ms))
+                expire = partial(retention.expire, checked_ms=checked_ms)
+                self._step(at, name, expire, cell.machine)
                 if name in self.cells:
                     cell.find_expiry(self._retention_ms)
                     agenda.schedule_expiry(cell.stored)
@@ -327,8 +351,21 @@ class Shard:
             cell = self.cells[name]
             if not 0 <= cell.stored.uncovered_min <= published or cell.group is None:
                 continue
-            group, heard_now = classic.cover(cell.group, published, self.clock_ms)
+            group, heard_now = cell.machine.cover(cell.group, published, self.clock_ms)
             self._settle(cell, group, heard_now)
+
+    def _learn(self, at: At, metadata: rq.TopicMetadata) -> None:
+        """Other topics, or more partitions: groups that wait for that are told."""
+        self.topics, changed = topics.learn(self.topics, metadata)
+        for name in sorted(self.cells) if changed else ():
+            cell = self.cells[name]
+            judge = cell.machine.topics_changed
+            if judge is None or cell.group is None or cell.group.is_quarantined:
+                continue
+            try:
+                self._step(at, name, partial(_tell, judge, changed), cell.machine)
+            except Exception as problem:  # noqa: BLE001  INV-42
+                self._quarantine(at, name, problem)
 
     # -- quarantine ------------------------------------------------------------------------
 
@@ -342,10 +379,11 @@ class Shard:
 
     def _release(self, at: At, request: rq.ReleaseQuarantine, cell: Cell | None) -> None:
         group = cell.group if cell else None
-        refused = quarantine.refused_release(group)
+        machine = cell.machine if cell else None
+        refused = quarantine.refused_release(machine, group)
         if not refused and cell is not None and group is not None:
             freed = msgspec.structs.replace(group, is_quarantined=False)
-            self._settle(cell, classic.restart(freed, self.clock_ms), list(group.members))
+            self._settle(cell, cell.machine.restart(freed, self.clock_ms), list(group.members))
         self._put(at, *quarantine.effects_of_release(request, at, group, refused))
 
     # -- the end of a batch ----------------------------------------------------------------
@@ -358,7 +396,7 @@ class Shard:
             if cell is None:
                 self.outputs.append(route(fx.SaveGroup(name, None), shard))
             elif cell.changed and cell.group is not None:
-                saved = classic.encode_saved(cell.group)
+                saved = cell.machine.encode_saved(cell.group)
                 self.outputs.append(route(fx.SaveGroup(name, saved), shard))
         if self.offset > self._first_offset:
             progress = rs.Progress(shard=shard, offset=self.offset, time_ms=self.previous_ms)
@@ -378,6 +416,7 @@ class Shard:
                 self.published,
                 self._retention_ms,
                 [self.cells[name].encoded() for name in sorted(self.cells)],
+                dict(sorted(self.topics.items())),
             )
         )
 
@@ -397,3 +436,9 @@ class Shard:
             has_deadline=owed >= 0 or any(row.next_due_ms < NEVER for row in rows),
             owed=owed,
         )
+
+
+def _tell(
+    judge: Callable[[Any, Collection[str]], None], changed: Collection[str], draft: Draft[Any]
+) -> None:
+    judge(draft, changed)

@@ -1,6 +1,6 @@
 """What goes into a shard and what comes out of it: records, settings, the blob, the status."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -34,6 +34,8 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     reply_partitions: int
     incarnation: str
     group: ClassicConfig = ClassicConfig()
+    #: Strategies that the configuration adds, by friendly name: pure functions.
+    strategies: dict[str, Any] = {}
     #: Check every group after every step (tests, simulation), not only its transitions.
     checks_invariants: bool = False
 
@@ -63,6 +65,8 @@ class StoredShard(msgspec.Struct, array_like=True):
     #: By which the rows' bounds of expiry were found; they are found anew for another one.
     retention_ms: int
     cells: list[StoredCell]
+    #: The cluster's topics by partition count, as far as the log has told; by name.
+    topics: dict[str, int] = {}
 
 
 class Fold(msgspec.Struct, frozen=True):

@@ -62,6 +62,7 @@ def event_of(line: fx.Record, at: At, ordinal: int) -> fx.Event:
             generation=line.generation,
             member=line.member,
             cause=line.cause,
+            protocol=line.protocol,
             reason=line.reason,
             detail=line.detail,
         )

@@ -48,6 +48,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     type: str
     group: str
+    #: Its kind, if there is one.
+    protocol: str = "classic"
     generation: int = -1
     member: str = ""
     cause: str

@@ -58,6 +58,7 @@ class DescribedMember(msgspec.Struct, frozen=True):
 
 
 #: What an awaited member has not done yet.
+NOT_RELEASED = "has not let go of what others are to have"
 NOT_STOPPED = "has not stopped"
 NOT_JOINED = "was told its id and has not joined"
 NOT_REJOINED = "has not joined again"
@@ -142,6 +143,8 @@ class OffsetFetchResponse(Response, tag="OffsetFetch", frozen=True, kw_only=True
 class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=True):
     """The group at the request's place in the log; one that does not exist is Dead, no error."""
 
+    #: `assigned`; left out for classic groups.
+    kind: str | UnsetType = UNSET
     state: str | UnsetType = UNSET
     generation: int | UnsetType = UNSET
     protocol_type: str | UnsetType | None = UNSET

@@ -5,7 +5,7 @@ import time
 import msgspec
 import structlog
 
-from coordlib.coordinators.classic.machine import UnknownSavedVersion
+from coordlib.coordinators.machine import UnknownSavedVersion
 from coordlib.coordinators.restore import restore
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition

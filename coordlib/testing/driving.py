@@ -110,7 +110,7 @@ class Conversation:
 
     def group(self, name: str = "g") -> Group:
         """The hard state of a group. Raises LookupError when there is none."""
-        group = self.shard.cells[name].group if name in self.shard.cells else None
+        group: Group | None = self.shard.cells[name].group if name in self.shard.cells else None
         if group is None:
             raise LookupError(name)
         return group

@@ -12,11 +12,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from coordlib.coordinators.classic import group, guards, machine, pending, retention, timers
+from coordlib.coordinators.classic import group, guards, machine, pending, timers
 from coordlib.coordinators.classic.causes import CAUSES
 from coordlib.coordinators.classic.causes import GUARD as GUARD_EVENT
 from coordlib.coordinators.classic.causes import PENDING as PENDING_EVENT
 from coordlib.coordinators.classic.group import VALID_PREVIOUS_STATES, State
+from coordlib.coordinators.offsets import retention
 
 PAGE = Path(group.__file__).with_name("README.md")
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"

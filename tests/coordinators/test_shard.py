@@ -7,7 +7,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.group import BrokenInvariant
+from coordlib.coordinators.group import BrokenInvariant
 from coordlib.coordinators.registry import MACHINE_OF
 from coordlib.coordinators.shard import (
     UNTRUSTED_TIME_MS,

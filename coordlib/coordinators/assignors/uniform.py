@@ -42,16 +42,19 @@ def assign(
     targets = Targets(members, partitions)
     if topic_order is None:
         topic_order = sorted(wanted[0], key=java_order)
-    return _alike(targets, [topic for topic in topic_order if topic in wanted[0]])
+    topic_order = [topic for topic in topic_order if topic in wanted[0]]
+    total = sum(partitions[topic] for topic in topic_order)
+    each, extra = divmod(total, len(members))
+    return divide_alike(targets, topic_order, [each + (n < extra) for n in range(len(members))])
 
 
-def _alike(targets: Targets, topic_order: Sequence[str]) -> Assignments:
+def divide_alike(
+    targets: Targets, topic_order: Sequence[str], quotas: Sequence[int]
+) -> Assignments:
+    """Divide among members that want the same topics; a quota for each, in order of their ids."""
     free = [(topic, each) for topic in topic_order for each in targets.free(topic)]
-    total = sum(targets.partitions[topic] for topic in topic_order)
-    each, extra = divmod(total, len(targets.order))
     room: dict[str, int] = {}
-    for place, member in enumerate(targets.order):
-        quota = each + (place < extra)
+    for member, quota in zip(targets.order, quotas, strict=True):
         for topic, owned in targets.owned[member].items():
             free += [(topic, partition) for partition in owned[quota:]]
             del owned[quota:]

@@ -8,8 +8,9 @@ hold it against what groups really do.
 
 from typing import Final
 
-from coordlib.coordinators.classic import retention, timers
+from coordlib.coordinators.classic import timers
 from coordlib.coordinators.classic.group import State
+from coordlib.coordinators.offsets import retention
 
 JOIN: Final = "JoinGroup"
 SYNC: Final = "SyncGroup"

@@ -1,103 +1,30 @@
-"""A step in the making.
+"""A step of a classic group in the making: what only this kind of group has."""
 
-`step(state, event) -> (state, effects)` is pure at its edges: groups are frozen values. Inside
-one step a `Draft` holds the group as it stands by now and collects what should happen. When a
-step fails half-way the draft is thrown away, and the group is as it was before.
-"""
-
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from coordlib.config import ClassicConfig
+from coordlib.coordinators import draft
 from coordlib.coordinators.classic.group import (
     VALID_PREVIOUS_STATES,
-    BrokenInvariant,
     Group,
     Member,
     State,
 )
-from coordlib.coordinators.offset_table import OffsetTable
-from coordlib.coordinators.transition import At, envelope, refusal, reply_of
+from coordlib.coordinators.group import BrokenInvariant
 from coordlib.effects import effect as fx
-from coordlib.errors import ErrorCode
-from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
-#: Requests whose refusal leaves a line of history: those that wanted to change something. Of each,
-#: the errors that are steps of the protocol and leave none. Not here: heartbeats (what they are
-#: refused for is in history already, and a zombie repeats them), questions, and commits, which
-#: have a line of their own (CommitRefused). LeaveGroup is refused row by row, in its answer.
-STEPS_OF_REFUSED: Final[dict[type[rq.Request], frozenset[ErrorCode]]] = {
-    rq.JoinGroup: frozenset({ErrorCode.MEMBER_ID_REQUIRED}),
-    rq.SyncGroup: frozenset({ErrorCode.REBALANCE_IN_PROGRESS}),
-    rq.DeleteGroup: frozenset(),
-    rq.OffsetDelete: frozenset(),
-}
 
+class Draft(draft.Draft[Group]):
+    """One classic group during one step.
 
-class Draft:
-    """One group during one step."""
+    Its state changes by `enter` only, its members by `put`, `rename` and `drop`.
+    """
 
-    __slots__ = (
-        "_load_offsets",
-        "at",
-        "cause",
-        "config",
-        "effects",
-        "group",
-        "heard",
-        "is_deleted",
-        "may_create",
-        "name",
-        "touched",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        group: Group | None,
-        at: At,
-        config: ClassicConfig,
-        load_offsets: Callable[[], OffsetTable],
-        may_create: bool = True,
-        heard: Mapping[str, int] = MappingProxyType({}),
-    ) -> None:
-        self.name = name
-        self.group = group
-        #: Whether this step deleted the group; then `group` is None.
-        self.is_deleted = False
-        self.at = at
-        self.config = config
-        #: What history gives as the cause: the record's coordinate, or a deadline's name.
-        self.cause = at.coordinate
-        self.effects: list[fx.Effect] = []
-        #: Members that were heard of in this step; their session starts anew.
-        self.touched: list[str] = []
-        #: When each member was last heard, on the shard's clock. Read only.
-        self.heard = heard
-        #: Whether the shard has room for one more group.
-        self.may_create = may_create
-        self._load_offsets = load_offsets
-
-    @property
-    def offsets(self) -> OffsetTable:
-        """Committed offsets of the group, to be read. Changed by Commit effects only."""
-        return self._load_offsets()
-
-    @property
-    def live(self) -> Group:
-        """The group, which exists by now."""
-        if self.group is None:
-            raise BrokenInvariant(f"{self.name}: a step went on without a group")
-        return self.group
-
-    def change(self, **fields: Any) -> None:
-        """Replace fields of the group; its state by `enter` only, members by `put` and `drop`."""
-        self.group = replace(self.live, **fields)
+    __slots__ = ()
+    KIND = "classic"
 
     def enter(self, state: State) -> None:
         """Change the state, along the table only.  # INV-12"""
@@ -153,66 +80,6 @@ class Draft:
         }
         size = self.live.size_bytes - member.size_bytes()
         self.change(members=table, guards=guards, size_bytes=size)
-
-    def emit(self, effect: fx.Effect) -> None:
-        """Let something happen, after all that was emitted before, if the step goes through."""
-        self.effects.append(effect)
-
-    def answer(
-        self,
-        request: rq.Request,
-        answer: type[rs.Response],
-        reply: int | None = None,
-        **fields: Any,
-    ) -> None:
-        """Answer the request of this record, now."""
-        where = reply_of(request, self.at) if reply is None else reply
-        self.emit(fx.Respond(where, answer(**envelope(request, self.at), **fields)))
-
-    def refuse(
-        self,
-        request: rq.Request,
-        answer: type[rs.Response],
-        code: ErrorCode,
-        message: str | None = None,
-        **fields: Any,
-    ) -> None:
-        """Answer the request of this record with an error; the group stays as it is.  # INV-24"""
-        self.answer(request, answer, **refusal(code, message), **fields)
-        steps = STEPS_OF_REFUSED.get(type(request))
-        if steps is not None and code not in steps:
-            named = fields.get("member") or getattr(request, "member", None)
-            self.record_refused(request, code, message, member=named or "")
-
-    def record_refused(
-        self,
-        request: rq.Request,
-        code: ErrorCode,
-        message: str | None = None,
-        member: str = "",
-        **detail: Any,
-    ) -> None:
-        """Tell history who was refused what, and what the sender was told.
-
-        One request, at most one such line: nobody can make history grow faster than the log.
-        """
-        told = refusal(code, message)
-        self.record(
-            stored.EVENT_REQUEST_REJECTED,
-            member=member,
-            reason=told["message"],
-            detail={
-                "error": told["error"],
-                "request": type(request).__name__,
-                "client": request.client,
-                **detail,
-            },
-        )
-
-    def record(self, type_: str, **fields: Any) -> None:
-        """A line of history about this group."""
-        fields.setdefault("generation", self.group.generation if self.group else -1)
-        self.emit(fx.Record(type=type_, group=self.name, cause=self.cause, **fields))
 
     def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
         """Write a notification once to each partition that one of these members reads."""

@@ -15,6 +15,7 @@ import msgspec
 
 from coordlib import limits
 from coordlib.coordinators.deadlines import Timer
+from coordlib.coordinators.group import BrokenInvariant
 from coordlib.records import consumer_protocol as cp
 
 
@@ -244,6 +245,18 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     is_quarantined: bool = False
 
     @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state is State.STABLE
+
+    @property
+    def tells_subscriptions(self) -> bool:
+        return self.protocol_type == cp.CONSUMER
+
+    @property
     def is_initial(self) -> bool:
         return self.initial_remaining_ms is not None
 
@@ -322,10 +335,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
             yield announced.timer
         for guard in self.guards.values():
             yield guard.told
-
-
-class BrokenInvariant(AssertionError):
-    """A step would leave the group in a state that must not exist; it is quarantined instead."""
 
 
 def check_invariants(group: Group) -> None:

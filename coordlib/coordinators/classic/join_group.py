@@ -25,7 +25,8 @@ from coordlib.coordinators.classic.group import (
     names_bytes,
     offered_bytes,
 )
-from coordlib.coordinators.classic.membership import SHARD_IS_FULL, find_member
+from coordlib.coordinators.classic.membership import find_member
+from coordlib.coordinators.draft import SHARD_IS_FULL
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq

@@ -3,38 +3,36 @@
 A new protocol is a package with a module like this one, named in `coordinators/registry.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.classic import retention, timers
-from coordlib.coordinators.classic.delete_group import delete_group
+from coordlib.coordinators.classic import timers
 from coordlib.coordinators.classic.describe_group import describe_group
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.find_coordinator import find_coordinator
 from coordlib.coordinators.classic.group import Group, State, check_invariants
 from coordlib.coordinators.classic.heartbeat import heartbeat
 from coordlib.coordinators.classic.join_group import join_group
 from coordlib.coordinators.classic.leave_group import leave_group
 from coordlib.coordinators.classic.offset_commit import offset_commit
-from coordlib.coordinators.classic.offset_delete import offset_delete
-from coordlib.coordinators.classic.offset_fetch import offset_fetch
 from coordlib.coordinators.classic.sync_group import sync_group
+from coordlib.coordinators.group import AnyGroup
+from coordlib.coordinators.machine import NO_GENERATION, Handler, UnknownSavedVersion
+from coordlib.coordinators.offsets.delete_group import delete_group
+from coordlib.coordinators.offsets.find_coordinator import find_coordinator
+from coordlib.coordinators.offsets.offset_delete import offset_delete
+from coordlib.coordinators.offsets.offset_fetch import offset_fetch
+from coordlib.coordinators.transition import At
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
-KIND: Final = "classic"
+KIND: str = Draft.KIND
 #: Of a group's value in `coord.groups`.
 SAVED_VERSION: Final = 1
 
-
-class UnknownSavedVersion(ValueError):
-    """A group was saved by other code; nothing else can read it."""
-
-
-HANDLERS: Final[dict[type[rq.Request], Callable[[Draft, Any], None]]] = {
+HANDLERS: dict[type[rq.Request], Handler] = {
     rq.JoinGroup: join_group,
     rq.SyncGroup: sync_group,
     rq.Heartbeat: heartbeat,
@@ -47,7 +45,7 @@ HANDLERS: Final[dict[type[rq.Request], Callable[[Draft, Any], None]]] = {
     rq.FindCoordinator: find_coordinator,
 }
 
-ANSWERS: Final[dict[type[rq.Request], type[rs.Response]]] = {
+ANSWERS: dict[type[rq.Request], type[rs.Response]] = {
     rq.JoinGroup: rs.JoinGroupResponse,
     rq.SyncGroup: rs.SyncGroupResponse,
     rq.Heartbeat: rs.HeartbeatResponse,
@@ -58,7 +56,6 @@ ANSWERS: Final[dict[type[rq.Request], type[rs.Response]]] = {
     rq.DescribeGroup: rs.DescribeGroupResponse,
     rq.DeleteGroup: rs.DeleteGroupResponse,
     rq.FindCoordinator: rs.FindCoordinatorResponse,
-    rq.ReleaseQuarantine: rs.ReleaseQuarantineResponse,
 }
 
 decode: Final = msgspec.msgpack.Decoder(Group).decode
@@ -71,11 +68,25 @@ fire: Final = timers.fire
 cover: Final = timers.cover
 uncovered: Final = timers.uncovered
 restart: Final = timers.restart
-newest_check: Final = retention.newest_check
-expiry_bound: Final = retention.expiry_bound
-first_expiry: Final = retention.first_expiry
-expire: Final = retention.expire
+draft: Final = Draft
 check: Final = check_invariants
+#: Its members look topics up themselves, and join again when they changed.
+topics_changed: Callable[[Any, Collection[str]], None] | None = None
+
+
+def adopt(group: AnyGroup, at: At) -> Group:
+    """An empty group of another kind: its name, generation and offsets go on."""
+    return Group(
+        group=group.group,
+        generation=group.generation,
+        state_since_ms=at.time_ms,
+        state_since_clock_ms=at.clock_ms,
+    )
+
+
+def known_topics(_: Group) -> Mapping[str, int]:
+    """None: nobody but its leader knows."""
+    return {}
 
 
 def decode_saved(value: bytes) -> Group:
@@ -99,7 +110,7 @@ _reply: Final = attrgetter("reply")
 
 def quiet_generation(group: Group) -> int:
     """The generation whose heartbeats need no judging; -1: none."""
-    return group.generation if group.state in _QUIET else -1
+    return group.generation if group.state in _QUIET else NO_GENERATION
 
 
 def shortest_timeout_ms(group: Group) -> int:

@@ -1,15 +1,8 @@
 """The checks that several requests share, in Kafka's order.  # INV-18"""
 
-from typing import Final
-
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Member
 from coordlib.errors import ErrorCode
-
-#: For whoever would make one group more than a shard may hold.
-SHARD_IS_FULL: Final = (
-    "Delete groups that nobody needs, or raise groups_per_shard_max: this shard is full."
-)
 
 
 def find_member(draft: Draft, member_id: str, instance: str | None) -> Member | ErrorCode:

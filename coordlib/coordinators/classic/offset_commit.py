@@ -1,114 +1,26 @@
-"""OffsetCommit: who may store positions, and which of them are stored.
-
-As in Kafka's coordinator, what is stored is stored as given: offsets may go back or lie below
-zero, leader epochs are not compared, and whether the partition exists, or is the member's own, is
-not asked (Kafka asks for existence before the coordinator, in its API layer).
-"""
+"""OffsetCommit of a classic group's member: in its generation, and when it knows its share."""
 
 from typing import Final
 
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import State
-from coordlib.coordinators.classic.membership import SHARD_IS_FULL, find_in_generation
-from coordlib.effects import effect as fx
+from coordlib.coordinators.classic.membership import find_in_generation
+from coordlib.coordinators.offsets import offset_commit as offsets
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records import stored
 
-_NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
-_HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
 _NOT_ASSIGNED: Final = "Sync first, then commit what is still yours: a generation has just begun."
 
 
 def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
     """Judge one OffsetCommit."""
-    refused = _refused(draft, request)
-    if refused is not None:
-        code, message = refused
-        draft.refuse(request, rs.OffsetCommitResponse, code, message)
-        draft.record(
-            stored.EVENT_COMMIT_REFUSED,
-            member=request.member,
-            reason=code.name,
-            detail={"client": request.client, "request_generation": request.generation},
-        )
-        return
-    if draft.group is None:
-        draft.create("first commit")  # only keeps offsets: no protocol type, Empty
-    elif request.member in draft.live.members:
-        draft.touched.append(request.member)
-    _store(draft, request)
+    offsets.offset_commit(draft, request, _refused)
 
 
-def _refused(draft: Draft, request: rq.OffsetCommit) -> tuple[ErrorCode, str | None] | None:
-    group = draft.group
-    is_anonymous = request.generation < 0
-    if group is None and not draft.may_create:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
-    if is_anonymous and (group is None or group.state is State.EMPTY):
-        return None  # member and instance are not looked at, as in Kafka
-    if group is None:
-        return ErrorCode.ILLEGAL_GENERATION, _NO_GROUP
-    if is_anonymous and request.member == "" and request.instance is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID, _HAS_MEMBERS
+def _refused(draft: Draft, request: rq.OffsetCommit) -> offsets.Refused:
     member = find_in_generation(draft, request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
         return member, None
-    if group.state is State.COMPLETING_REBALANCE:
+    if draft.live.state is State.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS, _NOT_ASSIGNED
     return None
-
-
-def _store(draft: Draft, request: rq.OffsetCommit) -> None:
-    failed: list[rs.FailedPartition] = []
-    accepted: list[dict[str, object]] = []
-    room = draft.config.offsets_per_group_max - draft.offsets.count
-    seen: set[tuple[str, int]] = set()
-    for row in request.offsets:
-        code, room = _judge_row(draft, row, room, seen)
-        if code is not ErrorCode.NONE:
-            failed.append(rs.FailedPartition(row.topic, row.partition, code.name))
-            continue
-        draft.emit(fx.Commit(draft.name, row.topic, row.partition, _value(draft, request, row)))
-        accepted.append({"topic": row.topic, "partition": row.partition, "offset": row.offset})
-    draft.answer(request, rs.OffsetCommitResponse, failed=tuple(failed))
-    if accepted:
-        draft.record(
-            stored.EVENT_OFFSETS_COMMITTED,
-            member=request.member,
-            detail={"client": request.client, "offsets": accepted},
-        )
-
-
-def _judge_row(
-    draft: Draft, row: rq.CommittedOffset, room: int, seen: set[tuple[str, int]]
-) -> tuple[ErrorCode, int]:
-    if _java_length(row.metadata) > draft.config.offset_metadata_length_max:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE, room
-    place = (row.topic, row.partition)
-    if place not in seen and draft.offsets.get(*place) is None:
-        if room <= 0:
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE, room
-        room -= 1
-    seen.add(place)
-    return ErrorCode.NONE, room
-
-
-def _java_length(text: str) -> int:
-    """Kafka counts a String's length: characters beyond the first 65,536 count twice."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
-
-
-def _value(
-    draft: Draft, request: rq.OffsetCommit, row: rq.CommittedOffset
-) -> stored.CommittedValue:
-    return stored.CommittedValue(
-        offset=row.offset,
-        leader_epoch=row.leader_epoch,
-        metadata=row.metadata,
-        commit_ms=draft.at.time_ms,
-        commit_clock_ms=draft.at.clock_ms,
-        generation=request.generation,
-        member=request.member,
-    )

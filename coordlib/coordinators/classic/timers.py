@@ -14,13 +14,12 @@ Parked members have no session: the coordinator owes them an answer, not they a 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from coordlib.coordinators.classic import guards, pending, rebalance
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group, Member, State
-from coordlib.coordinators.deadlines import NEVER, Timer
+from coordlib.coordinators.deadlines import NEVER, Due, rerun
 from coordlib.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 
 JOIN_PHASE: Final = "join"
@@ -30,19 +29,6 @@ SESSION: Final = "session"
 NEWCOMER: Final = "newcomer"
 PENDING: Final = "pending"
 GUARD: Final = "guard"
-
-
-class Due(msgspec.Struct, frozen=True, order=True):
-    """A deadline; sorted by time, then by kind and member, so that ties have one order."""
-
-    due_ms: int
-    kind: str = ""
-    member: str = ""
-
-    @property
-    def name(self) -> str:
-        """What history gives as the cause."""
-        return f"deadline:{self.kind}" + (f":{self.member}" if self.member else "")
 
 
 def next_due(group: Group, heard: Mapping[str, int]) -> Due:
@@ -155,24 +141,18 @@ def restart(group: Group, clock_ms: int) -> Group:
     """Give everything that runs its full time again, as after a rebuild or a quarantine."""
     return replace(
         group,
-        join_timer=group.join_timer and _rerun(group.join_timer, clock_ms),
-        sync_timer=group.sync_timer and _rerun(group.sync_timer, clock_ms),
+        join_timer=group.join_timer and rerun(group.join_timer, clock_ms),
+        sync_timer=group.sync_timer and rerun(group.sync_timer, clock_ms),
         pending={
-            name: replace(announced, timer=_rerun(announced.timer, clock_ms))
+            name: replace(announced, timer=rerun(announced.timer, clock_ms))
             for name, announced in group.pending.items()
         },
         guards={
             name: replace(
                 guard,
                 due_ms=clock_ms + guard.session_timeout_ms,
-                told=_rerun(guard.told, clock_ms),
+                told=rerun(guard.told, clock_ms),
             )
             for name, guard in group.guards.items()
         },
     )
-
-
-def _rerun(timer: Timer, clock_ms: int) -> Timer:
-    if timer.due_ms is None:
-        return timer
-    return replace(timer, due_ms=clock_ms + timer.duration_ms)

@@ -5,7 +5,8 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.group import BrokenInvariant, Guard, State
+from coordlib.coordinators.classic.group import Guard, State
+from coordlib.coordinators.group import BrokenInvariant
 from coordlib.coordinators.shard import Shard
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq

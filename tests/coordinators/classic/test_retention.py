@@ -7,8 +7,8 @@ import pytest
 
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic import retention
 from coordlib.coordinators.classic.group import State
+from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.shard import Shard, ShardSettings
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq

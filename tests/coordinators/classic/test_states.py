@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import BrokenInvariant, Group, State
+from coordlib.coordinators.classic.group import Group, State
 from coordlib.coordinators.classic.rebalance import select_protocol
+from coordlib.coordinators.group import BrokenInvariant
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.transition import REQUESTS, At
 from coordlib.testing.driving import LEADER, SETTINGS, STATES, settled

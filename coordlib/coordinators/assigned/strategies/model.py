@@ -1,8 +1,13 @@
 """What a strategy is given and what it answers.
 
 A strategy is a pure function `assign(members, partitions) -> shares`: no clock, no randomness, no
-set whose order shows. It must be total: every partition of a topic that somebody wants goes to
-exactly one member that wants it, and nothing else is given to anybody.
+set whose order shows. The same members and partitions in the same order give the same shares, on
+every machine and when a batch runs again. It must be total: every partition of a topic that
+somebody wants goes to exactly one member that wants it, and nothing else is given to anybody;
+`registry.check_total` says whether shares are.
+
+Members are weighted: where it can be, a member's share is in proportion to its capacity. Each
+strategy's module says what that means for it.
 Source: seed 000 (`partition.assignment.strategies`); KIP-848's server-side assignors.
 """
 
@@ -11,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-#: Topic to partitions, in ascending order.
+#: Topic to partitions, in ascending order; no topic without partitions.
 Share = dict[str, tuple[int, ...]]
 #: By member id; names every member, also one that gets nothing.
 Shares = dict[str, Share]

@@ -1,19 +1,20 @@
 """DeleteGroup: an empty group goes, with its offsets (KIP-229)."""
 
-from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import State
-from coordlib.coordinators.classic.removal import remove_group, remove_offsets
+from typing import Any
+
+from coordlib.coordinators.draft import Draft
+from coordlib.coordinators.offsets.removal import remove_group, remove_offsets
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
 
-def delete_group(draft: Draft, request: rq.DeleteGroup) -> None:
+def delete_group(draft: Draft[Any], request: rq.DeleteGroup) -> None:
     """Judge one DeleteGroup."""
     if draft.group is None:
         draft.refuse(request, rs.DeleteGroupResponse, ErrorCode.GROUP_ID_NOT_FOUND)
-    elif draft.group.state is not State.EMPTY:
+    elif not draft.group.is_empty:
         draft.refuse(request, rs.DeleteGroupResponse, ErrorCode.NON_EMPTY_GROUP)
     else:
         detail = {"client": request.client}

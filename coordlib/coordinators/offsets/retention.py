@@ -23,13 +23,13 @@ below its first expiry, which is renewed exactly by a look, and otherwise withou
 """
 
 from collections.abc import Iterator
+from typing import Any
 
-from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import Group, State
-from coordlib.coordinators.classic.removal import remove_group, remove_offsets
 from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.draft import Draft
+from coordlib.coordinators.group import AnyGroup
 from coordlib.coordinators.offset_table import OffsetTable
-from coordlib.records import consumer_protocol as cp
+from coordlib.coordinators.offsets.removal import remove_group, remove_offsets
 from coordlib.records import stored
 
 CAUSE = "deadline:retention"
@@ -40,28 +40,28 @@ def newest_check(clock_ms: int, interval_ms: int) -> int:
     return clock_ms - clock_ms % interval_ms
 
 
-def expiry_bound(group: Group, offset_count: int, retention_ms: int) -> int:
+def expiry_bound(group: AnyGroup, offset_count: int, retention_ms: int) -> int:
     """Not later than the first expiry, by the group's state alone; NEVER in most states."""
     since_ms = group.state_since_clock_ms
     if not _may_expire(group):
         return NEVER
-    if group.state is State.EMPTY:
+    if group.is_empty:
         return since_ms + (retention_ms if offset_count else 0)
     return since_ms if offset_count else NEVER
 
 
-def first_expiry(group: Group, offsets: OffsetTable, retention_ms: int) -> int:
+def first_expiry(group: AnyGroup, offsets: OffsetTable, retention_ms: int) -> int:
     """When something of this group expires first, if nothing changes; reads the offsets."""
     if offsets.count == 0:
         return expiry_bound(group, 0, retention_ms)
     return min((due_ms for due_ms, *_ in _dues(group, offsets, retention_ms)), default=NEVER)
 
 
-def expire(draft: Draft, checked_ms: int) -> None:
+def expire(draft: Draft[Any], checked_ms: int) -> None:
     """Forget what was due at a check."""
     draft.cause = CAUSE
     group, offsets = draft.live, draft.offsets
-    is_empty = group.state is State.EMPTY
+    is_empty = group.is_empty
     dues = _dues(group, offsets, draft.config.offsets_retention_ms)
     gone = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
     reason = "group empty" if is_empty else "topic not subscribed"
@@ -74,12 +74,14 @@ def expire(draft: Draft, checked_ms: int) -> None:
         remove_group(draft, "empty without offsets")
 
 
-def _may_expire(group: Group) -> bool:
-    is_consuming = group.state is State.STABLE and group.protocol_type == cp.CONSUMER
-    return (is_consuming or group.state is State.EMPTY) and not group.is_quarantined
+def _may_expire(group: AnyGroup) -> bool:
+    is_consuming = group.is_settled and group.tells_subscriptions
+    return (is_consuming or group.is_empty) and not group.is_quarantined
 
 
-def _dues(group: Group, offsets: OffsetTable, retention_ms: int) -> Iterator[tuple[int, str, int]]:
+def _dues(
+    group: AnyGroup, offsets: OffsetTable, retention_ms: int
+) -> Iterator[tuple[int, str, int]]:
     """When each offset that may expire does, its topic and partition, in order of these."""
     if not _may_expire(group):
         return
@@ -89,13 +91,13 @@ def _dues(group: Group, offsets: OffsetTable, retention_ms: int) -> Iterator[tup
                 yield _due(group, kept.commit_clock_ms, retention_ms), topic, partition
 
 
-def _due(group: Group, commit_clock_ms: int, retention_ms: int) -> int:
+def _due(group: AnyGroup, commit_clock_ms: int, retention_ms: int) -> int:
     since_ms = group.state_since_clock_ms
     # A shard has no clock (0) until its first request sets it; a position that no member wrote
     # may have come before. It is kept until it is written again, or members come and go.
     known_ms = commit_clock_ms or since_ms
     if known_ms == 0:
         return NEVER
-    if group.state is State.EMPTY:
+    if group.is_empty:
         return max(known_ms, since_ms) + retention_ms
     return max(known_ms + retention_ms, since_ms)

@@ -1,28 +1,29 @@
 """OffsetDelete: forget positions of topics that nobody in the group reads (KIP-496)."""
 
-from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import Group, State
-from coordlib.coordinators.classic.removal import remove_offsets
+from typing import Any
+
+from coordlib.coordinators.draft import Draft
+from coordlib.coordinators.group import AnyGroup
+from coordlib.coordinators.offsets.removal import remove_offsets
 from coordlib.errors import ErrorCode
-from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
 
-def offset_delete(draft: Draft, request: rq.OffsetDelete) -> None:
+def offset_delete(draft: Draft[Any], request: rq.OffsetDelete) -> None:
     """Judge one OffsetDelete."""
     group = draft.group
     if group is None:
         draft.refuse(request, rs.OffsetDeleteResponse, ErrorCode.GROUP_ID_NOT_FOUND)
-    elif group.state is not State.EMPTY and group.protocol_type != cp.CONSUMER:
+    elif not group.is_empty and not group.tells_subscriptions:
         # What its members read is written in bytes that only they can read.
         draft.refuse(request, rs.OffsetDeleteResponse, ErrorCode.NON_EMPTY_GROUP)
     else:
         _delete(draft, request, group)
 
 
-def _delete(draft: Draft, request: rq.OffsetDelete, group: Group) -> None:
+def _delete(draft: Draft[Any], request: rq.OffsetDelete, group: AnyGroup) -> None:
     failed: list[rs.FailedPartition] = []
     kept: dict[str, list[int]] = {}
     known: dict[tuple[str, int], None] = {}  # a set that keeps its order

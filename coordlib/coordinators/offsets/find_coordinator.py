@@ -3,13 +3,15 @@
 Any shard answers, as any Kafka broker does: who knew the right one would not have to ask.
 """
 
-from coordlib.coordinators.classic.draft import Draft
+from typing import Any
+
+from coordlib.coordinators.draft import Draft
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
 
 
-def find_coordinator(draft: Draft, request: rq.FindCoordinator) -> None:
+def find_coordinator(draft: Draft[Any], request: rq.FindCoordinator) -> None:
     """Answer with the shard."""
     shard = shard_of(draft.name, draft.at.shards)
     draft.answer(request, rs.FindCoordinatorResponse, shard=shard)

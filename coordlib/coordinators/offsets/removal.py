@@ -1,15 +1,16 @@
 """How offsets and groups go: tombstones, and lines of history that no record is too small for."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from coordlib import limits
-from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.draft import Draft
 from coordlib.effects import effect as fx
 from coordlib.records import stored
 
 
 def remove_offsets(
-    draft: Draft,
+    draft: Draft[Any],
     places: Sequence[tuple[str, int]],
     event: str,
     reason: str,
@@ -24,7 +25,7 @@ def remove_offsets(
         draft.record(event, reason=reason, detail={**(detail or {}), "offsets": rows})
 
 
-def remove_group(draft: Draft, reason: str, detail: dict[str, str] | None = None) -> None:
+def remove_group(draft: Draft[Any], reason: str, detail: dict[str, str] | None = None) -> None:
     """The group is no more; its offsets must be gone or go with it. Nobody is left in it.
 
     A group of this name may come again: its generations begin anew, and whoever knows one of the

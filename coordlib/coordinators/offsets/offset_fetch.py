@@ -5,15 +5,16 @@ and changes nothing, as for a Kafka group that no transaction writes to.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from coordlib import limits
-from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.draft import Draft
 from coordlib.coordinators.offset_table import KeptOffset
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 
-def offset_fetch(draft: Draft, request: rq.OffsetFetch) -> None:
+def offset_fetch(draft: Draft[Any], request: rq.OffsetFetch) -> None:
     """Answer with the named partitions' offsets, or with all of them, sorted."""
     rows = _all(draft) if request.topics is None else _named(draft, request.topics)
     parts = _parts(rows)
@@ -27,12 +28,12 @@ def offset_fetch(draft: Draft, request: rq.OffsetFetch) -> None:
         )
 
 
-def _all(draft: Draft) -> Iterator[rs.FetchedOffset]:
+def _all(draft: Draft[Any]) -> Iterator[rs.FetchedOffset]:
     for topic, partition, value in draft.offsets:
         yield _row(topic, partition, value)
 
 
-def _named(draft: Draft, topics: tuple[rq.TopicPartitions, ...]) -> Iterator[rs.FetchedOffset]:
+def _named(draft: Draft[Any], topics: tuple[rq.TopicPartitions, ...]) -> Iterator[rs.FetchedOffset]:
     for row in topics:
         for partition in row.partitions:
             yield _row(row.topic, partition, draft.offsets.get(row.topic, partition))

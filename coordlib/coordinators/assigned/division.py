@@ -1,0 +1,148 @@
+"""A new division: whenever somebody comes, goes, wants something else, or topics change.
+
+It is made at once, whoever is still letting go because of an older one; nobody is stopped for it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from coordlib import limits
+from coordlib.coordinators.assigned import reconciliation
+from coordlib.coordinators.assigned.draft import Draft
+from coordlib.coordinators.assigned.group import Group, Member, State, count
+from coordlib.coordinators.assigned.patterns import compile_pattern, resolve
+from coordlib.coordinators.assigned.strategies.chosen import divide
+from coordlib.coordinators.assigned.strategies.model import Subscriber
+from coordlib.records import stored
+
+#: Of the members named in one line of history: the first ones, the rest are counted.
+MEMBERS_NAMED_MAX: Final = 100
+
+
+def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) -> None:
+    """Divide anew, and tell whom it concerns. With nobody left the group empties."""
+    group = draft.live
+    if not group.members:
+        _empty(draft, reason)
+        return
+    wanted = _wanted(group, draft.topics)
+    topics, left_out = _within_bounds(wanted, draft.topics)
+    subscribers = {
+        name: Subscriber(
+            topics=wanted[name] if not left_out else _kept(wanted[name], topics),
+            share=member.target,
+            capacity=member.capacity,
+        )
+        for name, member in group.members.items()
+    }
+    division = divide(draft.strategies, group.protocol or "", subscribers, topics)
+    draft.change(
+        generation=after(group.generation),
+        topics=topics,
+        strategy_fault=division.fault,
+        rebalance_reason=reason,
+        rebalance_started_ms=draft.at.time_ms,
+    )
+    targets = {name: _without_empty(share) for name, share in division.shares.items()}
+    draft.put(
+        *(
+            replace(member, target=targets[name])
+            for name, member in group.members.items()
+            if member.target != targets[name]
+        )
+    )
+    _record(draft, left_out, detail or {})
+    if division.fault is not None and division.fault != group.strategy_fault:
+        draft.record(stored.EVENT_STRATEGY_FAILED, reason=division.fault)
+    reconciliation.go_on(draft)
+
+
+def _wanted(group: Group, topics: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """By member; most members of a group want the same, which is found once."""
+    found: dict[Any, tuple[str, ...]] = {}
+    wanted = {}
+    for name, member in group.members.items():
+        wish = (member.topics, member.pattern, member.exclude)
+        if wish not in found:
+            found[wish] = wanted_topics(member, topics)
+        wanted[name] = found[wish]
+    return wanted
+
+
+def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
+    """The topics that exist and that it wants, by name. Others it names are kept as wishes."""
+    named = {topic for topic in member.topics if topic in topics}
+    if member.pattern is not None:
+        exclude = compile_pattern(member.exclude) if member.exclude is not None else None
+        named.update(resolve(compile_pattern(member.pattern), exclude, topics))
+    return tuple(sorted(named))
+
+
+def wanted_by_all(group: Group, topics: Mapping[str, int]) -> dict[str, int]:
+    """All topics that somebody wants and that exist, as far as the group has room."""
+    return _within_bounds(_wanted(group, topics), topics)[0]
+
+
+def after(generation: int) -> int:
+    """The next generation; after the last int32 comes 1."""
+    return generation % limits.INT32_MAX + 1
+
+
+def _within_bounds(
+    wanted: Mapping[str, tuple[str, ...]], known: Mapping[str, int]
+) -> tuple[dict[str, int], list[str]]:
+    """The topics to divide, and those for which the group has no room; both by name."""
+    topics: dict[str, int] = {}
+    left_out: list[str] = []
+    room = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX
+    for topic in sorted({topic for some in wanted.values() for topic in some}):
+        if known[topic] > room:
+            left_out.append(topic)
+            continue
+        room -= known[topic]
+        topics[topic] = known[topic]
+    return topics, left_out
+
+
+def _kept(wanted: tuple[str, ...], topics: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(topic for topic in wanted if topic in topics)
+
+
+def _without_empty(share: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {topic: share[topic] for topic in sorted(share) if share[topic]}
+
+
+def _record(draft: Draft, left_out: list[str], detail: Mapping[str, Any]) -> None:
+    group = draft.live
+    draft.record(
+        stored.EVENT_GENERATION_STARTED,
+        reason=group.rebalance_reason,
+        detail={
+            "protocol_type": group.protocol_type,
+            "protocol": group.protocol,
+            "leader": None,
+            "members": list(group.members)[:MEMBERS_NAMED_MAX],
+            "member_count": len(group.members),
+            "partition_count": sum(count(m.target) for m in group.members.values()),
+            **({"left_out": left_out[:MEMBERS_NAMED_MAX]} if left_out else {}),
+            **detail,
+        },
+    )
+
+
+def _empty(draft: Draft, reason: str) -> None:
+    draft.change(
+        generation=after(draft.live.generation),
+        protocol=None,
+        topics={},
+        strategy_fault=None,
+        rebalance_reason=reason,
+        rebalance_started_ms=draft.at.time_ms,
+    )
+    if draft.live.guards:
+        draft.enter(State.RECONCILING)
+        return
+    draft.enter(State.EMPTY)
+    draft.record(stored.EVENT_GROUP_EMPTIED, reason=reason)

@@ -1,0 +1,41 @@
+"""The checks that several requests share, and how members go.  # INV-18"""
+
+from coordlib.coordinators.assigned.draft import Draft
+from coordlib.coordinators.assigned.group import Member
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+
+def find_member(draft: Draft, member_id: str, generation: int) -> Member | ErrorCode:
+    """The live member of this id, or why the request must not be judged for it.
+
+    An older generation than the group's is fine: members that a division did not concern are not
+    told of it (rule 13). A newer one than there ever was is a defect of its sender.
+    """
+    if draft.group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    member = draft.group.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.ILLEGAL_GENERATION if generation > draft.group.generation else member
+
+
+def remove(draft: Draft, member: Member, reason: str) -> None:
+    """Take a member out and tell it, history, and readers of assignments.
+
+    What becomes of its partitions is for the caller to say.
+    """
+    draft.drop(member)
+    draft.record(
+        stored.EVENT_MEMBER_REMOVED,
+        member=member.member,
+        reason=reason,
+        detail={"client": member.client},
+    )
+    notice = rs.MemberRemoved(
+        group=draft.name, cause=draft.at.coordinate, member=member.member, reason=reason
+    )
+    draft.emit(fx.Notify(member.reply, notice))
+    draft.emit(fx.Assign(draft.name, member.member, None))

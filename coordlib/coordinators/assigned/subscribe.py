@@ -1,0 +1,246 @@
+"""Subscribe: enter the group, or want something else. Seed 000's JoinGroupRequest, with no wait.
+
+Seed 000 parks it until everybody has joined again. Here it is answered at once, with what is free
+by now; whoever must let go of something for it is asked, and the rest comes as it is let go of.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from coordlib import limits
+from coordlib.coordinators.assigned import division, reconciliation
+from coordlib.coordinators.assigned.draft import SESSION_TIMEOUT_TOO_HIGH, Draft
+from coordlib.coordinators.assigned.group import Group, Member
+from coordlib.coordinators.assigned.membership import find_member
+from coordlib.coordinators.assigned.patterns import BadPattern, compile_pattern
+from coordlib.coordinators.assigned.strategies.model import DEFAULT
+from coordlib.coordinators.draft import SHARD_IS_FULL
+from coordlib.coordinators.transition import reply_of
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+#: Of the topics that a member wants, those that its line of history names.
+TOPICS_NAMED_MAX: Final = 100
+_TOO_LARGE: Final = "Leave, or subscribe to less: the group would be too large to be kept."
+
+
+def subscribe(draft: Draft, request: rq.Subscribe) -> None:
+    """Judge one Subscribe."""
+    refused = _refused_before_group(draft, request)
+    if refused is not None:
+        code, message = refused
+        fields = {"member": request.member}
+        if code is ErrorCode.INVALID_SESSION_TIMEOUT and _is_too_high(draft, request):
+            fields["design_error"] = SESSION_TIMEOUT_TOO_HIGH
+        draft.refuse(request, rs.SubscribeResponse, code, message, **fields)
+    elif request.member:
+        _change(draft, request)
+    else:
+        _enter(draft, request)
+
+
+def _is_too_high(draft: Draft, request: rq.Subscribe) -> bool:
+    return request.session_timeout_ms > draft.config.session_timeout_max_ms
+
+
+def _refused_before_group(
+    draft: Draft, request: rq.Subscribe
+) -> tuple[ErrorCode, str | None] | None:
+    config = draft.config
+    low_ms, high_ms = config.session_timeout_min_ms, config.session_timeout_max_ms
+    if not low_ms <= request.session_timeout_ms <= high_ms:
+        return (
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"session_timeout_ms must be {low_ms} to {high_ms}.",
+        )
+    low_ms, high_ms = limits.REBALANCE_TIMEOUT_MIN_MS, limits.REBALANCE_TIMEOUT_MAX_MS
+    if not low_ms <= request.rebalance_timeout_ms <= high_ms:
+        return (
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"rebalance_timeout_ms must be {low_ms} to {high_ms}.",
+        )
+    for pattern in (request.pattern, request.exclude):
+        try:
+            if pattern is not None:
+                compile_pattern(pattern)
+        except BadPattern as problem:
+            return ErrorCode.INVALID_REGULAR_EXPRESSION, str(problem)
+    if request.strategy is not None and request.strategy not in draft.strategies:
+        known = ", ".join(draft.strategies.names)
+        return ErrorCode.UNSUPPORTED_ASSIGNOR, f"Name one of these strategies: {known}."
+    return None
+
+
+# ---- a newcomer ---------------------------------------------------------------------------------
+
+
+def _enter(draft: Draft, request: rq.Subscribe) -> None:
+    group = draft.group
+    known = group.first_subscribe(request.client, request.id) if group else None
+    if known is not None:  # the same once more (rule 12)
+        _answer(draft, request, known.member)
+        return
+    refused = _no_place(draft) or _other_strategy(draft, request, but="")
+    if refused is not None:
+        draft.refuse(request, rs.SubscribeResponse, *refused)
+        return
+    if group is None:
+        draft.create("first member")
+    before = draft.live.members
+    member = _made_from(draft, request)
+    draft.change(protocol=request.strategy or draft.live.protocol or DEFAULT)
+    draft.put(member)
+    draft.record(
+        stored.EVENT_MEMBER_JOINED,
+        member=member.member,
+        detail={"client": request.client, **_wishes(request)},
+    )
+    division.renew(draft, "member joined", _named(member, request))
+    _conclude(draft, request, member.member, group, before)
+
+
+def _no_place(draft: Draft) -> tuple[ErrorCode, str | None] | None:
+    if draft.group is None:
+        return None if draft.may_create else (ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL)
+    is_full = len(draft.group.members) >= draft.config.max_size
+    return (ErrorCode.GROUP_MAX_SIZE_REACHED, None) if is_full else None
+
+
+def _other_strategy(
+    draft: Draft, request: rq.Subscribe, but: str
+) -> tuple[ErrorCode, str | None] | None:
+    """All members of a group have one strategy; `but`: the member that may change it alone."""
+    group = draft.group
+    if (
+        group is None
+        or request.strategy in (None, group.protocol)
+        or not group.members.keys() - {but}
+    ):
+        return None
+    message = f"This group divides by {group.protocol}: name that, or none."
+    return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message
+
+
+def _made_from(draft: Draft, request: rq.Subscribe) -> Member:
+    at = draft.at
+    return Member(
+        # A client knows its id from the produce acknowledgement: it is where the request stands.
+        member=f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}",  # INV-16
+        client=request.client,
+        reply=reply_of(request, at),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=tuple(dict.fromkeys(request.topics)),
+        pattern=request.pattern,
+        exclude=request.exclude,
+        capacity=request.capacity,
+        first_id=request.id,
+        subscribed_generation=division.after(draft.live.generation),
+        joined_ms=at.time_ms,
+        # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
+        awaits_cover=at.offset,
+    )
+
+
+# ---- a member -----------------------------------------------------------------------------------
+
+
+def _change(draft: Draft, request: rq.Subscribe) -> None:
+    member = find_member(draft, request.member, request.generation)
+    if isinstance(member, ErrorCode):
+        draft.refuse(request, rs.SubscribeResponse, member, member=request.member)
+        return
+    if 0 <= request.generation < member.subscribed_generation:
+        # Rule 12: a late duplicate must not bring back what the member wanted before.
+        _answer(draft, request, member.member)
+        return
+    refused = _other_strategy(draft, request, but=member.member)
+    if refused is not None:
+        draft.refuse(request, rs.SubscribeResponse, *refused, member=request.member)
+        return
+    wanted = _as_wanted(draft, request, member)
+    protocol = request.strategy or draft.live.protocol
+    draft.touched.append(member.member)
+    if _wish(wanted) == _wish(member) and protocol == draft.live.protocol:
+        if wanted != member:
+            draft.put(wanted)
+        _answer(draft, request, member.member)
+        return
+    start, before = draft.group, draft.live.members
+    draft.change(protocol=protocol)
+    draft.put(replace(wanted, subscribed_generation=division.after(draft.live.generation)))
+    division.renew(draft, "subscription changed", _named(member, request))
+    _conclude(draft, request, member.member, start, before)
+
+
+def _as_wanted(draft: Draft, request: rq.Subscribe, member: Member) -> Member:
+    return replace(
+        member,
+        reply=reply_of(request, draft.at),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=tuple(dict.fromkeys(request.topics)),
+        pattern=request.pattern,
+        exclude=request.exclude,
+        capacity=request.capacity,
+    )
+
+
+def _wish(member: Member) -> tuple[object, ...]:
+    """All of a member by which partitions are divided."""
+    return member.topics, member.pattern, member.exclude, member.capacity
+
+
+# ---- the end ------------------------------------------------------------------------------------
+
+
+def _conclude(
+    draft: Draft,
+    request: rq.Subscribe,
+    member: str,
+    start: Group | None,
+    before: Mapping[str, Member],
+) -> None:
+    """Answer, and tell the others; or nothing of it happened, because it would not fit."""
+    if draft.live.size_bytes() > limits.GROUP_BYTES_MAX:
+        draft.group = start
+        draft.effects.clear()
+        code = ErrorCode.GROUP_MAX_SIZE_REACHED
+        draft.refuse(request, rs.SubscribeResponse, code, _TOO_LARGE, member=request.member)
+        return
+    _answer(draft, request, member)
+    reconciliation.tell(draft, before, but=member)
+
+
+def _answer(draft: Draft, request: rq.Subscribe, member_id: str) -> None:
+    """All that the member holds by now."""
+    group = draft.live
+    member = group.members[member_id]
+    draft.answer(
+        request,
+        rs.SubscribeResponse,
+        generation=group.generation,
+        member=member_id,
+        strategy=group.protocol,
+        fence=member.fence,
+        partitions=reconciliation.granted(member),
+        release=reconciliation.demanded(member),
+    )
+
+
+def _wishes(request: rq.Subscribe) -> dict[str, Any]:
+    named = request.topics[:TOPICS_NAMED_MAX]
+    wishes: dict[str, Any] = {"topics": list(named)} if named else {}
+    for name in ("pattern", "exclude"):
+        if getattr(request, name) is not None:
+            wishes[name] = getattr(request, name)
+    return wishes | ({"capacity": request.capacity} if request.capacity != 1 else {})
+
+
+def _named(member: Member, request: rq.Subscribe) -> dict[str, str]:
+    detail = {"member": member.member, "client": member.client}
+    return detail | ({"client_reason": request.reason} if request.reason else {})

@@ -1,0 +1,1 @@
+"""What every kind of group does alike: keep offsets, forget them, be found and be deleted."""

@@ -1,0 +1,127 @@
+"""OffsetCommit: who may store positions, and which of them are stored.
+
+As in Kafka's coordinator, what is stored is stored as given: offsets may go back or lie below
+zero, leader epochs are not compared, and whether the partition exists, or is the member's own, is
+not asked (Kafka asks for existence before the coordinator, in its API layer). Which members may
+commit, and where, is their kind's own rule.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from coordlib.coordinators.draft import SHARD_IS_FULL, Draft
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+_NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
+_HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
+
+#: Why a member may not commit, with a sentence of its own or the error's; None: it may.
+Refused = tuple[ErrorCode, str | None] | None
+OfMember = Callable[[Any, rq.OffsetCommit], Refused]
+#: Why a row of an accepted commit is not stored, by its kind of group; NONE: it is.
+OfRow = Callable[[Any, rq.CommittedOffset], ErrorCode]
+
+
+def offset_commit(
+    draft: Draft[Any],
+    request: rq.OffsetCommit,
+    of_member: OfMember,
+    of_row: OfRow | None = None,
+) -> None:
+    """Judge one OffsetCommit; members and their rows as their kind of group does."""
+    refused = _refused(draft, request, of_member)
+    if refused is not None:
+        code, message = refused
+        draft.refuse(request, rs.OffsetCommitResponse, code, message)
+        draft.record(
+            stored.EVENT_COMMIT_REFUSED,
+            member=request.member,
+            reason=code.name,
+            detail={"client": request.client, "request_generation": request.generation},
+        )
+        return
+    if draft.group is None:
+        draft.create("first commit")  # only keeps offsets: no protocol type, Empty
+    elif request.member in draft.live.members:
+        draft.touched.append(request.member)
+    store(draft, request, rs.OffsetCommitResponse, of_row)
+
+
+def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
+    group = draft.group
+    is_anonymous = request.generation < 0
+    if group is None and not draft.may_create:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
+    if is_anonymous and (group is None or group.is_empty):
+        return None  # member and instance are not looked at, as in Kafka
+    if group is None:
+        return ErrorCode.ILLEGAL_GENERATION, _NO_GROUP
+    if is_anonymous and request.member == "" and request.instance is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID, _HAS_MEMBERS
+    return of_member(draft, request)
+
+
+def store(
+    draft: Draft[Any],
+    request: rq.OffsetCommit | rq.Release,
+    answer: type[rs.Response],
+    of_row: OfRow | None = None,
+) -> None:
+    """Keep the rows that may be kept, answer with the others, and tell history."""
+    failed: list[rs.FailedPartition] = []
+    accepted: list[dict[str, object]] = []
+    room = draft.config.offsets_per_group_max - draft.offsets.count
+    seen: set[tuple[str, int]] = set()
+    for row in request.offsets:
+        code = of_row(request, row) if of_row else ErrorCode.NONE
+        if code is ErrorCode.NONE:
+            code, room = _judge_row(draft, row, room, seen)
+        if code is not ErrorCode.NONE:
+            failed.append(rs.FailedPartition(row.topic, row.partition, code.name))
+            continue
+        draft.emit(fx.Commit(draft.name, row.topic, row.partition, _value(draft, request, row)))
+        accepted.append({"topic": row.topic, "partition": row.partition, "offset": row.offset})
+    draft.answer(request, answer, failed=tuple(failed))
+    if accepted:
+        draft.record(
+            stored.EVENT_OFFSETS_COMMITTED,
+            member=request.member,
+            detail={"client": request.client, "offsets": accepted},
+        )
+
+
+def _judge_row(
+    draft: Draft[Any], row: rq.CommittedOffset, room: int, seen: set[tuple[str, int]]
+) -> tuple[ErrorCode, int]:
+    if _java_length(row.metadata) > draft.config.offset_metadata_length_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE, room
+    place = (row.topic, row.partition)
+    if place not in seen and draft.offsets.get(*place) is None:
+        if room <= 0:
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE, room
+        room -= 1
+    seen.add(place)
+    return ErrorCode.NONE, room
+
+
+def _java_length(text: str) -> int:
+    """Kafka counts a String's length: characters beyond the first 65,536 count twice."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+def _value(
+    draft: Draft[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset
+) -> stored.CommittedValue:
+    return stored.CommittedValue(
+        offset=row.offset,
+        leader_epoch=row.leader_epoch,
+        metadata=row.metadata,
+        commit_ms=draft.at.time_ms,
+        commit_clock_ms=draft.at.clock_ms,
+        generation=request.generation,
+        member=request.member,
+    )
