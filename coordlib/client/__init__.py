@@ -1,11 +1,13 @@
 """Members of groups, for any Python program; nothing here needs Spark.
 
 `CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `GroupMember` is what it stands
-on, for programs that share partitions but read them in their own way. Below both: `membership`
-(the protocol; its steps are `rounds` and `leaving`) and `fence` (when to stop), pure state
-machines; `division` is a leader's work, `transport` brings Kafka.
+on, for programs that share partitions but read them in their own way; `AssignedMember` is the same
+for groups whose coordinator divides. Below them: `membership` and `assigned` (the protocols, which
+share `life` and `leaving`; the classic one's steps are `rounds`) and `fence` (when to stop), pure
+state machines; `division` is a leader's work, `transport` brings Kafka.
 """
 
+from coordlib.client.assigned import AssignedMember
 from coordlib.client.assignor import (
     Assignor,
     FunctionAssignor,
@@ -22,6 +24,7 @@ from coordlib.client.transport import KafkaTransport
 from coordlib.client.wording import Timing
 
 __all__ = [
+    "AssignedMember",
     "Assignor",
     "CoordinatedConsumer",
     "FunctionAssignor",

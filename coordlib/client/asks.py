@@ -1,11 +1,14 @@
 """Questions of a member outside its life cycle, waiting for an answer: commits and fetches.
 
 A fetch that meets a retriable error is asked again with back-off. A commit is not: a later one
-may be under way, and the older would then overtake it; the caller knows whether to repeat.
+may be under way, and the older would then overtake it; the caller knows whether to repeat. A
+Release is repeated, though it may carry offsets: until one was judged, nobody is given what it lets
+go of, its own member neither.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -37,10 +40,18 @@ def refusal_of(response: rs.Response, where: str) -> GroupError:
     return GroupError(error_of(response), where, message)
 
 
+def known(value: Any, otherwise: Any) -> Any:
+    """A field of an answer, or something else where the answer left it out."""
+    return otherwise if value is msgspec.UNSET or value is None else value
+
+
 @dataclass(slots=True)
 class _Ask:
-    ticket: int
+    #: Whom to answer; None: nobody waits for this one.
+    ticket: int | None
     request: rq.Request
+    #: Whether it is asked again when it was not written, or is refused for now.
+    repeats: bool
     attempt: int = 0
     #: When to ask again; None: asked, and waiting.
     again_ms: int | None = None
@@ -54,9 +65,15 @@ class Asks:
         self._where, self._next_id = where, next_id
         self._open: dict[str, _Ask] = {}
 
-    def ask(self, ticket: int, request: rq.Request) -> Output:
-        self._open[request.id] = _Ask(ticket, request)
+    def ask(self, ticket: int | None, request: rq.Request) -> Output:
+        repeats = isinstance(request, rq.OffsetFetch | rq.Release)
+        self._open[request.id] = _Ask(ticket, request, repeats)
         return Send(request)
+
+    def asked(self, id_: str) -> rq.Request | None:
+        """The question under this id; None: none waits under it."""
+        ask = self._open.get(id_)
+        return None if ask is None else ask.request
 
     def are_open(self) -> bool:
         """Whether anything waits for an answer."""
@@ -81,26 +98,34 @@ class Asks:
         if (ask := self._open.get(id_)) is None:
             return
         lost = CannotReach(f"The request could not be written: {why}", self._where, "Try again.")
-        yield from self._fail_or_retry(ask, lost, isinstance(ask.request, rq.OffsetFetch), now_ms)
+        yield from self._fail_or_retry(ask, lost, ask.repeats, now_ms)
 
     def answered(self, response: rs.Response, now_ms: int) -> Iterator[Output]:
         if (ask := self._open.get(response.id)) is None:
             return
         code = error_of(response)
         if code is not ErrorCode.NONE:
-            repeats = code.retriable and isinstance(ask.request, rq.OffsetFetch)
+            repeats = code.retriable and ask.repeats
             refusal = refusal_of(response, self._where)
             yield from self._fail_or_retry(ask, refusal, repeats, now_ms)
         elif isinstance(response, rs.OffsetFetchResponse):
             yield from self._part(ask, response)
         else:
             failed = getattr(response, "failed", ())
-            yield self._end(ask, Answer(ask.ticket, failed=failed or ()))
+            yield from self._end(ask, failed=failed or ())
 
     def abandon(self, error: CoordError) -> Iterator[Output]:
         """Nothing will be answered any more."""
         for ask in list(self._open.values()):
-            yield self._end(ask, Answer(ask.ticket, error=error))
+            yield from self._end(ask, error=error)
+
+    def ask_no_more(self, kind: type[rq.Request], error: CoordError) -> Iterator[Output]:
+        """Whoever asked is gone: these are not repeated; those that waited for it end."""
+        for ask in list(self._open.values()):
+            if isinstance(ask.request, kind):
+                ask.repeats = False
+                if ask.again_ms is not None:
+                    yield from self._end(ask, error=error)
 
     def _part(self, ask: _Ask, response: rs.OffsetFetchResponse) -> Iterator[Output]:
         part = response.part if isinstance(response.part, int) else 0
@@ -109,7 +134,7 @@ class Asks:
         ask.parts[part] = rows if isinstance(rows, tuple) else ()
         if len(ask.parts) == parts:
             rows = tuple(row for part in sorted(ask.parts) for row in ask.parts[part])
-            yield self._end(ask, Answer(ask.ticket, offsets=rows))
+            yield from self._end(ask, offsets=rows)
 
     def _fail_or_retry(
         self, ask: _Ask, error: CoordError, repeats: bool, now_ms: int
@@ -119,8 +144,9 @@ class Asks:
             ask.again_ms = now_ms + backoff_ms(ask.attempt)
             ask.parts.clear()
         else:
-            yield self._end(ask, Answer(ask.ticket, error=error))
+            yield from self._end(ask, error=error)
 
-    def _end(self, ask: _Ask, answer: Answer) -> Answer:
+    def _end(self, ask: _Ask, **outcome: Any) -> Iterator[Output]:
         del self._open[ask.request.id]
-        return answer
+        if ask.ticket is not None:
+            yield Answer(ask.ticket, **outcome)

@@ -13,17 +13,16 @@ from contextlib import AbstractContextManager
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
-from uuid import uuid4
 
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client import offsets as of
 from coordlib.client import signals as sg
-from coordlib.client.group_member import GroupMember
-from coordlib.client.reading import Reading
-from coordlib.client.settings import Settings, read_settings
-from coordlib.client.signals import Partitions
+from coordlib.client.protocols import member_of
+from coordlib.client.reading import Reading, data_consumer_of
+from coordlib.client.settings import ASSIGNED, read_settings
+from coordlib.client.signals import Callback, Partitions
 from coordlib.client.transport import Transport
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
@@ -42,6 +41,9 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         config: confluent-kafka's keys: `bootstrap.servers`, `group.id`, `client.id`,
             `session.timeout.ms`, `max.poll.interval.ms` (the rebalance timeout),
             `heartbeat.interval.ms`, `auto.offset.reset`, `on_commit`; and `coord.prefix`.
+            `group.protocol` says who divides: `classic` (the members, by
+            `partition.assignment.strategy`) or `assigned` (the coordinator, by
+            `group.remote.assignor`, in proportion to the members' `group.capacity`).
             Everything else goes to all Kafka clients.
         transport: shared with other members of this program.
         data_consumer: what reads the messages; by default a confluent-kafka Consumer.
@@ -59,21 +61,16 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         data_consumer: Any = None,
     ) -> None:
         self._settings = read_settings(config)
-        self.member = GroupMember(
-            self._settings.group,
-            self._settings.common,
-            transport=transport,
-            on_assigned=self._assigned,
-            on_revoked=self._revoked,
-            on_lost=self._lost,
-            client=self._settings.client,
-            instance=self._settings.instance,
-            rack=self._settings.rack,
-            prefix=self._settings.prefix,
-            timing=self._settings.timing,
-            assignors=self._settings.assignors,
+        self.member = member_of(
+            self._settings,
+            transport,
+            {
+                Callback.ASSIGNED: self._assigned,
+                Callback.REVOKED: self._revoked,
+                Callback.LOST: self._lost,
+            },
         )
-        self._data = data_consumer or _data_consumer(self._settings)
+        self._data = data_consumer or data_consumer_of(self._settings)
         self._reading = Reading(
             self._data, self.member.committed_async, self._settings.start_offset
         )
@@ -97,7 +94,8 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         """Share these topics with the group; callbacks run inside `poll` and `close`.
 
         A topic that begins with `^` is a regular expression. Callbacks are told what changes: all
-        partitions if the group rebalances eagerly, else only those that come or go.
+        partitions if the group rebalances eagerly, else only those that come or go. Where the
+        coordinator divides, on_revoke comes once for each of its demands.
         Without `on_lost`, lost partitions are told to `on_revoke`, as confluent-kafka does.
         """
         self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
@@ -198,7 +196,9 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         """Commit after one message, given offsets, or everything that `poll` has returned.
 
         Everything includes a message that is still being worked on when `on_revoke` comes: if it
-        is not done by then, name the offsets that are, or its next owner never reads it.
+        is not done by then, name the offsets that are, or its next owner never reads it. Where the
+        coordinator divides, everything is inside `on_revoke` just what is revoked: that commit is
+        written in one record with the letting go, while the rest is worked on.
 
         Returns:
             None when asynchronous (the outcome goes to `on_commit`), else what was committed.
@@ -351,18 +351,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             return of.rows_of_positions(dict((of.after(message),)))
         if offsets is not None:
             return of.rows_of_kafka(offsets)
-        return of.rows_of_positions(self._reading.positions)
-
-
-def _data_consumer(settings: Settings) -> Consumer:
-    # The library wants a group id; this one is never joined and never commits.
-    return Consumer(
-        {
-            **settings.common,
-            **({"client.id": settings.client} if settings.client else {}),
-            "group.id": f"coordlib-unused-{uuid4().hex}",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": settings.auto_offset_reset,
-        }
-    )
+        positions = self._reading.positions
+        if self._revoking is not None and self._settings.protocol == ASSIGNED:
+            positions = {each: at for each, at in positions.items() if each in self._revoking}
+        return of.rows_of_positions(positions)

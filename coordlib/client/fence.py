@@ -9,6 +9,10 @@ Times are milliseconds of one monotonic clock that goes on while the machine sle
 (CLOCK_BOOTTIME), never of a wall clock. A stop is latched at the next call of any method, so that
 news which arrive after it cannot hide it.
 
+**Several demands.** A server-assigned group may ask for one thing after another before the first is
+done. Each demand has its own date by rule 10, and the earliest counts: a Release that the log took
+ends its own demand and no other. What was demanded before a stop is still owed after it.
+
 **Members that keep what they own while they join (KIP-429).** The rules speak of a member that
 holds nothing between two generations; these do not stop at a JoinGroup. What then holds:
 
@@ -41,6 +45,8 @@ holds nothing between two generations; these do not stop at a JoinGroup. What th
 from enum import Enum
 
 MARGIN_MIN_MS = 1_000
+#: The demand that names no cause: to join again. At most one such is open.
+REJOIN = -1
 
 
 class Stop(Enum):
@@ -48,7 +54,7 @@ class Stop(Enum):
 
     NO_SIGN_OF_LIFE = "rule 8: no acknowledged heartbeat for the session timeout less the margin"
     UNREAD = "rule 9: the responses were not read to their end for the rebalance timeout"
-    NO_REACTION = "rule 10: the rejoin that was asked for was not acknowledged in time"
+    NO_REACTION = "rule 10: the reaction that was asked for was not acknowledged in time"
     JOIN_UNHEARD = "rule 8, joining: whether the join was answered was not read for as long"
 
 
@@ -70,8 +76,8 @@ class Fence:
         self._sign_ms: int | None = None
         #: When the end was asked for, of the newest reading that reached it.
         self._read_ms: int | None = None
-        #: By when the reaction that is owed must be acknowledged; None: none is owed.
-        self._due_ms: int | None = None
+        #: By when each reaction that is owed must be acknowledged, by the cause of its demand.
+        self._due_ms: dict[int, int] = {}
         #: produce() of the JoinGroup that waits for its answer; None: none does.
         self._join_ms: int | None = None
         #: From a JoinGroup to the next assignment: nothing but that assignment revives.
@@ -88,7 +94,8 @@ class Fence:
 
     def clear(self) -> None:
         """Nothing is held any more: closed, and no reaction is owed. Readings still count."""
-        self._sign_ms = self._due_ms = self._join_ms = self._stop = None
+        self._sign_ms = self._join_ms = self._stop = None
+        self._due_ms = {}
         self._is_between = False
 
     @property
@@ -128,18 +135,23 @@ class Fence:
             self._return.read_to_end(asked_ms)
             self._revive(now_ms)
 
-    def demanded(self, now_ms: int) -> None:
-        """A notice was read that demands a reaction (a rejoin)."""
+    def demanded(self, now_ms: int, cause: int = REJOIN) -> None:
+        """A notice was read that demands a reaction: a rejoin, or the release of one demand."""
         self._latch(now_ms)
-        if self._due_ms is None and self._sign_ms is not None:
+        if cause not in self._due_ms and self._sign_ms is not None:
             # Rule 10: counted from the last complete reading *before* the notice, because the
             # notice may have been readable ever since. A repeated notice buys no time.
-            self._due_ms = (self._read_ms or 0) + self.read_for_ms
+            self._due_ms[cause] = (self._read_ms or 0) + self.read_for_ms
 
-    def reacted(self, now_ms: int) -> None:
-        """The log took the reaction."""
+    def reacted(self, now_ms: int, cause: int = REJOIN) -> int | None:
+        """The log took the reaction. Returns by when it had to; None: nothing was demanded."""
         self._latch(now_ms)
-        self._due_ms = None
+        return self._due_ms.pop(cause, None)
+
+    def not_accepted(self, now_ms: int, cause: int, due_ms: int) -> None:
+        """The reaction was refused for now: its demand stands with the date that it had."""
+        self._latch(now_ms)
+        self._due_ms[cause] = due_ms
 
     def progressed(self, now_ms: int, offset: int) -> None:
         """Every request of the shard up to `offset` was judged, and no refusal came with it."""
@@ -182,7 +194,7 @@ class Fence:
             return Stop.NO_SIGN_OF_LIFE
         if not self.may_heartbeat(now_ms):
             return Stop.UNREAD
-        if self._due_ms is not None and now_ms > self._due_ms:
+        if self._due_ms and now_ms > min(self._due_ms.values()):
             return Stop.NO_REACTION
         if self._join_ms is not None:
             unheard_ms = now_ms - self._unanswered_at_ms(self._join_ms)
@@ -198,7 +210,7 @@ class Fence:
         if self._is_between:
             return
         sign_ms = self._return.sign_ms(now_ms)
-        if sign_ms is not None and self._due_ms is None:
+        if sign_ms is not None and not self._due_ms:
             self._sign_ms, self._stop = sign_ms, None
             self._latch(now_ms)
 

@@ -9,10 +9,11 @@ its user has let go: somebody may wait for just that (the core's guards.py).
 """
 
 from coordlib.client import signals as sg
-from coordlib.client.asks import Asks
+from coordlib.client.asks import Asks, error_of
 from coordlib.client.standing import Standing
 from coordlib.client.steps import ACTIVE, State
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, ErrorCode
+from coordlib.records import responses as rs
 
 
 class Leaving:
@@ -61,6 +62,16 @@ class Leaving:
         elif me.step is None or me.step.again_ms is not None:
             self.end()
         # Else the JoinGroup's acknowledgement tells the id to leave with.
+
+    def answered(self, response: rs.Response) -> None:
+        """The join that was under way when the member was closed."""
+        match response:
+            case rs.JoinGroupResponse(member=member) | rs.SubscribeResponse(member=member) if (
+                member and error_of(response) is ErrorCode.NONE
+            ):
+                self.send(member)
+            case _:
+                self.end()
 
     def send(self, member: str) -> None:
         self._me.step = None

@@ -12,7 +12,7 @@ and only one is under way at a time:
 from collections.abc import Iterable
 
 from coordlib.client.fence import Fence
-from coordlib.client.signals import Call, Callback, Partitions
+from coordlib.client.signals import Call, Callback, Partitions, TopicPartition
 
 
 class Ownership:
@@ -31,7 +31,7 @@ class Ownership:
         self._is_untold = False
         #: The callback that runs now, and what it lets go of.
         self.calling: Callback | None = None
-        self._leaving: Partitions = ()
+        self.leaving: Partitions = ()
 
     def usable(self, now_ms: int) -> Partitions:
         """What the user may act upon at this moment."""
@@ -83,12 +83,12 @@ class Ownership:
             return self._lose()
         leaving = self.told if must_let_go else self._gone()
         if leaving:
-            self._leaving = leaving
+            self.leaving = leaving
             return self._call(Callback.REVOKED, leaving)
         if must_let_go or self.granted is None or not may_work:
             return None
         if self.told is None or self._is_untold:
-            added = _without(self.granted, self.told or ())
+            added = without(self.granted, self.told or ())
             self.told, self._is_untold = self.granted, False
             return self._call(Callback.ASSIGNED, added)
         return None
@@ -97,13 +97,13 @@ class Ownership:
         """The callback has returned."""
         self.calling = None
         if callback is Callback.REVOKED and self.told is not None:
-            self.told, self._leaving = _without(self.told, self._leaving), ()
+            self.told, self.leaving = without(self.told, self.leaving), ()
 
     def _gone(self) -> Partitions:
         """What the user still has and the newest assignment has not."""
         if self.told is None or self.granted is None:
             return ()
-        return _without(self.told, self.granted)
+        return without(self.told, self.granted)
 
     def _lose(self) -> Call | None:
         lost, self.told = self.told, None
@@ -114,6 +114,7 @@ class Ownership:
         return Call(callback, partitions)
 
 
-def _without(some: Partitions, others: Partitions) -> Partitions:
+def without(some: Partitions, others: Iterable[TopicPartition]) -> Partitions:
+    """The first without the second, in its order."""
     dropped = set(others)
     return tuple(each for each in some if each not in dropped)

@@ -11,17 +11,34 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client import offsets as of
 from coordlib.client import signals as sg
+from coordlib.client.settings import Settings
 from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.errors import CoordError
 
 #: A partition to be assigned with one of these starts where the group stopped.
 WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
+
+
+def data_consumer_of(settings: Settings) -> Consumer:
+    """A confluent-kafka Consumer that only reads what it is told to."""
+    # The library wants a group id; this one is never joined and never commits.
+    return Consumer(
+        {
+            **settings.common,
+            **({"client.id": settings.client} if settings.client else {}),
+            "group.id": f"coordlib-unused-{uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": settings.auto_offset_reset,
+        }
+    )
 
 
 @dataclass(slots=True)

@@ -6,17 +6,15 @@ and then a second join, at once, lets the leader give it to others (KIP-429). `f
 two members own one partition meanwhile.
 """
 
-from typing import Any
-
 import msgspec
 
 from coordlib.client import signals as sg
-from coordlib.client.asks import error_of, refusal_of
+from coordlib.client.asks import error_of, known, refusal_of
 from coordlib.client.assignor import SubscriptionState, partitions_of
 from coordlib.client.division import AssignorFailed
 from coordlib.client.leaving import Leaving
 from coordlib.client.signals import Partitions
-from coordlib.client.standing import Standing
+from coordlib.client.standing import ClassicStanding
 from coordlib.client.steps import IN_GENERATION, State, Step
 from coordlib.errors import CoordError, ErrorCode
 from coordlib.records import consumer_protocol as cp
@@ -32,7 +30,7 @@ REVOKED = "revoked partitions can go to others"
 class Rounds:
     """The protocol's steps of one member."""
 
-    def __init__(self, me: Standing, leaving: Leaving) -> None:
+    def __init__(self, me: ClassicStanding, leaving: Leaving) -> None:
         self._me, self._leaving = me, leaving
         self._joined_topics: tuple[str, ...] = ()
         #: What the newest JoinGroup named as owned.
@@ -79,13 +77,7 @@ class Rounds:
     def answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
         """JoinGroup or SyncGroup."""
         code = error_of(response)
-        if self._me.state is State.LEAVING:
-            known = response.member if isinstance(response, rs.JoinGroupResponse) else ""
-            if known and code is ErrorCode.NONE:
-                self._leaving.send(known)
-            else:
-                self._leaving.end()
-        elif code is ErrorCode.NONE and isinstance(response, rs.JoinGroupResponse):
+        if code is ErrorCode.NONE and isinstance(response, rs.JoinGroupResponse):
             self._joined(asked, response, now_ms)
         elif code is ErrorCode.NONE and isinstance(response, rs.SyncGroupResponse):
             self._synced(asked, response, now_ms)
@@ -96,15 +88,15 @@ class Rounds:
         me = self._me
         # Rule 12: whatever id the acknowledgement suggested, the answer's id holds.
         me.member = answer.member
-        me.generation = _known(answer.generation, -1)
-        me.protocol = _known(answer.protocol, "")
+        me.generation = known(answer.generation, -1)
+        me.protocol = known(answer.protocol, "")
         me.first_id = me.wording.next_id()
         me.fence.join_answered(now_ms)
         me.beats.begin(now_ms, asked.first_ms)
         if answer.leader == me.member:
             me.become(State.DIVIDING)
             is_kept = answer.skip_assignment is True
-            members = _known(answer.members, ())
+            members = known(answer.members, ())
             me.take(now_ms, sg.Divide(me.generation, me.protocol, members, is_kept))
         else:
             me.topics.follow()
@@ -119,14 +111,14 @@ class Rounds:
     def _synced(self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int) -> None:
         me = self._me
         try:
-            given = partitions_of(_known(answer.assignment, b""))
+            given = partitions_of(known(answer.assignment, b""))
         except cp.Unreadable as problem:
             me.fail(CoordError(f"The assignment cannot be read: {problem}.", me.where))
             return
         me.become(State.STABLE)
         me.step = None
         sign_ms = max(asked.first_ms, me.beats.sign_ms)
-        me.held.grant(now_ms, given, _known(answer.fence, None), sign_ms)
+        me.held.grant(now_ms, given, known(answer.fence, None), sign_ms)
         if not frozenset(given).issuperset(self._claimed):
             me.rejoin_reason = REVOKED
             me.fence.demanded(now_ms)
@@ -182,8 +174,3 @@ class Rounds:
 
     def _is_current(self, generation: int) -> bool:
         return self._me.state is State.DIVIDING and generation == self._me.generation
-
-
-def _known(value: Any, otherwise: Any) -> Any:
-    """A field of an answer, or something else where the answer left it out."""
-    return otherwise if value is msgspec.UNSET or value is None else value

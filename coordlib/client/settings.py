@@ -18,6 +18,18 @@ from coordlib.errors import SetupError
 
 OnCommit = Callable[[Any, list[Any]], None]
 
+CLASSIC, ASSIGNED = "classic", "assigned"
+#: Keys that only one of the two protocols knows, and where else to say so.
+_OF_PROTOCOL = {
+    CLASSIC: {
+        "group.instance.id": "Leave it out, or join a classic group.",
+        "partition.assignment.strategy": "Name the coordinator's strategy: group.remote.assignor.",
+    },
+    ASSIGNED: {
+        "group.remote.assignor": "Name the assignors: partition.assignment.strategy.",
+        "group.capacity": "Leave it out, or set group.protocol to assigned.",
+    },
+}
 REFRESH = "topic.metadata.refresh.interval.ms"
 #: OFFSET_STORED makes the data consumer look under a group id that never commits: its own "error".
 _RESETS = {
@@ -41,7 +53,12 @@ class Settings:
     rack: str | None
     prefix: str
     timing: Timing
+    #: `classic`: the members divide; `assigned`: the coordinator does.
+    protocol: str
     assignors: tuple[Assignor, ...]
+    #: How the coordinator is to divide; None: as the group does.
+    strategy: str | None
+    capacity: int
     auto_offset_reset: str
     on_commit: OnCommit | None
     #: What goes to every Kafka client.
@@ -57,6 +74,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     """Take a configuration apart. Raises SetupError, naming the key."""
     rest = dict(config)
     _refuse_promises(rest)
+    protocol = _protocol(rest)
     reset = str(rest.pop("auto.offset.reset", "latest"))
     if reset not in _RESETS:
         raise SetupError("auto.offset.reset is none of " + ", ".join(_RESETS), repr(reset))
@@ -79,6 +97,9 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         rack=rest.get("client.rack") or None,
         prefix=str(rest.pop("coord.prefix", "coord")),
         timing=timing,
+        protocol=protocol,
+        strategy=rest.pop("group.remote.assignor", None),
+        capacity=int(rest.pop("group.capacity", 1)),
         assignors=find_assignors(rest.pop("partition.assignment.strategy", "range")),
         auto_offset_reset=reset,
         on_commit=rest.pop("on_commit", None),
@@ -87,10 +108,20 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
 
 
 def _refuse_promises(rest: dict[str, Any]) -> None:
-    """Nothing is committed behind the caller's back, and the protocol is the classic one."""
+    """Nothing is committed behind the caller's back."""
     if str(rest.pop("enable.auto.commit", False)).lower() not in {"false", "0"}:
         raise SetupError(
             "enable.auto.commit is not offered.", "", "Call commit() when work is done."
         )
-    if (protocol := str(rest.pop("group.protocol", "classic"))) != "classic":
-        raise SetupError("group.protocol can only be classic.", repr(protocol))
+
+
+def _protocol(rest: dict[str, Any]) -> str:
+    """Who divides. What the other protocol's keys promise would not be kept."""
+    protocol = str(rest.pop("group.protocol", CLASSIC))
+    if protocol not in _OF_PROTOCOL:
+        raise SetupError(f"group.protocol is {CLASSIC} or {ASSIGNED}.", repr(protocol))
+    (other,) = set(_OF_PROTOCOL) - {protocol}
+    for key, mend in _OF_PROTOCOL[other].items():
+        if key in rest:
+            raise SetupError(f"{key} is not offered where group.protocol is {protocol}.", "", mend)
+    return protocol

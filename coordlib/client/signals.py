@@ -47,6 +47,25 @@ class Subscribe:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member of a server-assigned group asks for, in the words of the wire's Subscribe."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    exclude: str | None = None
+    strategy: str | None = None
+    capacity: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeTo:
+    """The user wants this of a server-assigned group; the member joins, or says so there."""
+
+    now_ms: int
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
 class Unsubscribe:
     """The user wants nothing any more, and may subscribe again: revoke, then leave."""
 
@@ -172,6 +191,8 @@ class CommitOffsets:
     now_ms: int
     ticket: int
     offsets: tuple[rq.CommittedOffset, ...]
+    #: Whether the user's thread stands still until the answer is here.
+    is_waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +206,7 @@ class FetchOffsets:
 
 Input = (
     Subscribe
+    | SubscribeTo
     | Unsubscribe
     | Polled
     | CalledBack

@@ -1,11 +1,11 @@
 """Where one member stands: what the parts of its state machine share.
 
-`rounds` brings it from one generation to the next, `leaving` out of the group, and `membership`
-tells both what happened. Outputs are collected in order; the order of requests is their order in
-the log.
+`life` tells what happened, `rounds` and `assigned` bring the member on, `leaving` brings it out of
+the group. Outputs are collected in order; the order of requests is their order in the log.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from coordlib.client import signals as sg
 from coordlib.client.assignor import Assignor, RebalanceMode, mode_of
@@ -21,21 +21,20 @@ from coordlib.errors import CoordError
 class Standing:
     """One member's place in its group."""
 
-    def __init__(self, identity: Identity, timing: Timing, assignors: tuple[Assignor, ...]) -> None:
-        self.identity, self.timing, self.assignors = identity, timing, assignors
-        #: Whether the member keeps what it owns while it joins (KIP-429).
-        self.keeps = mode_of(assignors) is RebalanceMode.COOPERATIVE
+    #: Which states may come before which.
+    VALID_PREVIOUS_STATES: ClassVar[Mapping[State, frozenset[State]]]
+
+    def __init__(self, identity: Identity, timing: Timing) -> None:
+        self.identity, self.timing = identity, timing
         self.wording = Wording(identity, timing)
-        self.topics = Topics(own_topics(identity.prefix), timing.metadata_refresh_ms)
         self.fence = Fence(timing.session_timeout_ms, timing.rebalance_timeout_ms)
         self.held = Ownership(self.fence)
         self.beats = Heartbeats(timing.heartbeat_interval_ms, self.fence)
         self.state = State.IDLE
-        self.member, self.generation, self.protocol = "", -1, ""
+        self.member, self.generation = "", -1
         self.step: Step | None = None
-        #: Why a rejoin is owed; None: none is.
-        self.rejoin_reason: str | None = None
-        #: The generation's first id: refusals of older requests concern an older membership.
+        #: The first id of the generation, or of the membership: refusals of older requests concern
+        #: an older one.
         self.first_id = self.wording.next_id()
         #: Why the membership has failed for good.
         self.failure: CoordError | None = None
@@ -58,13 +57,13 @@ class Standing:
         return f"group {self.identity.group}, member {self.member or self.identity.client}"
 
     def own_id(self) -> str:
-        """The member id: as answered, or as the place of the first JoinGroup will give it."""
+        """The member id: as answered, or as the place of the first join will give it."""
         if not self.member and self.step is not None and self.step.offset is not None:
             return self.identity.member_at(self.step.offset)
         return self.member
 
     def become(self, state: State) -> None:
-        if self.state not in VALID_PREVIOUS_STATES[state]:
+        if self.state not in self.VALID_PREVIOUS_STATES[state]:
             raise AssertionError(f"{self.state} -> {state} is no transition of a member")
         self.state = state
 
@@ -72,14 +71,13 @@ class Standing:
         """The coordinator does not know this membership any more; what is told is lost."""
         self.become(State.IDLE)
         self.member, self.generation = (self.member if keeps_member else ""), -1
-        self.step = self.rejoin_reason = None
-        self.topics.follow()
+        self.step = None
         self.held.withdraw()
 
     def fail(self, error: CoordError) -> None:
         """Every poll raises from now on; what is told is lost."""
         self.become(State.FAILED)
-        self.step = self.rejoin_reason = None
+        self.step = None
         self.held.withdraw()
         self.failure = error
 
@@ -98,3 +96,28 @@ class Standing:
         """What was said since the last call."""
         out, self._out = self._out, []
         return out
+
+
+class ClassicStanding(Standing):
+    """The place of one whose group divides among its members."""
+
+    VALID_PREVIOUS_STATES = VALID_PREVIOUS_STATES
+
+    def __init__(self, identity: Identity, timing: Timing, assignors: tuple[Assignor, ...]) -> None:
+        super().__init__(identity, timing)
+        self.assignors = assignors
+        #: Whether the member keeps what it owns while it joins (KIP-429).
+        self.keeps = mode_of(assignors) is RebalanceMode.COOPERATIVE
+        self.topics = Topics(own_topics(identity.prefix), timing.metadata_refresh_ms)
+        self.protocol = ""
+        #: Why a rejoin is owed; None: none is.
+        self.rejoin_reason: str | None = None
+
+    def forget(self, keeps_member: bool = False) -> None:
+        super().forget(keeps_member)
+        self.rejoin_reason = None
+        self.topics.follow()
+
+    def fail(self, error: CoordError) -> None:
+        super().fail(error)
+        self.rejoin_reason = None

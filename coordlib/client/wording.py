@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordlib.client.assignor import Assignor, SubscriptionState
+from coordlib.client.signals import Subscription
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 
@@ -132,6 +133,30 @@ class Wording:
 
     def fetch(self, topics: tuple[rq.TopicPartitions, ...] | None) -> rq.OffsetFetch:
         return rq.OffsetFetch(**self._envelope(), topics=topics)
+
+    def subscribe(
+        self, member: str, generation: int, wanted: Subscription, reason: str | None
+    ) -> rq.Subscribe:
+        return rq.Subscribe(
+            **self._envelope(),
+            member=member,
+            generation=generation,
+            topics=wanted.topics,
+            pattern=wanted.pattern,
+            exclude=wanted.exclude,
+            strategy=wanted.strategy,
+            session_timeout_ms=self.timing.session_timeout_ms,
+            rebalance_timeout_ms=self.timing.rebalance_timeout_ms,
+            capacity=wanted.capacity,
+            reason=reason,
+        )
+
+    def release(
+        self, member: str, generation: int, cause: int, offsets: tuple[rq.CommittedOffset, ...]
+    ) -> rq.Release:
+        return rq.Release(
+            **self._envelope(), generation=generation, member=member, cause=cause, offsets=offsets
+        )
 
     def _envelope(self) -> dict[str, Any]:
         return {

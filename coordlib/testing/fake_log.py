@@ -79,6 +79,12 @@ class FakeLog:
         self._unjudged.append(request)
         return self._shards[shard].append(codec.encode(request), self.now_ms)
 
+    def tell_topics(self) -> None:
+        """Write what topics there are, as the driver does for groups whose coordinator divides."""
+        rows = tuple(rq.Topic(name, self.topics[name]) for name in sorted(self.topics))
+        for shard in self._shards:
+            shard.append(codec.encode(rq.TopicMetadata(v=1, topics=rows)), self.now_ms)
+
     def pump(self) -> None:
         """Let everything happen that needs no time."""
         for _ in range(ROUNDS_MAX):

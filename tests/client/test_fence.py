@@ -283,3 +283,61 @@ def test_who_holds_nothing_has_nothing_to_guard_while_it_joins() -> None:
     fence.joining(0)
 
     assert fence.stopped_by(60_000) is None
+
+
+def test_rule_10_of_several_demands_the_earliest_counts() -> None:
+    """A third member joins while the user still lets go of what the second one is to get."""
+    fence = working()
+    fence.demanded(100, cause=40)
+    kept_alive(fence, 1_000, 4_000)
+    fence.demanded(4_500, cause=44)
+    kept_alive(fence, 5_000, 10_000)
+
+    assert fence.may_work(10_000)
+    assert not fence.may_work(10_001)
+    assert fence.stopped_by(10_001) is Stop.NO_REACTION
+
+
+def test_rule_10_a_reaction_ends_its_own_demand_only() -> None:
+    """The quick one is done, the slow one is not: that one's date stands."""
+    fence = working()
+    fence.demanded(100, cause=40)
+    kept_alive(fence, 1_000, 4_000)
+    fence.demanded(4_500, cause=44)
+    fence.reacted(4_600, cause=40)
+    kept_alive(fence, 5_000, 14_000)
+
+    assert fence.may_work(14_000)
+    assert not fence.may_work(14_001)
+
+
+def test_rule_10_a_reaction_that_was_refused_buys_no_time() -> None:
+    """The group was quarantined for a moment: the coordinator still waits for what it asked."""
+    fence = working()
+    fence.demanded(100, cause=40)
+    due_ms = fence.reacted(200, cause=40)
+    kept_alive(fence, 1_000, 9_000)
+    assert due_ms == 10_000
+    fence.not_accepted(9_500, 40, due_ms)
+    kept_alive(fence, 10_000, 10_000)
+
+    assert fence.may_work(10_000)
+    assert not fence.may_work(10_001)
+
+
+def test_rule_11_nothing_revives_while_one_of_several_demands_is_open() -> None:
+    """It comes back with two demands, and has let go of what one of them asks for."""
+    fence = working()
+    fence.demanded(100, cause=40)
+    fence.demanded(100, cause=44)
+    assert not fence.may_work(10_500)
+    fence.acknowledged(10_600, produced_ms=10_600, offset=50)
+    fence.reacted(10_700, cause=40)
+    fence.progressed(10_800, offset=50)
+    fence.read_to_end(10_900, asked_ms=10_850)
+    assert not fence.may_work(10_900)
+
+    fence.reacted(11_000, cause=44)
+    fence.read_to_end(11_100, asked_ms=11_050)
+
+    assert fence.may_work(11_100)

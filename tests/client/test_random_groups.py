@@ -30,7 +30,7 @@ class Course:
         self.luck = Random(seed)
         self.has_twins = has_twins
         self.assignors = assignors
-        self.world = World({"t": PARTITIONS})
+        self.world = self.new_world()
         # Courses with few kinds of faults reach corners that a mixture of all hides.
         faults = self.luck.sample(FAULTS, self.luck.randint(1, len(FAULTS)))
         self.kinds = [*faults, "join", "leave"]
@@ -40,6 +40,9 @@ class Course:
         self.names = iter(range(1_000))
         for _ in range(FEW):
             self.join()
+
+    def new_world(self) -> World:
+        return World({"t": PARTITIONS})
 
     def play(self, events: int) -> None:
         for _ in range(events):
@@ -101,13 +104,11 @@ class Course:
         name = f"m{next(self.names)}"
         if self.has_twins and instance is None:
             instance = self.luck.choice([None, f"of {name}"])
-        assignors, rack = self.assignors(self.luck), self.rack()
-        user = User(self.world.log, name, assignors, ["t"], instance=instance, rack=rack)
-        self.world.users.append(user)
+        self.world.enter(name, self.assignors(self.luck), ["t"], **self.ways(instance))
 
-    def rack(self) -> str | None:
-        """Where the next member runs."""
-        return None
+    def ways(self, instance: str | None) -> dict[str, Any]:
+        """What else is to be said of the next member."""
+        return {"instance": instance}
 
     def remove(self, user: User) -> None:
         """An operator thinks that it hangs. Who comes back is one change more."""
@@ -145,8 +146,8 @@ class CourseInRacks(Course):
             racks["t"] = [self.luck.sample("abc", 2) for _ in range(PARTITIONS)]
         super().happen()
 
-    def rack(self) -> str | None:
-        return self.luck.choice(["a", "b", "c", None])
+    def ways(self, instance: str | None) -> dict[str, Any]:
+        return {"instance": instance, "rack": self.luck.choice(["a", "b", "c", None])}
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky", "cooperative-sticky"])

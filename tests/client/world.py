@@ -8,6 +8,7 @@ from typing import Any
 
 from coordlib.client.assignor import Assignor
 from coordlib.client.group_member import GroupMember
+from coordlib.client.member import Member
 from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.client.wording import Timing
 from coordlib.errors import CoordError
@@ -36,18 +37,19 @@ class User:
         #: What it goes on with while it is busy: the core invariant is about this.
         self.works_on: set[TopicPartition] = set()
         self.position: dict[TopicPartition, int] = {}
-        self.member = GroupMember(
-            "orders",
-            transport=self.transport,
-            client=name,
-            timing=TIMING,
-            assignors=assignors,
-            on_assigned=self._assigned,
-            on_revoked=self._revoked,
-            on_lost=self._lost,
-            **more,
-        )
+        common = {
+            "transport": self.transport,
+            "client": name,
+            "timing": TIMING,
+            "on_assigned": self._assigned,
+            "on_revoked": self._revoked,
+            "on_lost": self._lost,
+        }
+        self.member = self._member(assignors, {**common, **more})
         self.member.subscribe(topics)
+
+    def _member(self, assignors: Any, common: dict[str, Any]) -> Member[Any]:
+        return GroupMember("orders", assignors=assignors, **common)
 
     @property
     def owns(self) -> Partitions:
@@ -83,6 +85,9 @@ class User:
 class World:
     """Some users, and time."""
 
+    #: What its users are.
+    USER: type[User] = User
+
     def __init__(
         self, topics: dict[str, int] | None = None, assignors: Sequence[str | Assignor] = ()
     ) -> None:
@@ -93,10 +98,14 @@ class World:
     def join(
         self, *names: str, assignors: Any = None, topics: Sequence[str] = ("t",), **more: Any
     ) -> list[User]:
-        made = [User(self.log, name, assignors or self.assignors, topics, **more) for name in names]
-        self.users += made
+        made = [self.enter(name, assignors or self.assignors, topics, **more) for name in names]
         self.run(3_000)
         return made
+
+    def enter(self, name: str, assignors: Any, topics: Sequence[str], **more: Any) -> User:
+        user = self.USER(self.log, name, assignors, topics, **more)
+        self.users.append(user)
+        return user
 
     def close(self, user: User) -> None:
         self.users.remove(user)

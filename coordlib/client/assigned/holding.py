@@ -1,0 +1,65 @@
+"""What a member of a server-assigned group holds: pictures, and demands against them.
+
+Each picture is the whole: what may be worked on, and what must be let go of, demand by demand. What
+is demanded is not granted any more, and is the member's own all the same until it has let go. So
+the user works on it until on_revoked, which is called for one demand at a time.
+"""
+
+from collections.abc import Mapping
+
+from coordlib.client.fence import Fence
+from coordlib.client.ownership import Ownership, without
+from coordlib.client.signals import Callback, Partitions, TopicPartition
+
+
+class Holding(Ownership):
+    """Decides which callback is next, and which demand is met."""
+
+    def __init__(self, fence: Fence) -> None:
+        super().__init__(fence)
+        #: What must be let go of and is not said to be yet, by the cause of the demand.
+        self.demands: dict[int, Partitions] = {}
+        #: Of each partition that is granted or demanded: the fence of the record that gave it.
+        self._fences: dict[TopicPartition, int] = {}
+
+    def enter(self, now_ms: int, sign_ms: int) -> None:
+        """The first Subscribe was answered; `sign_ms` is its first produce() (rule 8)."""
+        self.fence.start(now_ms, sign_ms)
+
+    def replace(self, fences: Mapping[TopicPartition, int], fence_token: int | None) -> None:
+        """A picture was read: all that is granted. Its demands are known already."""
+        asked = {each for some in self.demands.values() for each in some}
+        kept = {each: fence for each, fence in self._fences.items() if each in asked}
+        self._fences = {**kept, **fences}
+        self.granted, self.fence_token = tuple(sorted(fences)), fence_token
+        self._is_untold = bool(without(self.granted, self.told or ()))
+
+    def fence_of(self, partition: TopicPartition) -> int | None:
+        """Of what the user was told to own; None for everything else."""
+        return self._fences.get(partition) if partition in (self.told or ()) else None
+
+    def is_let_go(self, cause: int) -> bool:
+        """Whether the user has nothing any more of what one demand asks for.
+
+        While he is told of a loss he may still be at work on all of it.
+        """
+        has_it = not set(self.demands[cause]).isdisjoint(self.told or ())
+        return self.calling is not Callback.LOST and not has_it
+
+    def released(self, cause: int) -> None:
+        """It is said that this demand is met."""
+        for each in self.demands.pop(cause):
+            self._fences.pop(each, None)
+
+    def withdraw(self) -> None:
+        super().withdraw()
+        self.demands.clear()
+        self._fences.clear()
+
+    def _gone(self) -> Partitions:
+        """What the oldest demand asks for; then what went without being demanded."""
+        gone = super()._gone()
+        for some in self.demands.values():
+            if asked := tuple(each for each in gone if each in some):
+                return asked
+        return gone

@@ -1,0 +1,125 @@
+"""`AssignedMember`: a member of a group whose coordinator divides."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coordlib import limits
+from coordlib.client import signals as sg
+from coordlib.client.assigned.membership import AssignedMembership
+from coordlib.client.member import Member, Name, OnPartitions
+from coordlib.client.signals import Callback, TopicPartition
+from coordlib.client.transport import Transport
+from coordlib.client.wording import Timing
+from coordlib.errors import SetupError
+
+NO_STATIC = "Members of a server-assigned group have no instance id."
+
+
+class AssignedMember(Member[AssignedMembership]):
+    """A member that is told by the coordinator what to work on, partition by partition.
+
+    Nobody waits for everybody here: who must let go of some partitions works on with the others,
+    and a newcomer gets each as soon as its former owner has let go of it.
+
+    Args:
+        group: the group's name.
+        config: confluent-kafka's keys for all clients; needed unless a transport is given.
+        transport: shared among members of one program; by default one of its own.
+        on_assigned: these partitions are yours, beside those that you have.
+        on_revoked: these go to somebody else; stop, commit what is done without waiting, return.
+            What `commit_async` is given last in there, for no others than these, is written in one
+            record with the letting go; its answer comes after the return.
+        on_lost: all that was held, and may be somebody else's already; stop, commits are refused.
+        client: client id, at most 150 bytes; by default host, process and a random part.
+        instance: not offered.
+        timing: session, rebalance timeout (how long letting go may take; also the longest time
+            between polls), heartbeats.
+        strategy: by name, `sticky`, `uniform`, `range` or what the job offers; None: the group's.
+        capacity: how much it can carry, in proportion to the others; 1 to 1,000,000.
+
+    Raises:
+        SetupError: a name that cannot be, an instance id, a capacity out of bounds.
+        CannotReach: no broker, or no coordinator's topics under this prefix.
+    """
+
+    def __init__(  # noqa: PLR0913  # all but the group by keyword, each with a default
+        self,
+        group: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        transport: Transport | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        client: str | None = None,
+        instance: str | None = None,
+        prefix: str = "coord",
+        timing: Timing | None = None,
+        strategy: str | None = None,
+        capacity: int = 1,
+    ) -> None:
+        if instance is not None:
+            raise SetupError(NO_STATIC, repr(instance), "Leave it out, or join a classic group.")
+        if not 1 <= capacity <= limits.CAPACITY_MAX:
+            bounds = f"A capacity is a number from 1 to {limits.CAPACITY_MAX:,}."
+            raise SetupError(bounds, repr(capacity))
+        self._strategy, self._capacity = strategy, capacity
+        told = (on_assigned, on_revoked, on_lost)
+        super().__init__(
+            Name(group=group, client=client, prefix=prefix),
+            config,
+            transport,
+            dict(zip((Callback.ASSIGNED, Callback.REVOKED, Callback.LOST), told, strict=True)),
+            lambda identity: AssignedMembership(identity, timing or Timing()),
+        )
+
+    @property
+    def strategy(self) -> str:
+        """By which strategy the group is divided; empty before it joined."""
+        return self._membership.strategy
+
+    def fence_of(self, topic: str, partition: int) -> int | None:
+        """The fencing token of one partition, for systems that refuse older ones.
+
+        It is higher than that of any former owner, and stays as long as this member has the
+        partition. None: the member was not told to own it.
+        """
+        with self._changed:
+            return self._membership.fence_of(TopicPartition(topic, partition))
+
+    def subscribe(
+        self,
+        topics: Sequence[str] = (),
+        pattern: str | None = None,
+        exclude: str | None = None,
+    ) -> None:
+        """Join the group for these topics, or say that others are wanted.
+
+        Nothing is let go of by that; the coordinator asks for what must go. Expressions are RE2's
+        and are found to be wrong by the coordinator only (`poll` raises). Nothing at all is
+        `unsubscribe`.
+
+        Args:
+            topics: by name, existing or not. One that begins with `^` is an expression that a
+                name must begin with, as in `GroupMember`.
+            pattern: topics whose whole name matches; `__*` and the coordinator's own never do.
+            exclude: of these, those that are not wanted.
+
+        Raises SetupError: not a list.
+        """
+        if isinstance(topics, str):
+            raise SetupError("subscribe needs a list of topics.", repr(topics))
+        names = tuple(dict.fromkeys(each for each in topics if not each.startswith("^")))
+        begins = [f"(?:{each}).*" for each in topics if each.startswith("^")]
+        patterns = begins + ([f"(?:{pattern})" if begins else pattern] if pattern else [])
+        if not names and not patterns:
+            self.unsubscribe()
+            return
+        wanted = sg.Subscription(
+            topics=names,
+            pattern="|".join(patterns) or None,
+            exclude=exclude,
+            strategy=self._strategy,
+            capacity=self._capacity,
+        )
+        self.feed(sg.SubscribeTo(self._transport.now_ms(), wanted))

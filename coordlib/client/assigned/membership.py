@@ -1,0 +1,175 @@
+"""The life of a member whose coordinator divides: it says what it wants, and is told.
+
+    IDLE -> JOINING -> STABLE -> IDLE -> ...      LEAVING -> LEFT
+
+Only the first Subscribe is a state of its own. A change of the subscription is a step of one who
+works on meanwhile, and nothing is let go of for it before that is demanded. Answer and notices are
+pictures of everything that the member holds; each replaces the one before, as they are read, and
+that is the order in which they were judged. One that names another member id is about an older
+membership.
+
+Source: the published design of the consumer rewrite (seed 000); TIME-AND-FENCING.md, rules 8 to 13.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from coordlib.client import life
+from coordlib.client import signals as sg
+from coordlib.client.asks import error_of, known, refusal_of
+from coordlib.client.assigned.releases import Releases
+from coordlib.client.assigned.standing import AssignedStanding
+from coordlib.client.life import Life
+from coordlib.client.signals import Partitions, TopicPartition
+from coordlib.client.steps import ACTIVE, State, Step
+from coordlib.client.wording import Identity, Timing
+from coordlib.errors import ErrorCode
+from coordlib.records import responses as rs
+
+SUBSCRIPTION_CHANGED = "subscription changed"
+#: The coordinator knows no such member, or not in such a generation: everything is lost.
+OUT = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+
+class AssignedMembership(Life):
+    """One member; `handle` is the only way in."""
+
+    _me: AssignedStanding
+
+    def __init__(self, identity: Identity, timing: Timing) -> None:
+        super().__init__(AssignedStanding(identity, timing))
+        self._releases = Releases(self._me, self._asks)
+        #: What the user wants; None: to be in no group.
+        self._wanted: sg.Subscription | None = None
+        #: What the newest Subscribe said.
+        self._said: sg.Subscription | None = None
+        #: The group's strategy, as the newest answer named it; empty before the first.
+        self.strategy = ""
+
+    def fence_of(self, partition: TopicPartition) -> int | None:
+        """The fence of what the user was told to own; None for everything else."""
+        return self._me.held.fence_of(partition)
+
+    # ---- this protocol's way --------------------------------------------------------------------
+
+    def _go_on(self, now_ms: int) -> None:
+        me, wanted = self._me, self._wanted
+        if wanted is not None and me.state is State.IDLE and me.held.is_free(now_ms, keeps=False):
+            me.held.let_go()
+            me.become(State.JOINING)
+            me.take(now_ms, self._subscribe_to(wanted))
+        if me.state is State.STABLE:
+            # One after the other: a Subscribe names the generation that the one before it made.
+            if me.step is None and wanted not in (None, self._said):
+                me.take(now_ms, self._subscribe_to(wanted))
+            self._releases.say()
+
+    def _subscribe_to(self, wanted: sg.Subscription) -> sg.Send:
+        me, self._said = self._me, wanted
+        reason = SUBSCRIPTION_CHANGED if me.member else None
+        return sg.Send(me.wording.subscribe(me.member, me.generation, wanted, reason))
+
+    def _finish(self, now_ms: int) -> None:
+        if self._me.state in (State.IDLE, State.JOINING, State.FAILED):
+            self._releases.end()
+        if self._me.held.calling is None:
+            self._releases.write_kept(now_ms)
+
+    def _due_ms(self) -> int | None:
+        return self._releases.due_ms()
+
+    def _must_let_go(self) -> bool:
+        return self._leaving.is_owed
+
+    def _written(self, event: sg.Acknowledged) -> None:
+        self._releases.written(event)
+
+    # ---- the user -------------------------------------------------------------------------------
+
+    def _subscribe(self, event: sg.SubscribeTo) -> None:
+        self._seen(event.now_ms)
+        self._wanted = event.subscription
+
+    def _unsubscribe(self, event: sg.Unsubscribe) -> None:
+        self._polled_ms = event.now_ms
+        self._wanted = None
+        if self._me.state in ACTIVE:
+            self._leaving.owe("unsubscribed")
+
+    def _called_back(self, event: sg.CalledBack) -> None:
+        if not self._may_release():
+            # No Release will follow, but a LeaveGroup: the commit stands before that.
+            self._releases.write_kept(event.now_ms)
+        super()._called_back(event)
+
+    def _write_commit(self, event: sg.CommitOffsets) -> None:
+        self._releases.commit(event, rides=self._may_release())
+
+    def _may_release(self) -> bool:
+        return not (self._leaving.is_closing or self._leaving.is_owed)
+
+    def _elapsed(self, event: sg.Elapsed) -> None:
+        self._releases.elapsed(event.now_ms)
+        super()._elapsed(event)
+
+    # ---- answers and notices ------------------------------------------------------------------
+
+    def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+        me, code = self._me, error_of(response)
+        if code is ErrorCode.NONE and isinstance(response, rs.SubscribeResponse):
+            self._subscribed(asked, response, now_ms)
+        elif code in OUT and me.member:
+            self._out()
+        elif code.retriable and self._said is not None:
+            asked.replace_later(now_ms, self._subscribe_to(self._wanted or self._said))
+        else:
+            me.fail(refusal_of(response, me.where))
+
+    def _subscribed(self, asked: Step, answer: rs.SubscribeResponse, now_ms: int) -> None:
+        me = self._me
+        me.step = None
+        if me.state is State.JOINING:
+            # Rule 12: whatever id the acknowledgement suggested, the answer's id holds.
+            me.member, me.first_id = answer.member, me.wording.next_id()
+            me.become(State.STABLE)
+            me.beats.begin(now_ms, asked.first_ms)
+            me.held.enter(now_ms, asked.first_ms)
+        self.strategy = known(answer.strategy, "")
+        self._told(answer, now_ms)
+
+    def _noticed(self, message: rs.AnyResponse, now_ms: int) -> None:
+        me = self._me
+        if not isinstance(message, rs.AssignmentChanged) or me.state is not State.STABLE:
+            return
+        if (message.group, message.member) == (me.identity.group, me.member):
+            self._told(message, now_ms)
+
+    def _told(self, picture: rs.SubscribeResponse | rs.AssignmentChanged, now_ms: int) -> None:
+        me = self._me
+        me.generation = known(picture.generation, me.generation)
+        demands = known(picture.release, ())
+        self._releases.demanded(now_ms, {row.cause: _all(row.partitions) for row in demands})
+        granted = known(picture.partitions, ())
+        fences = {each: row.fence for row in granted for each in _all((row,))}
+        newest = known(picture.fence, -1)
+        me.held.replace(fences, None if newest < 0 else newest)
+
+    def _answered(self, response: rs.Response, now_ms: int) -> None:
+        self._releases.answered(response, now_ms)
+        super()._answered(response, now_ms)
+
+    def _judged(self, response: rs.Response, now_ms: int) -> None:  # noqa: ARG002  # no dates here
+        if error_of(response) in OUT:
+            self._out()
+
+    HANDLERS: ClassVar[dict[type, Any]] = {
+        **life.HANDLERS,
+        sg.SubscribeTo: _subscribe,
+        sg.Unsubscribe: _unsubscribe,
+        sg.CalledBack: _called_back,
+        sg.Elapsed: _elapsed,
+    }
+
+
+def _all(rows: Iterable[rs.GrantedPartitions | rs.OwnedPartitions]) -> Partitions:
+    return tuple(TopicPartition(row.topic, number) for row in rows for number in row.partitions)

@@ -1,0 +1,154 @@
+"""How a member lets go: one Release for each demand, and what was committed for it rides along.
+
+A demand is met in this order: on_revoked for its partitions, a commit in there, the Release. The
+last commit of the callback is kept back and becomes the Release's `offsets`, so that commit and
+letting go are one record. Everything else is written at once: a commit whose caller waits for the
+answer, one that also names other partitions, one before another one, and one that was kept for
+KEPT_MS, since somebody may wait for it inside the callback after all.
+
+What the user never had of a demand, or has lost since, needs no callback: the Release goes out as
+soon as nothing of it is in his hands (rule 11: nobody works again who owes a reaction).
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from coordlib import limits
+from coordlib.client import signals as sg
+from coordlib.client.asks import Asks, error_of, refusal_of
+from coordlib.client.assigned.standing import AssignedStanding
+from coordlib.client.errors import MemberFenced
+from coordlib.client.signals import Callback, Partitions, TopicPartition
+from coordlib.errors import CoordError, ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+#: How long a commit waits for its callback to return.
+KEPT_MS = 500
+#: Of the bytes of a request that is not read if it is larger.
+RIDES_BYTES_MAX = limits.REQUEST_BYTES_MAX // 2
+
+
+class Releases:
+    """The demands of one member, from the notice to the coordinator's answer."""
+
+    def __init__(self, me: AssignedStanding, asks: Asks) -> None:
+        self._me, self._asks = me, asks
+        #: Causes of Releases that are not answered yet, each with the date by which the log had to
+        #: take it; None: it has not taken it.
+        self._unanswered: dict[int, int | None] = {}
+        #: The commit that rides along when the callback has returned.
+        self._kept: sg.CommitOffsets | None = None
+
+    # ---- demanded -----------------------------------------------------------------------------
+
+    def demanded(self, now_ms: int, demands: Mapping[int, Partitions]) -> None:
+        """All demands that a picture lists. It may be older than a Release that is under way."""
+        held = self._me.held
+        for cause, partitions in demands.items():
+            if cause not in held.demands and cause not in self._unanswered:
+                held.demands[cause] = partitions
+                self._me.fence.demanded(now_ms, cause)
+
+    def say(self) -> None:
+        """Release what the user has let go of."""
+        me = self._me
+        for cause in [each for each in me.held.demands if me.held.is_let_go(each)]:
+            kept = self._riding_with(cause)
+            ticket, offsets = (None, ()) if kept is None else (kept.ticket, kept.offsets)
+            request = me.wording.release(me.member, me.generation, cause, offsets)
+            me.held.released(cause)
+            self._unanswered[cause] = None
+            me.say(self._asks.ask(ticket, request))
+
+    def _riding_with(self, cause: int) -> sg.CommitOffsets | None:
+        kept = self._kept
+        if kept is None or not _named(kept) <= set(self._me.held.demands[cause]):
+            return None
+        self._kept = None
+        return kept
+
+    # ---- written and answered -----------------------------------------------------------------
+
+    def written(self, event: sg.Acknowledged) -> None:
+        """Rule 10: that ends the demand for the fence."""
+        asked = self._asks.asked(event.id)
+        if isinstance(asked, rq.Release) and asked.cause in self._unanswered:
+            due_ms = self._me.fence.reacted(event.now_ms, asked.cause)
+            if due_ms is not None:
+                self._unanswered[asked.cause] = due_ms
+
+    def answered(self, response: rs.Response, now_ms: int) -> None:
+        """Before the answer goes to whoever waits for it."""
+        asked = self._asks.asked(response.id)
+        if not isinstance(asked, rq.Release) or asked.cause not in self._unanswered:
+            return
+        me, cause, code = self._me, asked.cause, error_of(response)
+        if code is ErrorCode.NONE:
+            # The answer may be here before the acknowledgement is.
+            me.fence.reacted(now_ms, cause)
+            del self._unanswered[cause]
+        elif code.retriable:
+            # Asked again in a while; the coordinator may wait no longer for that.
+            if (due_ms := self._unanswered[cause]) is not None:
+                me.fence.not_accepted(now_ms, cause, due_ms)
+                self._unanswered[cause] = None
+        elif code not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            me.fail(refusal_of(response, me.where))
+
+    def end(self) -> None:
+        """The membership is over: what it owed, nobody waits for any more."""
+        self._unanswered.clear()
+        over = CoordError("The membership ended before its Release was taken.", self._me.where)
+        self._me.say_all(self._asks.ask_no_more(rq.Release, over))
+
+    # ---- commits ------------------------------------------------------------------------------
+
+    def commit(self, event: sg.CommitOffsets, rides: bool) -> None:
+        """The user commits. `rides`: a Release may follow that takes it along."""
+        self.write_kept(event.now_ms)
+        if rides and self._may_ride(event):
+            self._kept = event
+        else:
+            self._write(event)
+
+    def due_ms(self) -> int | None:
+        """When a commit has waited long enough for its callback."""
+        return None if self._kept is None else self._kept.now_ms + KEPT_MS
+
+    def elapsed(self, now_ms: int) -> None:
+        due_ms = self.due_ms()
+        if due_ms is not None and now_ms >= due_ms:
+            self.write_kept(now_ms)
+
+    def write_kept(self, now_ms: int) -> None:
+        """It does not ride: written by itself, or refused if the membership ended meanwhile."""
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        if self._me.keeps_alive:
+            self._write(kept)
+        else:
+            fenced = MemberFenced(self._me.where, self._me.fence.stopped_by(now_ms))
+            self._me.say(sg.Answer(kept.ticket, error=self._me.failure or fenced))
+
+    def _write(self, event: sg.CommitOffsets) -> None:
+        me = self._me
+        request = me.wording.commit(me.member, me.generation, event.offsets)
+        me.say(self._asks.ask(event.ticket, request))
+
+    def _may_ride(self, event: sg.CommitOffsets) -> bool:
+        held, named = self._me.held, _named(event)
+        return (
+            not event.is_waited
+            and held.calling is Callback.REVOKED
+            and named <= set(held.leaving)
+            and any(named <= set(some) for some in held.demands.values())
+            and len(event.offsets) <= limits.OFFSETS_PER_REQUEST_MAX
+            and len(msgspec.json.encode(event.offsets)) <= RIDES_BYTES_MAX
+        )
+
+
+def _named(event: sg.CommitOffsets) -> set[TopicPartition]:
+    return {TopicPartition(row.topic, row.partition) for row in event.offsets}
