@@ -40,7 +40,7 @@ def test_one_joins_and_one_dies_and_nobody_stops(
     crew.start("c", **ASSIGNED)
     until_even(crew, flow.places, *FIRST, "c")
     for name in FIRST:
-        (let_go,) = [each for each in crew[name].since(marks[name], "revoked")]
+        (let_go,) = crew[name].since(marks[name], "revoked")
         assert len(let_go["partitions"]) == 1, "what must go, and no more"
     assert not read_twice(crew)
 
@@ -67,7 +67,7 @@ def until_even(crew: Crew, places: set[Place], *names: str) -> None:
 
 
 def test_new_topics_and_partitions_come_by_themselves(shared_stack: Stack, group: str) -> None:
-    """A topic is made that the expression matches, and another one grows: no client does a thing."""
+    """A topic is made that the expression matches, then it grows: no client does a thing."""
     admin = AdminClient({"bootstrap.servers": shared_stack.bootstrap_servers, "log_level": 2})
     stem = f"clicks-{uuid4().hex[:6]}"
     owned: set[tuple[str, int]] = set()
