@@ -10,7 +10,7 @@ from typing import Any, Literal
 from coordlib.cli.where import HERE, Where
 
 Peer = Literal["kafka", "none"]
-Protocol = Literal["range", "cooperative-sticky"]
+Protocol = Literal["range", "cooperative-sticky", "assigned"]
 
 
 def settle(  # noqa: PLR0913  # a command line's options
@@ -39,7 +39,7 @@ def settle(  # noqa: PLR0913  # a command line's options
     peer
         kafka: the broker's own coordinator does the same work in the same run.
     protocol
-        How the group assigns, on both sides.
+        How the group assigns, on both sides; assigned: the coordinator divides (KIP-848's groups).
     peer_heartbeat_ms
         Heartbeat interval of the peer's members; without it the client's default, 3 s.
     """

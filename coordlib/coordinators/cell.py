@@ -10,10 +10,11 @@ import msgspec
 
 from coordlib.coordinators.deadlines import NEVER
 from coordlib.coordinators.group import AnyGroup
-from coordlib.coordinators.machine import NO_GENERATION, Machine
+from coordlib.coordinators.machine import ANY_GENERATION, NO_GENERATION, Machine
 from coordlib.coordinators.offset_table import NO_OFFSETS, OffsetTable
 from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.registry import MACHINES
+from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
@@ -96,6 +97,20 @@ class Cell:
         if self._heard is None:
             self._heard = _decode_heard(self.stored.heard)
         return self._heard
+
+    def accepts_quietly(self, request: rq.Heartbeat, clock_ms: int) -> bool:
+        """A healthy heartbeat: remember when, and nothing else."""
+        row = self.stored
+        if row.quiet_generation not in (request.generation, ANY_GENERATION):
+            return False
+        heard = self.heard
+        if request.generation < 0 or request.member not in heard:
+            return False
+        instance = request.instance
+        if instance is not None and row.instances.get(instance) != request.member:
+            return False
+        heard[request.member] = clock_ms
+        return True
 
     @property
     def offsets(self) -> OffsetTable:

@@ -11,7 +11,7 @@ import msgspec
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.machine import UnknownSavedVersion
 from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard_state import STATE_VERSION, StoredShard, encode_blob
+from coordlib.coordinators.shard_state import encode_blob
 from coordlib.records.stored import CommittedValue, ShardPosition
 
 
@@ -57,16 +57,5 @@ def restore(
     for key, value in committed:
         name, topic, partition = _decode_key(key)
         cells[name].apply_commit(topic, partition, _decode_value(value))
-    return encode_blob(
-        StoredShard(
-            STATE_VERSION,
-            position.clock_ms,
-            position.previous_ms,
-            position.offset,
-            position.commits_offset,
-            position.published,
-            0,  # no retention: bounds of expiry are found when the shard is loaded
-            [cells[name].encoded() for name in sorted(cells)],
-            dict(sorted(topics.items())),
-        )
-    )
+    # No retention: bounds of expiry are found when the shard is loaded.
+    return encode_blob(position, 0, cells, topics)

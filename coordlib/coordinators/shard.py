@@ -10,7 +10,7 @@ states and Progress) depends on the cut, and after compaction not even that.  # 
 Heartbeats are the many; a healthy one changes one number and decodes no group.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -19,11 +19,11 @@ import msgspec
 from coordlib.coordinators import deadlines, kinds, quarantine, rejection, topics
 from coordlib.coordinators.agenda import Agenda
 from coordlib.coordinators.cell import Cell
-from coordlib.coordinators.deadlines import NEVER
 from coordlib.coordinators.draft import Draft, Surroundings
-from coordlib.coordinators.machine import ANY_GENERATION, Machine
+from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.offsets import retention
+from coordlib.coordinators.outbox import Outbox
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
@@ -32,15 +32,14 @@ from coordlib.coordinators.shard_state import (
     InputRecord,
     ShardSettings,
     Status,
-    StoredShard,
     UnknownStateVersion,
     decode_blob,
     encode_blob,
+    status_of,
 )
-from coordlib.coordinators.transition import COMMITS, REQUESTS, At, event_of
+from coordlib.coordinators.transition import COMMITS, REQUESTS, At
 from coordlib.effects import effect as fx
-from coordlib.effects.routing import Output, route
-from coordlib.errors import ErrorCode
+from coordlib.effects.routing import Output
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -53,7 +52,6 @@ __all__ = [
     "Shard",
     "ShardSettings",
     "Status",
-    "StoredShard",
     "UnknownStateVersion",
     "fold",
     "restore",
@@ -74,7 +72,7 @@ class Shard:
 
     def __init__(self, blob: bytes | None, settings: ShardSettings) -> None:
         self.settings = settings
-        self.outputs: list[Output] = []
+        self._outbox = Outbox(settings.shard)
         state = decode_blob(blob)
         #: The clipped log clock.  # INV-06
         self.clock_ms = state.clock_ms
@@ -90,13 +88,17 @@ class Shard:
             for row in state.cells:
                 row.expires_ms = 0  # looked at once
         self._first_offset = state.offset
-        self._ordinal = 0
         self.cells = {row.name: Cell(row) for row in state.cells}
         #: The cluster's topics by partition count, as far as the log has told.
         self.topics = state.topics
         #: Groups that were deleted in this batch; some may be there again.
         self._deleted: set[str] = set()
         self._agenda = Agenda(state.cells, settings.group.offsets_retention_check_interval_ms)
+
+    @property
+    def outputs(self) -> list[Output]:
+        """What the batch has to say so far."""
+        return self._outbox.outputs
 
     # -- one record ------------------------------------------------------------------------
 
@@ -112,8 +114,10 @@ class Shard:
             self._reject(self._at(record, REQUESTS), rejection.without_time(), record.value)
             return
         request = codec.decode_request(record.value)
-        if type(request) is rq.Heartbeat and self._accepts_quietly(request):
-            return
+        if type(request) is rq.Heartbeat:
+            cell = self.cells.get(request.group)
+            if cell is not None and cell.accepts_quietly(request, self.clock_ms):
+                return
         at = self._at(record, REQUESTS)
         if isinstance(request, rq.Tick):
             self._cover(min(request.published, record.offset - 1))
@@ -128,7 +132,7 @@ class Shard:
         if record.offset <= self.commits_offset:
             return
         self.commits_offset = record.offset
-        self._ordinal = 0
+        self._outbox.begin_record()
         at = self._at(record, COMMITS)
         request: rq.AnyRequest | codec.Refusal = rejection.without_time()
         if record.timestamp_ms != UNTRUSTED_TIME_MS:
@@ -136,9 +140,7 @@ class Shard:
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
-            why = "Write it to the requests: only OffsetCommit with generation -1 belongs here."
-            refused = rejection.refuse(request, ErrorCode.INVALID_REQUEST, why)
-            self._reject(at, refused, record.value)
+            self._reject(at, rejection.misplaced(request), record.value)
         else:
             self._judge_request(at, request, record.value)
 
@@ -153,7 +155,7 @@ class Shard:
             )
         self.previous_ms = timestamp_ms
         self.offset = record.offset
-        self._ordinal = 0
+        self._outbox.begin_record()
         if not self._agenda.is_quiet(self.clock_ms):
             at = self._at(record, REQUESTS)
             self._fire_due(at)
@@ -165,31 +167,7 @@ class Shard:
         return record.timestamp_ms if is_trusted else self.previous_ms
 
     def _at(self, record: InputRecord, topic: str) -> At:
-        settings = self.settings
-        return At(
-            settings.shard,
-            settings.shards,
-            topic,
-            record.offset,
-            self._trusted_time(record),
-            self.clock_ms,
-            settings.incarnation,
-            settings.reply_partitions,
-        )
-
-    def _accepts_quietly(self, request: rq.Heartbeat) -> bool:
-        """A healthy heartbeat: remember when, and nothing else."""
-        cell = self.cells.get(request.group)
-        if cell is None or cell.stored.quiet_generation not in (request.generation, ANY_GENERATION):
-            return False
-        heard = cell.heard
-        if request.generation < 0 or request.member not in heard:
-            return False
-        instance = request.instance
-        if instance is not None and cell.stored.instances.get(instance) != request.member:
-            return False
-        heard[request.member] = self.clock_ms
-        return True
+        return self.settings.at(topic, record.offset, self._trusted_time(record), self.clock_ms)
 
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
         cell = self.cells.get(request.group)
@@ -233,8 +211,7 @@ class Shard:
         decide(draft)
         if self.settings.checks_invariants and draft.group is not None:
             machine.check(draft.group)
-        outputs = self._encode_effects(draft.effects, at)
-        self.outputs += outputs
+        self._outbox.put(draft.effects, at)
         if draft.is_deleted and cell is not None:
             self._forget(cell)
         if draft.group is None or (is_other and draft.group is before):
@@ -280,23 +257,8 @@ class Shard:
         del self.cells[cell.stored.name]
         self._deleted.add(cell.stored.name)
 
-    def _encode_effects(self, effects: list[fx.Effect], at: At) -> list[Output]:
-        before = self._ordinal
-        try:
-            return [route(self._complete(effect, at), at.shard) for effect in effects]
-        except BaseException:
-            self._ordinal = before
-            raise
-
-    def _complete(self, effect: fx.Effect, at: At) -> fx.Effect:
-        """Give a history line its id and time."""
-        if not isinstance(effect, fx.Record):
-            return effect
-        self._ordinal += 1
-        return event_of(effect, at, self._ordinal - 1)
-
     def _put(self, at: At, *effects: fx.Effect) -> None:
-        self.outputs += self._encode_effects(list(effects), at)
+        self._outbox.put(effects, at)
 
     # -- time ------------------------------------------------------------------------------
 
@@ -363,7 +325,7 @@ class Shard:
             if judge is None or cell.group is None or cell.group.is_quarantined:
                 continue
             try:
-                self._step(at, name, partial(_tell, judge, changed), cell.machine)
+                self._step(at, name, partial(topics.tell, judge, changed), cell.machine)
             except Exception as problem:  # noqa: BLE001  INV-42
                 self._quarantine(at, name, problem)
 
@@ -390,55 +352,37 @@ class Shard:
 
     def close(self) -> list[Output]:
         """What is written once per batch: saved states of changed groups, and Progress."""
-        shard = self.settings.shard
+        end = self._outbox.put_at_end
         for name in sorted(self.cells.keys() | self._deleted):
             cell = self.cells.get(name)
             if cell is None:
-                self.outputs.append(route(fx.SaveGroup(name, None), shard))
+                end(fx.SaveGroup(name, None))
             elif cell.changed and cell.group is not None:
-                saved = cell.machine.encode_saved(cell.group)
-                self.outputs.append(route(fx.SaveGroup(name, saved), shard))
+                end(fx.SaveGroup(name, cell.machine.encode_saved(cell.group)))
         if self.offset > self._first_offset:
-            progress = rs.Progress(shard=shard, offset=self.offset, time_ms=self.previous_ms)
+            progress = rs.Progress(
+                shard=self.settings.shard, offset=self.offset, time_ms=self.previous_ms
+            )
             replies = {reply for cell in self.cells.values() for reply in cell.stored.replies}
-            self.outputs += [route(fx.Notify(r, progress), shard) for r in sorted(replies)]
+            for reply in sorted(replies):
+                end(fx.Notify(reply, progress))
         return self.outputs
 
     def encode(self) -> bytes:
-        """The blob: canonical, so that equal states are equal bytes.  # INV-03"""
-        return encode_blob(
-            StoredShard(
-                STATE_VERSION,
-                self.clock_ms,
-                self.previous_ms,
-                self.offset,
-                self.commits_offset,
-                self.published,
-                self._retention_ms,
-                [self.cells[name].encoded() for name in sorted(self.cells)],
-                dict(sorted(self.topics.items())),
-            )
-        )
+        """The blob."""
+        return encode_blob(self._position, self._retention_ms, self.cells, self.topics)
 
     def status(self) -> Status:
-        rows = [cell.stored for cell in self.cells.values()]
-        owed = max((row.uncovered_max for row in rows), default=-1)
-        return Status(
-            shard=self.settings.shard,
-            position=stored.ShardPosition(
-                clock_ms=self.clock_ms,
-                previous_ms=self.previous_ms,
-                offset=self.offset,
-                commits_offset=self.commits_offset,
-                published=self.published,
-            ),
-            cap_ms=self._agenda.cap_ms,
-            has_deadline=owed >= 0 or any(row.next_due_ms < NEVER for row in rows),
-            owed=owed,
+        return status_of(
+            self.settings.shard, self._position, self._agenda.cap_ms, self.cells.values()
         )
 
-
-def _tell(
-    judge: Callable[[Any, Collection[str]], None], changed: Collection[str], draft: Draft[Any]
-) -> None:
-    judge(draft, changed)
+    @property
+    def _position(self) -> stored.ShardPosition:
+        return stored.ShardPosition(
+            clock_ms=self.clock_ms,
+            previous_ms=self.previous_ms,
+            offset=self.offset,
+            commits_offset=self.commits_offset,
+            published=self.published,
+        )

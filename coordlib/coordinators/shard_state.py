@@ -1,11 +1,14 @@
 """What goes into a shard and what comes out of it: records, settings, the blob, the status."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from coordlib.config import ClassicConfig
-from coordlib.coordinators.cell import StoredCell
+from coordlib.coordinators.cell import Cell, StoredCell
+from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.transition import At
 from coordlib.effects.routing import Output
 from coordlib.records import stored
 
@@ -38,6 +41,19 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     strategies: dict[str, Any] = {}
     #: Check every group after every step (tests, simulation), not only its transitions.
     checks_invariants: bool = False
+
+    def at(self, topic: str, offset: int, time_ms: int, clock_ms: int) -> At:
+        """The place of a record of this shard."""
+        return At(
+            self.shard,
+            self.shards,
+            topic,
+            offset,
+            time_ms,
+            clock_ms,
+            self.incarnation,
+            self.reply_partitions,
+        )
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +105,29 @@ class _Versioned(msgspec.Struct, array_like=True):
 
 _decode_version: Final = msgspec.msgpack.Decoder(_Versioned).decode
 _decode: Final = msgspec.msgpack.Decoder(StoredShard).decode
-encode_blob: Final = msgspec.msgpack.Encoder().encode
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def encode_blob(
+    position: stored.ShardPosition,
+    retention_ms: int,
+    cells: Mapping[str, Cell],
+    topics: Mapping[str, int],
+) -> bytes:
+    """Write a blob: canonical, so that equal states are equal bytes.  # INV-03"""
+    return _encode(
+        StoredShard(
+            STATE_VERSION,
+            position.clock_ms,
+            position.previous_ms,
+            position.offset,
+            position.commits_offset,
+            position.published,
+            retention_ms,
+            [cells[name].encoded() for name in sorted(cells)],
+            dict(sorted(topics.items())),
+        )
+    )
 
 
 def decode_blob(blob: bytes | None) -> StoredShard:
@@ -106,3 +144,18 @@ def decode_blob(blob: bytes | None) -> StoredShard:
             "that wrote it, or rebuild into a new checkpoint with --rebuild."
         )
     return _decode(blob)
+
+
+def status_of(
+    shard: int, position: stored.ShardPosition, cap_ms: int, cells: Iterable[Cell]
+) -> Status:
+    """What the driver must know, by the rows alone: no group is decoded for it."""
+    rows = [cell.stored for cell in cells]
+    owed = max((row.uncovered_max for row in rows), default=-1)
+    return Status(
+        shard=shard,
+        position=position,
+        cap_ms=cap_ms,
+        has_deadline=owed >= 0 or any(row.next_due_ms < NEVER for row in rows),
+        owed=owed,
+    )

@@ -1,8 +1,10 @@
 """The cluster's topics, as the driver tells them in the log."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from coordlib import limits
+from coordlib.coordinators.draft import Draft
 from coordlib.records import requests as rq
 
 
@@ -23,6 +25,13 @@ def learn(
         name for name in known.keys() | topics.keys() if known.get(name) != topics.get(name)
     )
     return topics, tuple(changed)
+
+
+def tell(
+    judge: Callable[[Any, Collection[str]], None], changed: Collection[str], draft: Draft[Any]
+) -> None:
+    """A group's step in which its kind judges what changed."""
+    judge(draft, changed)
 
 
 def _lies_in(name: str, metadata: rq.TopicMetadata) -> bool:

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.classic.group import State, check_invariants
+from coordlib.coordinators.classic.group import State
+from coordlib.coordinators.classic.soundness import check_invariants
 from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import RESPONSES
 from coordlib.testing import driving

@@ -4,7 +4,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.group import check_invariants
+from coordlib.coordinators.classic.soundness import check_invariants
 from coordlib.records import requests as rq
 from coordlib.testing.driving import (
     FOLLOWER,

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from coordlib import limits
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.group import Group, check_invariants
+from coordlib.coordinators.classic.group import Group
+from coordlib.coordinators.classic.soundness import check_invariants
 from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard import InputRecord, Shard, ShardSettings, fold
 from coordlib.coordinators.transition import REQUESTS
@@ -223,7 +225,7 @@ def check_numbers(shard: Shard) -> None:
         assert row.quiet_generation == classic.quiet_generation(group)
         offsets = list(cell.offsets)
         assert row.offset_count == len(offsets) == len({place[:2] for place in offsets})
-        assert row.expires_ms <= classic.first_expiry(group, cell.offsets, retention_ms)
+        assert row.expires_ms <= retention.first_expiry(group, cell.offsets, retention_ms)
         if row.expires_ms < NEVER:
             assert (shard._agenda.check_of(row), name) in shard._agenda.expiring
         assert row.instances == classic.instances(group)

@@ -123,7 +123,11 @@ def test_a_rebuild_reads_what_the_topics_hold() -> None:
     ("before", "after", "words"),
     [
         (b'"v":1', b'"v":2', "was saved with version 2, this code knows 1"),
-        (b'"kind":"classic"', b'"kind":"modern"', "Invalid value 'modern'"),
+        (
+            b'"kind":"classic"',
+            b'"kind":"modern"',
+            "A group was saved as 'modern', which this code lacks",
+        ),
     ],
 )
 def test_a_group_saved_by_newer_code_refuses_the_rebuild(

@@ -1,4 +1,4 @@
-"""A classic group as a value: its states, its members, and what must always hold.
+"""A classic group as a value: its states and its members. What must always hold: soundness.py.
 
 Everything here is hard state: it survives crashes, is written to `coord.groups` whenever it
 changed, and is enough to restore the group. When a member was last heard is soft state and is
@@ -15,7 +15,6 @@ import msgspec
 
 from coordlib import limits
 from coordlib.coordinators.deadlines import Timer
-from coordlib.coordinators.group import BrokenInvariant
 from coordlib.records import consumer_protocol as cp
 
 
@@ -335,72 +334,3 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
             yield announced.timer
         for guard in self.guards.values():
             yield guard.told
-
-
-def check_invariants(group: Group) -> None:
-    """Raise BrokenInvariant when the group contradicts itself. On in every test."""
-    for sentence, holds in _invariants(group):
-        if not holds:
-            raise BrokenInvariant(f"{group.group}: {sentence}")
-
-
-def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
-    members = list(group.members.values())
-    empty = group.state is State.EMPTY
-    joining = group.state is State.PREPARING_REBALANCE
-    completing = group.state is State.COMPLETING_REBALANCE
-    # INV-13
-    yield "members have a leader among them", not members or group.leader in group.members
-    yield "a group without members has no leader", bool(members) or group.leader is None
-    yield "an Empty group has no members", not (empty and members)
-    yield "a group without members is Empty or preparing", bool(members) or empty or joining
-    # INV-14
-    yield (
-        "the protocol is supported by every member",
-        joining or empty or group.protocol is not None,
-    )
-    yield (
-        "the protocol is offered by all",
-        not (completing or group.state is State.STABLE) or group.supports(group.protocol or ""),
-    )
-    yield "joins are parked only while preparing", joining or not any(m.is_joining for m in members)
-    guarded = {guard.successor for guard in group.guards.values()}
-    yield "who waits for a former owner is a member", guarded - {None} <= group.members.keys()
-    yield (
-        "guards hold up a join phase, or a successor",
-        joining or not group.guards or (group.state is State.STABLE and None not in guarded),
-    )
-    yield (
-        "syncs are parked only while completing, or behind a guard",
-        (completing or all(m.member in guarded for m in members if m.is_syncing)),
-    )
-    yield "announced ids are no members", not group.pending.keys() & group.members.keys()
-    yield "former owners are no members", not group.guards.keys() & group.members.keys()
-    yield (
-        "the join timer runs while preparing, until it is overdue",
-        (group.join_timer is not None) == (joining and not group.is_overdue),
-    )
-    yield "only guards keep an overdue join phase open", not group.is_overdue or bool(group.guards)
-    yield (
-        "the sync timer runs only after a join phase",
-        (group.sync_timer is None or completing or group.state is State.STABLE),
-    )
-    yield (
-        "the sync timer runs while somebody has not synced",
-        (
-            not (completing or group.state is State.STABLE)
-            or (group.sync_timer is not None) == any(not m.has_synced for m in members)
-        ),
-    )
-    yield "the initial delay belongs to preparing", joining or not group.is_initial
-    # INV-15
-    yield "the size is the members' sum", group.size_bytes == sum(m.size_bytes() for m in members)
-    yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
-    yield "every member offers something", all(m.protocols for m in members)
-    yield (
-        "nobody is parked and awaits a cover but newcomers",
-        not any(m.parked and m.awaits_cover is not None and not m.is_new for m in members),
-    )
-    yield "new members are parked", all(m.is_joining for m in members if m.is_new)
-    instances = [m.instance for m in members if m.instance is not None]
-    yield "an instance id has one member", len(set(instances)) == len(instances)

@@ -12,11 +12,12 @@ import msgspec
 from coordlib.coordinators.classic import timers
 from coordlib.coordinators.classic.describe_group import describe_group
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import Group, State, check_invariants
+from coordlib.coordinators.classic.group import Group, State
 from coordlib.coordinators.classic.heartbeat import heartbeat
 from coordlib.coordinators.classic.join_group import join_group
 from coordlib.coordinators.classic.leave_group import leave_group
 from coordlib.coordinators.classic.offset_commit import offset_commit
+from coordlib.coordinators.classic.soundness import check_invariants
 from coordlib.coordinators.classic.sync_group import sync_group
 from coordlib.coordinators.group import AnyGroup
 from coordlib.coordinators.machine import NO_GENERATION, Handler, UnknownSavedVersion

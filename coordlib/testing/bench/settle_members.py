@@ -1,6 +1,8 @@
 """Running members of a group, each a consumer in a thread: ours and Kafka's, otherwise alike.
 
 Both are the consumers that an application would use, with their defaults, polled in the same way.
+With the protocol `assigned` the coordinator divides: ours by `sticky`, Kafka's as in its groups of
+KIP-848 (`group.protocol=consumer`).
 """
 
 import threading
@@ -15,6 +17,8 @@ from coordlib.testing.bench.settled import Ownership
 POLL_S: Final = 0.1
 CLOSE_TIMEOUT_S: Final = 30.0
 
+#: Groups whose coordinator divides.
+ASSIGNED: Final = "assigned"
 #: Makes a consumer and subscribes it, with what to tell when it is assigned or revoked.
 Open = Callable[["Member"], Any]
 
@@ -66,7 +70,7 @@ def ours(config: dict[str, Any], topic: str, protocol: str) -> Open:
             {
                 **config,
                 "client.id": f"bench-{member.number}",
-                "partition.assignment.strategy": protocol,
+                **_chosen(protocol, "assigned"),
             }
         )
         consumer.subscribe(
@@ -85,10 +89,17 @@ def kafkas(config: dict[str, Any], topic: str, protocol: str) -> Open:
             {
                 **config,
                 "client.id": f"bench-{member.number}",
-                "partition.assignment.strategy": protocol,
+                **_chosen(protocol, "consumer"),
             }
         )
         consumer.subscribe([topic], on_assign=member.assigned, on_revoke=member.revoked)
         return consumer
 
     return open_consumer
+
+
+def _chosen(protocol: str, name_of_assigned: str) -> dict[str, str]:
+    """The settings that choose how a group assigns."""
+    if protocol == ASSIGNED:
+        return {"group.protocol": name_of_assigned}
+    return {"partition.assignment.strategy": protocol}

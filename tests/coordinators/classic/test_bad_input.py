@@ -13,7 +13,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.config import load_config
-from coordlib.coordinators.classic.group import check_invariants
+from coordlib.coordinators.classic.soundness import check_invariants
 from coordlib.coordinators.shard import Shard
 from coordlib.coordinators.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES

@@ -13,10 +13,11 @@ from coordlib.coordinators.classic.causes import CAUSES
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import (
     VALID_PREVIOUS_STATES,
-    BrokenInvariant,
     Group,
     State,
 )
+from coordlib.coordinators.draft import Surroundings
+from coordlib.coordinators.group import BrokenInvariant
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.transition import REQUESTS, At
 from coordlib.records import codec
@@ -199,7 +200,8 @@ def test_events_lead_where_the_table_says_and_nowhere_else(watch: Watch) -> None
 def test_a_change_that_is_not_in_the_table_is_refused(before: State, state: State) -> None:
     """INV-12: the step is undone, instead of a group that nobody can lead out again."""
     at = At(0, 1, REQUESTS, 7, 1_000, 1_000, "t", 1)
-    draft = Draft("g", Group(group="g", state=before), at, ClassicConfig(), OffsetTable)
+    around = Surroundings(config=ClassicConfig(), load_offsets=OffsetTable)
+    draft = Draft("g", Group(group="g", state=before), at, around)
 
     if (before, state) in LEGAL:
         draft.enter(state)

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from coordlib.coordinators.cell import Cell
-from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import State
 from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.shard import Shard, ShardSettings
@@ -157,7 +156,7 @@ def test_a_topic_that_is_given_up_late_expires_after_the_rebalance() -> None:
     talk.send(sync("a", 2, LEADER))
 
     cell = talk.shard.cells["g"]
-    first_ms = classic.first_expiry(talk.group(), cell.offsets, 10 * MINUTE_MS)
+    first_ms = retention.first_expiry(talk.group(), cell.offsets, 10 * MINUTE_MS)
     assert cell.stored.expires_ms == first_ms == talk.shard.clock_ms
     assert expired(live(talk, 2 * MINUTE_MS, 2))[0] == "commit u/1 gone"
 
@@ -307,7 +306,7 @@ def test_a_defect_in_retention_quarantines_its_group(monkeypatch: pytest.MonkeyP
     talk = Conversation(HOW)
     talk.send(commit("tool"))
     talk.send(commit("tool", offsets=(rq.CommittedOffset("u", 0, 1),)), after_ms=5 * MINUTE_MS)
-    monkeypatch.setattr(classic, "first_expiry", broken)
+    monkeypatch.setattr(retention, "first_expiry", broken)
 
     lines = [line for _ in range(2) for line in talk.tick(after_ms=3 * MINUTE_MS)]
 

@@ -6,6 +6,7 @@ import pytest
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group, State
 from coordlib.coordinators.classic.rebalance import select_protocol
+from coordlib.coordinators.draft import Surroundings
 from coordlib.coordinators.group import BrokenInvariant
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.transition import REQUESTS, At
@@ -31,7 +32,8 @@ LEGAL = {
 def test_a_state_follows_along_the_table_only(before: State, after: State) -> None:
     """INV-12. testEmptyToStableIllegalTransition and its like: a step that would go another way
     is given up, and its group is set aside as it was."""
-    draft = Draft("g", Group(group="g", state=before), AT, SETTINGS.group, OffsetTable)
+    around = Surroundings(config=SETTINGS.group, load_offsets=OffsetTable)
+    draft = Draft("g", Group(group="g", state=before), AT, around)
 
     if (before.value, after.value) in LEGAL:
         draft.enter(after)

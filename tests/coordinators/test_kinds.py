@@ -1,0 +1,375 @@
+"""One group, one kind: what the shard does when requests of two kinds meet under one name.
+
+The second kind here is a room: a group that is entered by Subscribe and left by Release.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from coordlib.coordinators import draft, registry
+from coordlib.coordinators.classic.group import Group
+from coordlib.coordinators.deadlines import NEVER, Timer
+from coordlib.coordinators.machine import NO_GENERATION, UnknownSavedVersion
+from coordlib.coordinators.offsets.delete_group import delete_group
+from coordlib.coordinators.offsets.offset_commit import offset_commit
+from coordlib.coordinators.offsets.offset_fetch import offset_fetch
+from coordlib.coordinators.restore import restore
+from coordlib.effects.routing import COMMITTED, GROUPS
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.stored import ShardPosition
+from coordlib.testing.driving import (
+    LEADER,
+    Conversation,
+    commit,
+    delete,
+    empty,
+    heartbeat,
+    join,
+    stable,
+)
+from tests.coordinators.test_topics import listing
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="room"):
+    v: int = 1
+    group: str
+    state: str = "Empty"
+    generation: int = 0
+    members: dict[str, str] = {}
+    #: Partition counts that it was told.
+    topics: dict[str, int] = {}
+    state_since_ms: int = 0
+    state_since_clock_ms: int = 0
+    is_quarantined: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def is_settled(self) -> bool:
+        return bool(self.members)
+
+    @property
+    def tells_subscriptions(self) -> bool:
+        return False
+
+    def is_subscribed(self, _: str) -> bool:
+        return True
+
+
+class RoomDraft(draft.Draft[Room]):
+    __slots__ = ()
+    KIND = "room"
+
+    def create(self, reason: str) -> None:
+        self.group = Room(group=self.name)
+        self.record("GroupCreated", reason=reason)
+
+    def delete(self) -> None:
+        self.group, self.is_deleted = None, True
+
+
+def enter(step: RoomDraft, request: rq.Subscribe) -> None:
+    if request.strategy == "broken":
+        raise ZeroDivisionError("enter")
+    if request.strategy is not None:
+        return step.refuse(request, rs.SubscribeResponse, ErrorCode.INVALID_REQUEST)
+    if step.group is None:
+        step.create("first member")
+    members = {**step.live.members, request.client: request.client}
+    step.change(members=members, generation=step.live.generation + 1, state="Open")
+    return step.answer(request, rs.SubscribeResponse, generation=step.live.generation)
+
+
+def let_go(step: RoomDraft, request: rq.Release) -> None:
+    step.change(members={}, state="Empty", state_since_clock_ms=step.at.clock_ms)
+    step.answer(request, rs.ReleaseResponse)
+
+
+def told(step: RoomDraft, changed: Collection[str]) -> None:
+    if "brittle" in step.live.members:
+        raise ZeroDivisionError("told")
+    step.change(topics={name: step.around.topics.get(name, 0) for name in changed})
+    step.record("TopicsTold", reason=" ".join(changed))
+
+
+class Rooms:
+    """The least that is a kind."""
+
+    KIND = "room"
+    HANDLERS: ClassVar[dict[type[rq.Request], Callable[[Any, Any], None]]] = {
+        rq.Subscribe: enter,
+        rq.Release: let_go,
+        rq.OffsetCommit: lambda step, request: offset_commit(step, request, lambda *_: None),
+        rq.OffsetFetch: offset_fetch,
+        rq.DeleteGroup: delete_group,
+    }
+    ANSWERS: ClassVar[dict[type[rq.Request], type[rs.Response]]] = {
+        rq.Subscribe: rs.SubscribeResponse,
+        rq.Release: rs.ReleaseResponse,
+    }
+    topics_changed: Callable[[Any, Collection[str]], None] | None = staticmethod(told)
+    draft = staticmethod(RoomDraft)
+    decode = staticmethod(msgspec.msgpack.Decoder(Room).decode)
+    encode = staticmethod(msgspec.msgpack.encode)
+    decode_saved = staticmethod(msgspec.json.Decoder(Room).decode)
+    encode_saved = staticmethod(msgspec.json.encode)
+
+    def adopt(self, group: Any, at: Any) -> Room:
+        return Room(
+            group=group.group,
+            generation=group.generation,
+            state_since_ms=at.time_ms,
+            state_since_clock_ms=at.clock_ms,
+        )
+
+    def known_topics(self, group: Room) -> Mapping[str, int]:
+        return group.topics
+
+    def check(self, group: Room) -> None:
+        assert isinstance(group, Room)
+
+    def next_due(self, _group: Room, heard: Mapping[str, int]) -> Any:
+        return Timer(duration_ms=0, cause=len(heard), due_ms=NEVER)
+
+    def fire(self, draft: Any, due: Any) -> None:
+        raise AssertionError(f"nothing of {draft.name} is ever due: {due}")
+
+    def cover(self, group: Room, published: int, clock_ms: int) -> tuple[Room, list[str]]:
+        raise AssertionError(f"{group.group} waits for no tick: {published}, {clock_ms}")
+
+    def uncovered(self, _: Room) -> None:
+        return None
+
+    def restart(self, group: Room, clock_ms: int) -> Room:
+        assert clock_ms
+        return group
+
+    def quiet_generation(self, _: Room) -> int:
+        return NO_GENERATION
+
+    def shortest_timeout_ms(self, _: Room) -> int:
+        return 0
+
+    def instances(self, _: Room) -> dict[str, str]:
+        return {}
+
+    def reply_partitions(self, _: Room) -> list[int]:
+        return []
+
+
+@pytest.fixture(autouse=True)
+def _rooms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registry with rooms in it."""
+    rooms = Rooms()
+    monkeypatch.setitem(registry.MACHINES, "room", rooms)
+    for request in (rq.Subscribe, rq.Release):
+        monkeypatch.setitem(registry.MACHINE_OF, request, rooms)
+        monkeypatch.setitem(registry.ANSWERS, request, Rooms.ANSWERS[request])
+
+
+def subscribe(client: str, **fields: Any) -> rq.Subscribe:
+    defaults = {"group": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000}
+    return rq.Subscribe(v=1, id="u", client=client, topics=("t",), **{**defaults, **fields})
+
+
+def release(client: str, member: str) -> rq.Release:
+    return rq.Release(v=1, id="r", client=client, group="g", generation=1, member=member, cause=0)
+
+
+def room(talk: Conversation) -> Room:
+    group: Any = talk.group()
+    assert isinstance(group, Room)
+    return group
+
+
+def an_open_room() -> Conversation:
+    talk = Conversation()
+    talk.send(subscribe("a"))
+    return talk
+
+
+def test_a_group_with_members_refuses_another_kind() -> None:
+    """Two teams took the same name, or half of a fleet was upgraded: the others work on."""
+    talk = stable()
+    before = talk.group()
+
+    lines = talk.send(subscribe("x"))
+
+    assert lines[0] == "answer x#u Subscribe INCONSISTENT_GROUP_PROTOCOL"
+    assert lines[1].startswith("event RequestRejected generation=2 cause=r0-")
+    assert "This group is classic, not room" in lines[1]
+    assert "client=x" in lines[1]
+    assert len(lines) == 2
+    assert talk.group() is before
+    assert talk.send(heartbeat("a", 2, LEADER)) == []
+
+
+def test_the_other_way_round_too() -> None:
+    """A JoinGroup late in the log of a fleet that has moved on."""
+    talk = an_open_room()
+    before = room(talk)
+
+    lines = talk.send(join("x"))
+
+    assert lines[0] == "answer x#j1 JoinGroup INCONSISTENT_GROUP_PROTOCOL"
+    assert "This group is room, not classic" in lines[1]
+    assert room(talk) is before
+
+
+def test_an_empty_group_becomes_of_another_kind_and_goes_on() -> None:
+    """A fleet was stopped, upgraded and started: its offsets are there, its generation rises."""
+    talk = empty()
+    talk.send(commit("tool", offset=7))
+    generation = talk.group().generation
+
+    lines = talk.send(subscribe("x"))
+
+    at = talk.next_offset - 1
+    assert lines == [
+        f"answer x#u Subscribe generation={generation + 1}",
+        f"event GroupKindChanged generation={generation} cause=r0-{at} "
+        'reason="was classic and empty"',
+    ]
+    assert msgspec.json.decode(talk.outputs[-1].value or b"")["protocol"] == "room"
+    assert (room(talk).generation, list(room(talk).members)) == (generation + 1, ["x"])
+    assert next(iter(talk.shard.cells["g"].offsets))[:2] == ("t", 0)
+
+
+def test_the_new_kind_survives_the_batch_and_the_rebuild() -> None:
+    """The next batch, or a job without its checkpoint, must not read a room as a classic group."""
+    talk = empty()
+    talk.send(commit("tool", offset=7))
+    talk.end_batch()
+    talk.send(subscribe("x"))
+    wanted = room(talk)
+    position = talk.shard.status().position
+    talk.end_batch()
+    assert room(talk) == wanted
+
+    newest = {(o.topic, o.key): o.value for o in talk.outputs}
+    talk.load(
+        restore(
+            [value for (topic, _), value in newest.items() if topic == GROUPS and value],
+            [(key, v) for (topic, key), v in newest.items() if topic == COMMITTED and v],
+            position,
+        )
+    )
+
+    assert room(talk) == wanted
+    assert talk.shard.cells["g"].stored.offset_count == 1
+
+
+def test_a_room_that_emptied_becomes_classic_again() -> None:
+    """The upgrade was taken back."""
+    talk = an_open_room()
+    talk.send(release("a", "a"))
+
+    lines = talk.send(join("b"))
+
+    assert [line for line in lines if "GroupKindChanged" in line] == [
+        f"event GroupKindChanged generation=1 cause=r0-{talk.next_offset - 1} "
+        'reason="was room and empty"'
+    ]
+    assert isinstance(talk.group(), Group)
+    assert talk.group().generation == 2
+
+
+def test_a_refused_request_changes_no_kind() -> None:
+    """INV-24: who is refused has not moved the group to another protocol."""
+    talk = empty()
+    before = talk.group()
+
+    lines = talk.send(subscribe("x", strategy="none that exists"))
+
+    assert lines[0] == "answer x#u Subscribe INVALID_REQUEST"
+    assert not [line for line in lines if "GroupKindChanged" in line]
+    assert talk.group() is before
+    assert talk.shard.cells["g"].stored.kind == "classic"
+
+
+def test_a_change_of_kind_that_breaks_sets_the_group_aside_as_it_was() -> None:
+    """INV-42: a defect in the new protocol must not cost the group its offsets."""
+    talk = empty()
+    before = talk.group()
+
+    lines = talk.send(subscribe("x", strategy="broken"))
+    talk.end_batch()
+
+    assert [line.split()[1] for line in lines] == ["GroupQuarantined", "x#u"]
+    assert lines[1] == "answer x#u Subscribe COORDINATOR_NOT_AVAILABLE"
+    assert talk.group() == msgspec.structs.replace(before, is_quarantined=True)
+
+
+def test_what_all_kinds_have_goes_to_the_kind_that_the_group_is_of() -> None:
+    """Tools commit and delete without knowing which protocol a group speaks."""
+    talk = an_open_room()
+
+    assert talk.send(delete("ops"))[0] == "answer ops#d DeleteGroup NON_EMPTY_GROUP"
+    talk.send(release("a", "a"))
+    assert talk.send(commit("tool", offset=7))[-1].startswith("event OffsetsCommitted")
+    room(talk)
+    talk.send(delete("ops"))
+    assert "g" not in talk.shard.cells
+
+
+def test_groups_are_told_of_topics_by_their_kind() -> None:
+    """A topic was made that somebody waits for. Classic members look for it themselves."""
+    talk = an_open_room()
+    talk.send(join("b", group="h"))
+
+    lines = talk.send(listing({"t": 3}))
+
+    at = talk.next_offset - 1
+    assert lines == [f"event TopicsTold generation=1 cause=r0-{at} reason=t"]
+    assert room(talk).topics == {"t": 3}
+    assert talk.send(listing({"t": 3})) == []
+
+
+def test_a_group_that_cannot_bear_the_news_is_set_aside_alone() -> None:
+    """INV-42: one listing concerns all groups of a shard."""
+    talk = an_open_room()
+    talk.send(subscribe("brittle", group="g"))
+    talk.send(subscribe("c", group="h"))
+    lines = talk.send(listing({"t": 2}))
+
+    assert [line.split()[:2] for line in lines] == [
+        ["event", "GroupQuarantined"],
+        ["event[h]", "TopicsTold"],
+    ]
+    assert room(talk).is_quarantined
+    assert talk.group("h").is_quarantined is False
+    assert [line.split()[0] for line in talk.send(listing({"t": 3}))] == ["event[h]"]
+
+
+def test_a_rebuild_knows_the_topics_that_groups_tell() -> None:
+    """The listing lies in the log before the marker: nobody reads it again."""
+    told_room = Room(group="g", topics={"b": 2, "a": 1})
+    position = ShardPosition(clock_ms=1, previous_ms=1, offset=5, commits_offset=-1, published=5)
+
+    talk = Conversation()
+    talk.load(restore([msgspec.json.encode(told_room)], [], position))
+
+    assert talk.shard.topics == {"a": 1, "b": 2}
+
+
+def test_a_kind_that_this_code_lacks_refuses_the_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody went back to code without rooms: a room must not pass for a classic group."""
+    position = ShardPosition(clock_ms=1, previous_ms=1, offset=5, commits_offset=-1, published=5)
+    saved = msgspec.json.encode(Room(group="g"))
+    monkeypatch.delitem(registry.MACHINES, "room")
+
+    with pytest.raises(UnknownSavedVersion, match="saved as 'room', which this code lacks"):
+        restore([saved], [], position)
+
+
+def test_each_kind_answers_each_request_that_it_judges() -> None:
+    """A kind that forgot one would break the answer of a quarantined group."""
+    for machine in registry.MACHINES.values():
+        assert machine.HANDLERS.keys() <= registry.ANSWERS.keys()
