@@ -1,10 +1,10 @@
 """Server-assigned groups that have come so far, and what their members write.
 
-    talk = settled()                     a and b share t/0 to t/3
-    talk.send(let_go("a", 2, A, cause=2))
+talk = settled()                     a and b share t/0 to t/3
+talk.send(let_go("a", 2, A, cause=2))
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -39,10 +39,10 @@ def let_go(
     )
 
 
-def topics(after: str | None = None, through: str | None = None, **counts: int) -> rq.TopicMetadata:
+def topics(counts: Mapping[str, int], **fields: Any) -> rq.TopicMetadata:
     """What the driver tells: topics by partition count; others in the range do not exist."""
     rows = tuple(rq.Topic(name, counts[name]) for name in sorted(counts))
-    return rq.TopicMetadata(v=1, after=after, through=through, topics=rows)
+    return rq.TopicMetadata(v=1, topics=rows, **fields)
 
 
 # -- groups that have come so far ------------------------------------------------------------
@@ -51,7 +51,7 @@ def topics(after: str | None = None, through: str | None = None, **counts: int) 
 def told(how: ShardSettings = SETTINGS, **counts: int) -> Conversation:
     """No group; the topic t has four partitions."""
     talk = Conversation(how)
-    talk.send(topics(**(counts or {"t": 4})))
+    talk.send(topics(counts or {"t": 4}))
     return talk
 
 

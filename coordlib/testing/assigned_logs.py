@@ -5,7 +5,7 @@ Topics come, grow, shrink and go; operators remove members; some ask for the oth
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -29,6 +29,11 @@ WISHES: tuple[dict[str, Any], ...] = (
     {"topics": ("u", "nowhere")},
     {"pattern": "v-.*"},
     {"topics": ("t",), "pattern": ".*", "exclude": "v-2"},
+)
+WRONG: tuple[dict[str, Any], ...] = (
+    {"strategy": "nobody's"},
+    {"pattern": "(?=x)"},
+    {"session_timeout_ms": 1},
 )
 TIMEOUTS = ((6_000, 6_000), (6_000, 20_000), (10_000, 20_000))
 #: What a member that owes nothing writes, the usual first.
@@ -127,16 +132,14 @@ class Client:
             return driving.delete_offsets(self.name, ("t", 0), ("u", 1), **envelope)
         if verb == "heartbeat":
             return driving.heartbeat(self.name, generation, member, **envelope)
-        return {"fetch": driving.fetch, "describe": driving.describe, "delete": driving.delete}[
-            verb
-        ](self.name, **envelope)
+        return _ABOUT_GROUPS[verb](self.name, **envelope)
 
     def _subscribe(
         self, rnd: Random, verb: str, member: str, generation: int, envelope: dict[str, Any]
     ) -> rq.Subscribe:
-        session_ms, rebalance_ms = TIMEOUTS[len(self.name + self.group) + ord(self.name[0]) & 1]
+        session_ms, rebalance_ms = rnd.choice(TIMEOUTS)
         strategies = ("sticky", "uniform", "range", "brittle")
-        fields = {
+        fields: dict[str, Any] = {
             "session_timeout_ms": session_ms,
             "rebalance_timeout_ms": rebalance_ms,
             "strategy": rnd.choice(strategies) if rnd.random() < 0.15 else None,
@@ -145,15 +148,25 @@ class Client:
             **envelope,
         }
         if verb == "bad":
-            wrong = ({"strategy": "nobody's"}, {"pattern": "(?=x)"}, {"session_timeout_ms": 1})
-            fields |= rnd.choice(wrong)
-        known = {} if verb == "first" else {"member": member, "generation": generation}
+            fields |= rnd.choice(WRONG)
+        known: dict[str, Any] = {"member": member, "generation": generation}
+        if verb == "bad" and rnd.random() < 0.5:
+            known["generation"] = -1
+        if verb == "first":
+            known = {}
         return subscribe(self.name, **known, **fields)
 
     def _rows(self, rnd: Random) -> tuple[rq.CommittedOffset, ...]:
         places = [*self.owns, ("t", 1), ("u", 0)]
         some = rnd.sample(places, min(len(places), rnd.randrange(3)))
         return tuple(rq.CommittedOffset(topic, each, rnd.randrange(100)) for topic, each in some)
+
+
+_ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
+    "fetch": driving.fetch,
+    "describe": driving.describe,
+    "delete": driving.delete,
+}
 
 
 def draw_log(
@@ -168,7 +181,7 @@ def draw_log(
     clients = [Client(c, g) for c in CLIENTS for g in GROUPS]
     counts = {"t": 4}
     heard = 0
-    talk.send(topics(**counts))
+    talk.send(topics(counts))
     while len(talk.log) < length:
         _write_something(rnd, talk, clients, counts)
         for output in talk.outputs[heard:]:
@@ -224,8 +237,8 @@ def _listing(rnd: Random, counts: dict[str, int]) -> rq.TopicMetadata:
     counts[name] = rnd.choice((0, 1, 2, 3, 4, 6))
     exist = {topic: count for topic, count in counts.items() if count}
     if rnd.random() < 0.2:  # of the first names only
-        return topics(through="t", **{n: c for n, c in exist.items() if n <= "t"})
-    return topics(**exist)
+        return topics({n: c for n, c in exist.items() if n <= "t"}, through="t")
+    return topics(exist)
 
 
 def _hear(rnd: Random, clients: list[Client], told: dict[str, Any]) -> None:

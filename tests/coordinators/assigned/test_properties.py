@@ -25,7 +25,6 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing import assigned_groups, driving
 from coordlib.testing import assigned_logs as logs
-from coordlib.testing.driving import Conversation
 from tests.coordinators.test_properties import compacted, run_in_batches, said
 
 SETTINGS = logs.SETTINGS
@@ -133,6 +132,8 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
         came_anew = {o.key.decode() for o in shard.outputs[count:] if gone(o)}
         for name, group in groups_of(shard).items():
             check_invariants(group)
+            assert len(machine.encode_saved(group)) <= group.size_bytes()
+            assert len(machine.encode(group)) <= group.size_bytes()
             cell = shard.cells[name]
             assert list(cell.heard) == list(group.members)
             due = machine.next_due(group, cell.heard)
@@ -167,8 +168,10 @@ def test_nobody_loses_what_it_did_not_let_go_of_while_it_is_in_the_group(seed: i
                         request.client != member.client
                     )
                     assert guard is None or guard.partitions == member.owned
-                    assert guard is not None or not (is_expelled and is_at_work(shard, name, member))
-                elif (lost := fences_of(member).items() - fences_of(now).items()):
+                    assert guard is not None or not (
+                        is_expelled and is_at_work(shard, name, member)
+                    )
+                elif lost := fences_of(member).items() - fences_of(now).items():
                     assert isinstance(request, rq.Release)
                     assert (request.member, request.client) == (member.member, member.client)
                     demand = member.demand(request.cause)
@@ -193,9 +196,7 @@ def places(partitions: dict[str, tuple[int, ...]]) -> set[tuple[str, int]]:
 
 def fences_of(member: Member) -> dict[tuple[str, int], int]:
     """What it owns, each with its token."""
-    return {
-        place: grant.fence for grant in member.grants for place in places(grant.partitions)
-    }
+    return {place: grant.fence for grant in member.grants for place in places(grant.partitions)}
 
 
 @PROFILE
