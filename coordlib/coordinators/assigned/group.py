@@ -105,6 +105,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     capacity: int = 1
     #: In the order of their fences; disjoint, also from everybody else's.  # INV-09
     grants: tuple[Grant, ...] = ()
+    #: The highest of its grants, also of those that it let go of: never falls. -1: it had none.
+    fence: int = -1
     #: In the order of their causes; disjoint parts of the grants.
     demands: tuple[Demand, ...] = ()
     #: Its share of the newest division.
@@ -133,11 +135,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_reconciled(self) -> bool:
         """Whether it owns its target, no more and no less."""
         return not self.demands and self.owned == self.target
-
-    @property
-    def fence(self) -> int:
-        """The highest of its grants; -1: it has none."""
-        return max((grant.fence for grant in self.grants), default=-1)
 
     def grant_of(self, topic: str, partition: int) -> Grant | None:
         for grant in self.grants:

@@ -85,7 +85,7 @@ def _grant(draft: Draft, member: Member, taken: Mapping[str, Collection[int]]) -
     generation = same[0].generation if same else draft.live.generation
     partitions = union([*(each.partitions for each in same), free])
     grant = Grant(fence=at.offset, generation=generation, partitions=partitions)
-    draft.update(member, grants=(*older, grant))
+    draft.update(member, grants=(*older, grant), fence=at.offset)
 
 
 def _settle(draft: Draft) -> None:
