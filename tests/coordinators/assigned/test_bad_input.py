@@ -166,6 +166,7 @@ def test_a_full_group_takes_nobody_and_loses_nobody() -> None:
 
 
 def test_a_full_shard_takes_no_new_group() -> None:
+    """A typo in a group name must not cost the blob its bound."""
     talk = stable(settings(groups_per_shard_max=1))
 
     lines = talk.send(subscribe("a", group="other"))

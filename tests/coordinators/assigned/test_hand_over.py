@@ -165,6 +165,7 @@ def test_one_who_leaves_as_the_last_and_says_that_another_stopped_empties_the_gr
 
 
 def test_who_says_that_it_stopped_is_given_on_after_the_answer_and_told_once() -> None:
+    """Whoever waits hears of it by the record that ends the wait, and once."""
     talk = guarded()
     lines = talk.send(leave("b", B))
 
@@ -201,6 +202,7 @@ def test_a_former_owner_that_has_not_read_yet_is_waited_for_but_not_for_ever() -
 
 
 def test_a_newcomer_in_a_deserted_group_gets_what_nobody_is_waited_for() -> None:
+    """All have left, and one who was removed may be at work still."""
     talk = deserted()
     talk.send(subscribe("n"))
 
