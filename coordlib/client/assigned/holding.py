@@ -31,7 +31,10 @@ class Holding(Ownership):
         asked = {each for some in self.demands.values() for each in some}
         kept = {each: fence for each, fence in self._fences.items() if each in asked}
         self._fences = {**kept, **fences}
-        self.granted, self.fence_token = tuple(sorted(fences)), fence_token
+        self.granted = tuple(sorted(fences))
+        # What was let go of had a fence too, perhaps the highest of all.
+        known = [each for each in (self.fence_token, fence_token) if each is not None]
+        self.fence_token = max(known, default=None)
         self._is_untold = bool(without(self.granted, self.told or ()))
 
     def fence_of(self, partition: TopicPartition) -> int | None:

@@ -21,7 +21,6 @@ from coordlib.coordinators.assigned.group import (
     Member,
     Partitions,
     State,
-    count,
     minus,
     union,
 )
@@ -53,7 +52,13 @@ def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
 
 
 def _ask_back(draft: Draft, member: Member) -> None:
-    """One demand for all that it owns beyond its target and was not asked for yet."""
+    """One demand for all that it owns beyond its target and was not asked for yet.
+
+    One record may divide twice, when two deadlines are due before it. It gives its name to one
+    demand only, since a Release says nothing else; the rest is asked for when that one is met.
+    """
+    if member.demand(draft.at.offset) is not None:
+        return
     surplus = minus(minus(member.owned, member.asked_back), member.target)
     if not surplus:
         return
@@ -119,7 +124,7 @@ def tell(draft: Draft, before: Mapping[str, Member], but: str = "") -> None:
         older = before.get(name)
         if older is member:
             continue
-        if older is None or older.owned != member.owned:
+        if older is None or older.owned != member.owned or _has_more(older, member):
             _issue(draft, member)
         if name == but or older is None:
             continue
@@ -130,7 +135,9 @@ def tell(draft: Draft, before: Mapping[str, Member], but: str = "") -> None:
 
 
 def _has_more(older: Member, member: Member) -> bool:
-    return count(minus(member.owned, older.owned)) > 0
+    """Whether it was granted something: also what it has just let go of, and gets back at once."""
+    granted = {grant.fence: grant.partitions for grant in older.grants}
+    return any(minus(grant.partitions, granted.get(grant.fence, {})) for grant in member.grants)
 
 
 def _owes_only_less(older: Member, member: Member) -> bool:

@@ -209,3 +209,42 @@ def test_topics_by_expression_are_found_by_the_coordinator() -> None:
     (a,) = world.join("a", topics=["^clicks"])
 
     assert [each.topic for each in a.owns] == ["clicks-eu", "clicks-test"]
+
+
+def test_what_was_demanded_for_one_who_left_comes_back_by_the_very_release() -> None:
+    """A demand is never taken back, and what it frees is meant for its former owner again."""
+    world = AssignedWorld({"t": 2})
+    (a,) = world.join("a")
+    a.is_busy = True
+    (b,) = world.join("b")
+    world.close(b)
+    world.run(500)
+
+    a.is_busy = False
+    world.run(1_000)
+
+    (gone,) = [some for what, some in a.told if what == "revoked"]
+    assert a.told == [("assigned", t(0, 1)), ("revoked", gone), ("assigned", gone)]
+    assert a.owns == t(0, 1)
+    assert a.member.fence_of(*gone[0]) == a.member.fence_token
+
+
+def test_two_who_die_at_once_ask_for_no_more_than_a_release_can_name() -> None:
+    """Two divisions by one record: each would demand something of b, under one and the same cause.
+
+    A Release names the cause alone; it would let go of the one and be taken for the other.
+    """
+    world = AssignedWorld({"t": 10}, strategy="range")
+    users = world.join("a", "b", "c", "d", "e")
+    world.run(5_000)
+    assert [len(user.owns) for user in users] == [2] * 5
+    for user in users[3:]:
+        user.transport.is_cut = user.is_busy = True
+
+    world.run(30_000)
+
+    assert [user.owns for user in users] == [t(0, 1, 2, 3), t(4, 5, 6), t(7, 8, 9), (), ()]
+    for user in users[:3]:
+        assert all(what != "lost" for what, _ in user.told)
+        causes = [each.cause for each in world.releases(user.member.identity.client)]
+        assert len(set(causes)) == len(causes)

@@ -117,6 +117,18 @@ def test_what_comes_back_has_a_new_fence() -> None:
     assert play.member.fence_of(T1) == 52
 
 
+def test_the_members_own_token_never_falls() -> None:
+    """What had the highest fence is let go of; other systems have seen that number."""
+    play = Play()
+    play.subscribed(0)
+    play.told(100, (0, 1), fence=52)
+    assert play.member.held.fence_token == 52
+
+    play.told(200, (0,), {60: (1,)}, fence=40)
+
+    assert play.member.held.fence_token == 52
+
+
 def test_what_goes_without_a_demand_is_revoked_and_nothing_is_said() -> None:
     """The topic was deleted: nobody waits for it."""
     play = Play()
