@@ -104,7 +104,9 @@ def _events() -> Iterator[str]:
 def _file_of(event: str) -> str:
     handler = _HANDLERS.get(event)
     module = handler.__module__ if handler else _ELSEWHERE.get(event, timers.__name__)
-    return module.rpartition(".")[2] + ".py"
+    package, _, name = module.rpartition(".")
+    folder = package.rpartition(".")[2]
+    return f"{name}.py" if folder == PAGE.parent.name else f"../{folder}/{name}.py"
 
 
 def main() -> None:

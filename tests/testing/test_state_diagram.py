@@ -15,6 +15,14 @@ def test_the_page_is_current() -> None:
     assert page == state_diagram.with_drawing(page)
 
 
+def test_the_files_of_the_page_exist() -> None:
+    """What all kinds of groups have alike is judged in another folder than the page's."""
+    named = re.findall(r"\| `([^`]+\.py)` \|$", state_diagram.drawn(), re.MULTILINE)
+
+    assert "../offsets/retention.py" in named
+    assert [name for name in named if not (state_diagram.PAGE.parent / name).exists()] == []
+
+
 def test_the_drawing_has_every_state_and_every_arrow() -> None:
     """In the words of Mermaid's grammar, where a colon ends the name and begins the label."""
     drawn = state_diagram.drawn()
