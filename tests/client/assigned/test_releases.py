@@ -325,6 +325,9 @@ def test_a_release_that_is_under_way_when_its_membership_ends_is_not_said_again_
             350, rs.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
         )
     )
+    play.polled(360)
+    again = picture((4,), member="app-AbCdEfGh-1-60", generation=4)
+    play.answer(380, rs.SubscribeResponse, **again)
     late = play.response(sent, rs.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
 
     (ended,) = play.say(sg.Received(400, late))
