@@ -6,6 +6,8 @@ told COORDINATOR_NOT_AVAILABLE. All other groups of the shard go on.
 
 from typing import Any
 
+import msgspec
+
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import BrokenInvariant, Group
 from coordlib.coordinators.registry import MACHINE_OF
@@ -50,6 +52,16 @@ def refused_release(group: Group | None) -> dict[str, Any]:
         why = f"Mend the job first, its state is unsound: {broken}."
         return refusal(ErrorCode.INVALID_REQUEST, why)
     return {}
+
+
+def freed(group: Group, published: int, clock_ms: int) -> Group:
+    """The group as it goes on: everything that runs has its full time again.
+
+    Ticks that came meanwhile do not come again: what they covered waits for none.
+    """
+    again = classic.restart(msgspec.structs.replace(group, is_quarantined=False), clock_ms)
+    covered, _ = classic.cover(again, published, clock_ms)
+    return covered
 
 
 def effects_of_release(

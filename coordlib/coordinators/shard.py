@@ -344,11 +344,8 @@ class Shard:
         group = cell.group if cell else None
         refused = quarantine.refused_release(group)
         if not refused and cell is not None and group is not None:
-            freed = msgspec.structs.replace(group, is_quarantined=False)
-            again = classic.restart(freed, self.clock_ms)
-            # Ticks that came meanwhile do not come again, and what they covered waits for none.
-            covered, _ = classic.cover(again, self.published, self.clock_ms)
-            self._settle(cell, covered, list(group.members))
+            freed = quarantine.freed(group, self.published, self.clock_ms)
+            self._settle(cell, freed, list(group.members))
         self._put(at, *quarantine.effects_of_release(request, at, group, refused))
 
     # -- the end of a batch ----------------------------------------------------------------
