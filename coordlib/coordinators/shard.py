@@ -347,8 +347,8 @@ class Shard:
         machine = cell.machine if cell else None
         refused = quarantine.refused_release(machine, group)
         if not refused and cell is not None and group is not None:
-            freed = msgspec.structs.replace(group, is_quarantined=False)
-            self._settle(cell, cell.machine.restart(freed, self.clock_ms), list(group.members))
+            freed = quarantine.freed(cell.machine, group, self.published, self.clock_ms)
+            self._settle(cell, freed, list(group.members))
         self._put(at, *quarantine.effects_of_release(request, at, group, refused))
         if not refused:  # topics may have come and gone meanwhile
             self._tell_topics(at, request.group, ())

@@ -28,10 +28,17 @@ _OFFSETS: Final = {name: _COMMITTED[name] for name in ("topic", "partition", "of
 #: View name to query, in an order in which each needs only those before it.
 VIEWS: Final[dict[str, str]] = {
     "generations": """
-        SELECT group_id, generation, time AS started, reason,
-               TRY_CAST(get_json_object(detail, '$.duration_ms') AS BIGINT) AS duration_ms,
-               get_json_object(detail, '$.members') AS members
-        FROM events WHERE type = 'GenerationStarted'""",
+        SELECT g.group_id, g.generation, g.time AS started, g.reason,
+               COALESCE(TRY_CAST(get_json_object(g.detail, '$.duration_ms') AS BIGINT),
+                        s.duration_ms) AS duration_ms,
+               get_json_object(g.detail, '$.members') AS members
+        FROM events AS g
+        LEFT JOIN (SELECT group_id, generation,
+                          MIN(TRY_CAST(get_json_object(detail, '$.duration_ms') AS BIGINT))
+                          AS duration_ms
+                   FROM events WHERE type = 'GroupSettled' GROUP BY group_id, generation) AS s
+        ON s.group_id = g.group_id AND s.generation = g.generation
+        WHERE g.type = 'GenerationStarted'""",
     "member_history": """
         SELECT j.group_id, j.member_id, j.client_id, j.joined, r.removed, r.reason
         FROM (SELECT group_id, member_id, MIN(time) AS joined,
@@ -51,6 +58,7 @@ VIEWS: Final[dict[str, str]] = {
     # A member owns what was issued to it until its group's next assignment (a later SyncGroup of
     # the leader: its log offset rises for ever, also when a group is deleted and created again)
     # or its own removal. A static successor has the assignment's `sync` and a fence of its own.
+    # In a server-assigned group it owns it until its own next assignment (`whose`).
     "ownership": """
         SELECT i.group_id, i.generation, i.member_id, i.topic, i.partition,
                MIN(i.issued) AS issued, MIN(LEAST(f.superseded, r.removed)) AS until, i.fence
@@ -62,13 +70,15 @@ VIEWS: Final[dict[str, str]] = {
                            explode(e.entries) AS entry
                     FROM (SELECT *, partitions_in(detail) AS entries
                           FROM events WHERE type = 'AssignmentIssued') AS e) AS x) AS i
-        JOIN (SELECT group_id, sync,
-                     LEAD(since) OVER (PARTITION BY group_id ORDER BY sync) AS superseded
-              FROM (SELECT group_id, MIN(time) AS since,
+        JOIN (SELECT group_id, whose, sync,
+                     LEAD(since) OVER (PARTITION BY group_id, whose ORDER BY sync) AS superseded
+              FROM (SELECT group_id, whose, MIN(time) AS since,
                            TRY_CAST(get_json_object(detail, '$.sync') AS BIGINT) AS sync
-                    FROM events WHERE type = 'AssignmentIssued'
-                    GROUP BY group_id, get_json_object(detail, '$.sync')) AS s) AS f
-        ON f.group_id = i.group_id AND f.sync = i.sync
+                    FROM (SELECT *, CASE WHEN protocol = 'assigned' THEN member_id ELSE '' END
+                                    AS whose
+                          FROM events WHERE type = 'AssignmentIssued') AS w
+                    GROUP BY group_id, whose, get_json_object(detail, '$.sync')) AS s) AS f
+        ON f.group_id = i.group_id AND f.sync = i.sync AND f.whose IN ('', i.member_id)
         LEFT JOIN (SELECT group_id, member_id, MIN(time) AS removed
                    FROM events WHERE type = 'MemberRemoved' GROUP BY group_id, member_id) AS r
         ON r.group_id = i.group_id AND r.member_id = i.member_id

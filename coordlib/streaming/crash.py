@@ -20,6 +20,7 @@ own code runs: who wants a crash there kills the job from outside when no batch 
 import os
 import signal
 import sys
+import threading
 from typing import Final, Self
 
 VARIABLE: Final = "COORD_FAULT"
@@ -58,4 +59,6 @@ class Crash:
         if place == self._place and 0 <= self._batch <= batch:
             print(f"{VARIABLE}: {place} in batch {batch}", file=sys.stderr, flush=True)
             self._place = ""  # who is continued after a stop goes on
-            os.kill(os.getpid(), self._signal)
+            # To this thread: os.kill may stop the process by way of another one that has yet to
+            # wake up, and this one would get far beyond its place meanwhile.
+            signal.pthread_kill(threading.get_ident(), self._signal)

@@ -8,19 +8,17 @@ and stops then.
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from coordlib.queries import stop_between_batches
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PID_VARIABLE: Final = "COORD_DRIVER_PID_FILE"
 LOOK_EVERY_S: Final = 0.5
-IDLE_LOOK_EVERY_S: Final = 0.01
-#: A batch that takes longer than this is given up: it is repeated from its start by the next run.
-LAST_BATCH_TIMEOUT_S: Final = 60.0
 
 
 def write_pid() -> None:
@@ -66,11 +64,3 @@ def run_until_stopped(
     finally:
         for query in queries:
             stop_between_batches(query)
-
-
-def stop_between_batches(query: "StreamingQuery", timeout_s: float = LAST_BATCH_TIMEOUT_S) -> None:
-    """Stop a query when no batch of it runs, or after `timeout_s` seconds in any case."""
-    deadline = time.monotonic() + timeout_s
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-        time.sleep(IDLE_LOOK_EVERY_S)
-    query.stop()

@@ -155,7 +155,9 @@ def _file_of(kind: Kind, event: str) -> str:
         module: str = handler.__module__
     else:
         module = kind.elsewhere.get(event, kind.timers.__name__)
-    return module.rpartition(".")[2] + ".py"
+    package, _, name = module.rpartition(".")
+    folder = package.rpartition(".")[2]
+    return f"{name}.py" if folder == kind.page.parent.name else f"../{folder}/{name}.py"
 
 
 def main() -> None:

@@ -35,6 +35,7 @@ what it sends, or a word that nobody sends:
     wait MS           ticks of 1 s that cover nothing new
     batch             the batch ends, the next one begins from its blob
     rebuild           the same from the compacted topics alone
+    break STEP        from now on every JoinGroup, … or deadline of group g raises;  mend
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
@@ -61,6 +62,7 @@ from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.testing import assigned_groups, driving
+from coordlib.testing.defects import Defect, in_force
 from coordlib.testing.driving import Conversation
 
 RULER = "----"
@@ -76,9 +78,14 @@ class Session:
         self._demands: dict[str, list[int]] = {}
         self._count: dict[str, int] = {}
         self._read = 0
+        self._defects: list[Defect] = []
 
     def run(self, line: str) -> list[str]:
         """Carry out one command; the effects as lines."""
+        with in_force(self._defects):
+            return self._run(line)
+
+    def _run(self, line: str) -> list[str]:
         after_ms = 0
         if line.startswith("+"):
             step, _, line = line.partition(" ")
@@ -219,6 +226,14 @@ class Session:
         ] + [f"announced {member_id}" for member_id in group.pending]
         return [yields + (" overdue" if group.is_overdue else ""), *members, *waits_for]
 
+    def break_(self, words: list[str]) -> list[str]:
+        self._defects.append(Defect("g", words[0], self.talk.next_offset))
+        return []
+
+    def mend(self, _words: list[str]) -> list[str]:
+        self._defects.clear()
+        return []
+
     def settings(self, words: list[str]) -> list[str]:
         bounds: dict[str, Any] = {k: int(v) for k, v in (word.split("=") for word in words)}
         self.talk = Conversation(driving.settings(**bounds))
@@ -231,6 +246,8 @@ _WORDS = {
     "wait": Session.wait,
     "batch": Session.batch,
     "rebuild": Session.rebuild,
+    "break": Session.break_,
+    "mend": Session.mend,
     "show": Session.show,
     "settings": Session.settings,
 }

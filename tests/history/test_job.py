@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from coordlib import queries
 from coordlib.local.home import project_root
 from coordlib.streaming import lifecycle
 
@@ -55,7 +56,7 @@ def test_a_query_is_stopped_after_its_batch() -> None:
 def test_a_batch_that_never_ends_is_given_up() -> None:
     query: Any = FakeQuery(busy_looks=10**9)
 
-    lifecycle.stop_between_batches(query, timeout_s=0.05)
+    queries.stop_between_batches(query, timeout_s=0.05)
 
     assert not query.isActive
 

@@ -68,8 +68,8 @@ def crew(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterato
 @pytest.fixture
 def archived(shared_stack: Stack, spark: "SparkSession", tmp_path: Path) -> Callable[[], Path]:
     """Bring what `shared_stack` wrote until now into Delta; returns the tables' folder."""
+    from coordlib import queries
     from coordlib.history.archive import ArchiveOptions, start_archive
-    from coordlib.streaming import lifecycle
 
     tables = tmp_path / "tables"
     options = ArchiveOptions(
@@ -84,7 +84,7 @@ def archived(shared_stack: Stack, spark: "SparkSession", tmp_path: Path) -> Call
         try:
             query.processAllAvailable()
         finally:
-            lifecycle.stop_between_batches(query)
+            queries.stop_between_batches(query)
         return tables
 
     return archive

@@ -7,6 +7,7 @@ from coordlib.testing import checkers
 from coordlib.testing.simulation.history import Happened, read, write
 from tests.stack.crew import Crew, Member
 
+HISTORY: Final = "history.jsonl"
 #: What a member tells -> what happened. All else is no fact about the group.
 _WHAT: Final = {
     "ready": "started",
@@ -41,8 +42,15 @@ def keeps_every_promise(crew: Crew, group: str) -> Path:
     """At the end of a scenario: write the history to a file, and have it checked from there, as
     `coord log check` does; returns the file."""
     crew.read_on()
-    path = crew.folder / "history.jsonl"
+    path = crew.folder / HISTORY
     write(path, history_of(crew, group))
+    checked_history(crew.folder)
+    return path
+
+
+def checked_history(folder: Path) -> Path:
+    """The history that was written there; it keeps every promise."""
+    path = folder / HISTORY
     found = read(path)
     assert any(each.what == "act" for each in found), "nobody did anything"
     assert not (broken := checkers.check(found)), "\n".join([str(path), *broken])

@@ -1,8 +1,10 @@
 """The switch that tests crash the job with: it must strike where it says, and nowhere else."""
 
+import os
 import signal
 import subprocess
 import sys
+from typing import Final
 
 import pytest
 
@@ -28,6 +30,44 @@ def test_it_kills_at_its_place_in_the_first_batch_that_is_not_before_its_own(
     assert ended.returncode == -signal.SIGKILL
     assert ended.stderr.splitlines() == [b"COORD_FAULT: before-commit in batch 7"]
     assert ended.stdout.splitlines()[-1] == b"batch-judged 7"
+
+
+IN_A_THREAD: Final = """
+import os, signal, threading
+from coordlib.streaming.crash import Crash
+def strikes():
+    for number in range(50):
+        Crash("tick", 0, signal.SIGSTOP).strike("tick", number)
+        os.write(1, b"x")
+thread = threading.Thread(target=strikes)
+thread.start()
+while thread.is_alive():
+    thread.join(0.0001)
+"""
+
+
+def test_who_is_suspended_does_nothing_more_until_it_is_continued() -> None:
+    """A batch is written in a thread of its own, and the kernel suspends a process by whichever
+    thread it likes: the driver committed its transaction before it stood still, and no scenario
+    about an open transaction was one."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", IN_A_THREAD], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert running.stdout is not None
+    os.set_blocking(running.stdout.fileno(), False)
+    written = []
+    try:
+        for _ in range(50):
+            _, status = os.waitpid(running.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status), status
+            written.append(running.stdout.read() or b"")
+            running.send_signal(signal.SIGCONT)
+    finally:
+        running.kill()
+        running.wait()
+        running.stdout.close()
+
+    assert written == [b""] + [b"x"] * 49
 
 
 @pytest.mark.parametrize("given", ["before-comit:3", "before-commit", "tick:1:wait", "tick:soon"])

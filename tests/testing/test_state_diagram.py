@@ -19,6 +19,15 @@ def test_the_page_is_current(kind: Kind) -> None:
 
 
 @of_every_kind
+def test_the_files_of_the_page_exist(kind: Kind) -> None:
+    """What all kinds of groups have alike is judged in another folder than the page's."""
+    named = re.findall(r"\| `([^`]+\.py)` \|$", state_diagram.drawn(kind), re.MULTILINE)
+
+    assert "../offsets/retention.py" in named
+    assert [name for name in named if not (kind.page.parent / name).exists()] == []
+
+
+@of_every_kind
 def test_the_drawing_has_every_state_and_every_arrow(kind: Kind) -> None:
     """In the words of Mermaid's grammar, where a colon ends the name and begins the label."""
     drawn = state_diagram.drawn(kind)

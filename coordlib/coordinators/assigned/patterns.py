@@ -16,9 +16,9 @@ from coordlib.limits import PATTERN_LENGTH_MAX
 
 #: Of one compiled expression: a third is its program, the rest are states found while matching.
 MEMORY_BYTES_MAX: Final = 1 << 20
-#: RE2 instructions: at worst each is a step for each byte of a name. Any letter of Unicode and any
-#: digit (`[\pL\pN]+`) needs about 1,350; what names a few hundred topics, less.
-PROGRAM_SIZE_MAX: Final = 2_000
+#: RE2 instructions: at worst each is a step for each byte of a name. A list of names as long as an
+#: expression may be needs fewer; all letters of Unicode need more, and no topic is named with them.
+PROGRAM_SIZE_MAX: Final = 1_100
 #: Compiled expressions that are kept: at most 256 MiB, where hostile ones fill all of theirs.
 CACHED_MAX: Final = 256
 INTERNAL: Final = "__"

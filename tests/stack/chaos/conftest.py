@@ -1,18 +1,32 @@
 """A scene for each scenario, and a table of what was seen, at the end."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from coordlib.local.stack import Stack
+from coordlib.streaming.crash import PLACES
 from tests.stack.chaos.scene import Scene
-
-#: (scenario, what was seen)
-_SEEN: Final[list[tuple[str, str]]] = []
+from tests.stack.recorded import checked_history
 
 Tell = Callable[[str], None]
+
+
+@dataclass
+class _Survived:
+    """By all scenarios of this run that ended well."""
+
+    #: (scenario, what was seen)
+    seen: list[tuple[str, str]] = field(default_factory=list)
+    #: Where the job died, as often as it did.
+    crashes: list[str] = field(default_factory=list)
+    history_lines: int = 0
+
+
+_SURVIVED: Final = _Survived()
 
 
 @pytest.fixture
@@ -22,14 +36,29 @@ def scene(own_stack: Stack, tmp_path: Path) -> Iterator[Scene]:
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Tell:
-    """A line of the summary; only who ends well tells one."""
+def tell(request: pytest.FixtureRequest, tmp_path: Path) -> Tell:
+    """A line of the summary; only who ends well tells one, with a history that was checked."""
     name = request.node.name.removeprefix("test_").replace("_", " ")
-    return lambda seen: _SEEN.append((name, seen))
+
+    def told(seen: str) -> None:
+        history = checked_history(tmp_path)
+        _SURVIVED.history_lines += len(history.read_text().splitlines())
+        _SURVIVED.seen.append((name, seen))
+        if "scene" in request.fixturenames:
+            _SURVIVED.crashes += request.getfixturevalue("scene").crashes
+
+    return told
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if _SEEN:
-        terminalreporter.section("what was broken, and what was seen")
-        for name, seen in _SEEN:
-            terminalreporter.write_line(f"{name}\n    {seen}")
+    if not _SURVIVED.seen:
+        return
+    terminalreporter.section("what was broken, and what was seen")
+    for name, seen in _SURVIVED.seen:
+        terminalreporter.write_line(f"{name}\n    {seen}")
+    crashes = _SURVIVED.crashes
+    terminalreporter.write_line(
+        f"{len(_SURVIVED.seen)} scenarios survived, {len(set(crashes))} of {len(PLACES)} crash "
+        f"points, at which the job died {len(crashes)} times; "
+        f"{_SURVIVED.history_lines:,} lines of history keep what `coord log check` demands"
+    )

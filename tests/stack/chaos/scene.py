@@ -11,6 +11,9 @@ from types import TracebackType
 from typing import Any, Final
 from unittest.mock import patch
 
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
 from coordlib.errors import SetupError
 from coordlib.local.programs import Program, belonging_to
 from coordlib.local.stack import Stack
@@ -47,6 +50,8 @@ class Scene(AbstractContextManager["Scene"]):
         member = MEMBER | {"bootstrap.servers": servers}
         self.crew = self._open.enter_context(Crew(folder, self.flow.topic, member))
         self._marks: dict[str, int] = {}
+        #: Where the job died, one after the other.
+        self.crashes: list[str] = []
 
     # ---- the job --------------------------------------------------------------------------------
 
@@ -67,6 +72,7 @@ class Scene(AbstractContextManager["Scene"]):
         self.note("fault", f"the job died: {place}")
         assert f"{crash.VARIABLE}: {place}" in self.stack.last_job_lines(5_000)
         self.stack.kill_job()
+        self.crashes.append(place)
 
     def job_ended(self) -> int | None:
         """Wait until the job has ended by itself; its exit code."""
@@ -133,6 +139,23 @@ class Scene(AbstractContextManager["Scene"]):
         for each in self.programs():
             each.signal(signal.SIGCONT)
         self.note("healed", "the job goes on")
+
+    def until_transaction_is_over(self) -> None:
+        """Wait until the broker has given up the transaction that the job has left open: until then
+        no read-committed reader gets past it. The progress marker is in each of them."""
+        place = TopicPartition(f"{self.stack.prefix}.progress", 0)
+        admin = AdminClient({"bootstrap.servers": self.stack.bootstrap_servers})
+
+        def end(isolation: IsolationLevel) -> int:
+            newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
+            asked = admin.list_offsets({place: newest}, isolation_level=isolation)
+            return asked[place].result(30).offset
+
+        def is_open() -> bool:
+            return end(IsolationLevel.READ_COMMITTED) < end(IsolationLevel.READ_UNCOMMITTED)
+
+        assert is_open(), "there is no transaction"
+        wait_until("the broker has given it up", lambda: not is_open(), PATIENCE_S)
 
     # ---- the crew -------------------------------------------------------------------------------
 

@@ -1,8 +1,4 @@
-"""Times that clients wrote: what a broker's clock that jumps looks like to the job.
-
-The clock itself is not moved: broker, job and members share this machine's, and no library that
-gives a process another one is part of this project. Jumps of it are played in the simulator.
-"""
+"""Times that clients wrote, in place of the broker's own: they are nobody's clock."""
 
 import json
 import time

@@ -74,7 +74,7 @@ def test_a_job_that_is_suspended_inside_its_transaction_is_to_be_started_again(
     )
     wait_until("it is suspended", lambda: crash.VARIABLE in scene.stack.last_job_lines(50), 60)
     scene.note("fault", "the driver is suspended inside its transaction")
-    sleep_for_ms(25_000)  # the broker looks for such transactions every 10 s
+    scene.until_transaction_is_over()
     scene.resume_job()
 
     assert scene.job_ended() == 1

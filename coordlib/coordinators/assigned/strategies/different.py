@@ -8,8 +8,8 @@ members, which is least where loads are in proportion to capacities. One partiti
    joined first. Topics that few want come first, then by name.
 3. Topic by topic, a partition moves from the member that sheds most to the one that it adds least
    to, while that lowers the imbalance; around all topics, until none moves. What was given in step
-   2 moves before what a member had. Every move lowers the imbalance, so this ends; after as many
-   moves as there are partitions it ends anyhow.
+   2 moves before what a member had. Every move lowers the imbalance, so this ends; after
+   `MOVES_PER_PARTITION_MAX` moves for each partition it ends anyhow.
 
 If nothing changed since, nothing moves. Moves are of one partition each: a better balance that
 needs two at once, say around by a third member, is not looked for.
@@ -18,9 +18,13 @@ Floats compare exactly here: they are quotients of whole numbers below a few mil
 
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final
 
 from coordlib.coordinators.assigned.strategies.holdings import Holdings
 from coordlib.coordinators.assigned.strategies.model import Shares, Subscriber
+
+#: A partition may move on when the next topics are evened out; this often would be a defect's.
+MOVES_PER_PARTITION_MAX: Final = 16
 
 #: What a partition adds to the imbalance or takes away from it, its member, and that one's load
 #: when this was so: with another load the entry is outdated.
@@ -60,7 +64,7 @@ class _Division:
 
     def balance(self) -> None:
         """Move one partition at a time, around the topics, until none has to."""
-        moves_left, moved = self.holdings.total, True
+        moves_left, moved = MOVES_PER_PARTITION_MAX * self.holdings.total, True
         while moved and moves_left:
             before = moves_left
             for topic in self._topics:

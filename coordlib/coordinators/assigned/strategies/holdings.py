@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from coordlib.coordinators.assigned.strategies.model import Shares, Subscriber
+from coordlib.coordinators.assigned.strategies.terms import wanted_by
 from coordlib.coordinators.assignors.model import topics_in_order
 
 FREE: Final = -1
@@ -27,11 +28,9 @@ class Holdings:
         self._rows: list[dict[str, Sequence[int]]] = []
         #: Member -> how many partitions it has.
         self.loads: list[int] = []
-        wanted: dict[tuple[str, ...], frozenset[str]] = {}
-        for number, member in enumerate(members.values()):
-            if member.topics not in wanted:
-                wanted[member.topics] = frozenset(member.topics)
-            self._keep(number, member.share, wanted[member.topics])
+        each = zip(members.values(), wanted_by(members), strict=True)
+        for number, (member, wanted) in enumerate(each):
+            self._keep(number, member.share, wanted)
 
     @property
     def total(self) -> int:

@@ -20,10 +20,17 @@ NAME = "range"
 def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> Shares:
     """Divide the partitions of all topics; `model` says what goes in and comes out."""
     given: Shares = {member: {} for member in members}
+    # Most topics are like the one before: as many partitions, and the same members.
+    due: list[int] = []
+    before: tuple[int, list[str]] = (0, [])
     for topic, takers in takers_of(in_assignors_terms(members), partitions).items():
+        if (case := (count := partitions[topic], takers)) != before:
+            due = quotas(count, [members[member].capacity for member in takers])
+            before = case
         first = 0
-        due = quotas(partitions[topic], [members[member].capacity for member in takers])
         for member, size in zip(takers, due, strict=True):
+            if first == count:
+                break
             if size:
                 given[member][topic] = tuple(range(first, first + size))
             first += size

@@ -6,6 +6,7 @@ from typing import Final
 from coordlib.coordinators.assigned.strategies import range as range_strategy
 from coordlib.coordinators.assigned.strategies import roundrobin, sticky, uniform
 from coordlib.coordinators.assigned.strategies.model import Shares, Strategy, Subscriber
+from coordlib.coordinators.assigned.strategies.terms import wanted_by
 
 BUILT_IN: Final[dict[str, Strategy]] = {
     sticky.NAME: sticky.assign,
@@ -32,11 +33,11 @@ def check_total(
         if name not in members:
             raise NotTotal(f"{name!r} is given a share and is no member.")
     owners = _owners(members, partitions)
-    for name, member in members.items():
+    for name, wanted in zip(members, wanted_by(members), strict=True):
         if name not in shares:
             raise NotTotal(f"Member {name!r} is left out.")
         for topic, some in shares[name].items():
-            if topic not in owners or topic not in member.topics:
+            if topic not in wanted:
                 raise NotTotal(f"Member {name!r} is given {topic!r} and does not want it.")
             _claim(name, topic, some, owners[topic])
     for topic, row in owners.items():
@@ -48,7 +49,8 @@ def _owners(
     members: Mapping[str, Subscriber], partitions: Mapping[str, int]
 ) -> dict[str, list[str | None]]:
     """A place for the owner of every partition that somebody wants."""
-    wanted = dict.fromkeys(topic for member in members.values() for topic in member.topics)
+    kinds = dict.fromkeys(member.topics for member in members.values())
+    wanted = dict.fromkeys(topic for topics in kinds for topic in topics)
     return {topic: [None] * partitions.get(topic, 0) for topic in wanted}
 
 

@@ -8,7 +8,7 @@ topic is dealt on from where the last one ended. With equal capacities this is K
 Nothing is kept on purpose: what members had does not matter. Source: `RoundRobinAssignor.java`.
 
 Places are floats, and yet exact: two turns at different places differ by far more than rounding,
-as capacities and the partitions of a topic are at most a million; those at one place are equal,
+as capacities and a group's partitions are at most a million; those at one place are equal,
 since a quotient of two whole numbers is rounded correctly.
 """
 
@@ -37,18 +37,20 @@ def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> 
     circle = in_member_order(known)
     number = {member: at for at, member in enumerate(circle)}
     dealt: dict[str, dict[str, list[int]]] = {member: {} for member in members}
-    last = _START
+    last, turns = _START, list[_Turn]()
+    before: list[str] = []
     for topic, takers in takers_of(known, partitions).items():
-        turns = [_first_after(last, number[each], members[each].capacity) for each in takers]
-        heapify(turns)
+        if takers != before:  # else the same ones go on with their next turns
+            if before:  # circles are all alike: counted within one, numbers stay small
+                last = _turn(last[1], last[2] % last[3], last[3])
+            turns = [_first_after(last, number[each], members[each].capacity) for each in takers]
+            heapify(turns)
+            before = takers
         for partition in range(partitions[topic]):
             last = turns[0]
             _, member, turn, capacity = last
             dealt[circle[member]].setdefault(topic, []).append(partition)
             heapreplace(turns, _turn(member, turn + 1, capacity))
-        # Circles are all alike: counted within one, numbers stay small.
-        _, member, turn, capacity = last
-        last = _turn(member, turn % capacity, capacity)
     return {
         member: {topic: tuple(some) for topic, some in rows.items()}
         for member, rows in dealt.items()

@@ -1,6 +1,6 @@
 """Members of a server-assigned group in the terms of Kafka's assignors: their parts are used."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from coordlib.coordinators.assigned.strategies.model import Subscriber
 from coordlib.coordinators.assignors.model import Member
@@ -11,6 +11,18 @@ def in_assignors_terms(members: Mapping[str, Subscriber]) -> dict[str, Member]:
     return {
         name: Member(topics=member.topics, owned=member.share) for name, member in members.items()
     }
+
+
+def wanted_by(members: Mapping[str, Subscriber]) -> Iterator[frozenset[str]]:
+    """What each member wants, in their order; to be asked for single topics, and never iterated.
+
+    Those who want the same share one set: a thousand members may want ten thousand topics each.
+    """
+    known: dict[tuple[str, ...], frozenset[str]] = {}
+    for member in members.values():
+        if member.topics not in known:
+            known[member.topics] = frozenset(member.topics)
+        yield known[member.topics]
 
 
 def alike(members: Mapping[str, Subscriber]) -> dict[str, Subscriber] | None:

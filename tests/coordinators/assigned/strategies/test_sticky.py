@@ -182,3 +182,21 @@ def test_who_wants_a_topic_no_more_loses_that_topic_alone() -> None:
 
     assert set(kept) <= set(shares["m"]["a"])
     assert shares["n"]["b"] == (0, 1)
+
+
+def test_a_partition_may_move_on_before_the_division_is_over() -> None:
+    """Two large members join a small one: what both topics bring to the first goes on to the other.
+
+    With no more moves than partitions this took two divisions, and the second one moved partitions
+    although nothing had changed.
+    """
+    members = subscribers(
+        {"small": ("b", "d"), "big": ("b", "d"), "other": ("b",)}, {"big": 1_000, "other": 1_000}
+    )
+    counts = {"b": 1, "d": 1}
+    members = holding(members, {"small": {"b": (0,), "d": (0,)}})
+
+    shares = sticky.assign(members, counts)
+
+    assert shares == {"small": {}, "big": {"d": (0,)}, "other": {"b": (0,)}}
+    assert sticky.assign(holding(members, shares), counts) == shares

@@ -1,0 +1,145 @@
+"""Positions in Spark's words: what a query has read, and where one is to begin.
+
+Spark writes offsets as `{"topic": {"0": 23}}`, the next offset to read, as Kafka's committed ones
+are; -2 is its word for the earliest and -1 for the latest.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from confluent_kafka.admin import AdminClient
+
+from coordlib.client.admin import Admin
+from coordlib.client.signals import TopicPartition
+from coordlib.errors import CannotReach, SetupError
+from coordlib.history.sql import query_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Otherwise = Literal["earliest", "latest"]
+_WORDS: Final[dict[str, int]] = {"earliest": -2, "latest": -1}
+KAFKA_SOURCE: Final = "KafkaV2["
+_TIMEOUT_S: Final = 30.0
+#: The newest commit of each partition until a time, unless it was deleted or expired since.
+_AS_OF: Final = """
+    SELECT c.topic, c.partition, c.offset FROM (
+        SELECT h.topic, h.partition, h."offset" AS offset, h.time,
+               ROW_NUMBER() OVER (PARTITION BY h.topic, h.partition ORDER BY h.time DESC) AS n
+        FROM offset_history AS h WHERE h.group_id = $1 AND h.time <= $2) AS c
+    LEFT JOIN (
+        SELECT r.item.topic AS topic, r.item.partition AS partition, MAX(r.time) AS time
+        FROM (SELECT e.time, explode(e.items) AS item
+              FROM (SELECT time, offsets_in(detail) AS items FROM events
+                    WHERE group_id = $1 AND time <= $2
+                      AND type IN ('OffsetsDeleted', 'OffsetsExpired')) AS e) AS r
+        GROUP BY r.item.topic, r.item.partition) AS d
+    ON d.topic = c.topic AND d.partition = c.partition AND d.time >= c.time
+    WHERE c.n = 1 AND d.topic IS NULL"""
+
+
+def starting_offsets(
+    group: str,
+    topics: Sequence[str],
+    as_of: datetime | None = None,
+    *,
+    config: Mapping[str, Any],
+    prefix: str = "coord",
+    tables: str | Path | None = None,
+    otherwise: Otherwise = "earliest",
+) -> str:
+    """The text for Spark's option `startingOffsets`: where a group stands, or stood.
+
+    Every partition of the topics is named, as Spark demands with `assign` and `subscribe`.
+
+    Args:
+        group: whose committed offsets.
+        topics: which of them; they must exist.
+        as_of: a past time, answered from the history in Delta; None: now, by the coordinator,
+            in order with all commits that were written before the call.
+        config: confluent-kafka's keys, at least `bootstrap.servers`.
+        tables: the folder of the history's tables; needed for a past time.
+        otherwise: where partitions begin for which nothing is committed.
+
+    Raises:
+        SetupError: a past time without tables, or without a time zone.
+        CannotReach: no broker, no coordinator, no history, or no such topic.
+    """
+    if as_of is None:
+        with Admin(config, prefix) as admin:
+            rows = [(row.topic, row.partition, row.offset) for row in admin.committed(group)]
+    else:
+        rows = _history(group, as_of, tables)
+    found = {TopicPartition(topic, partition): offset for topic, partition, offset in rows}
+    places = partitions_of(config, topics)
+    return spark_offsets({each: found.get(each, -1) for each in places}, otherwise)
+
+
+def _history(group: str, as_of: datetime, tables: str | Path | None) -> list[tuple[str, int, int]]:
+    if tables is None:
+        mend = "Name the folder of the Delta tables: tables=..."
+        raise SetupError("A past time is answered from the history.", "tables is None", mend)
+    if as_of.tzinfo is None:
+        mend = "Give it one, for example datetime(..., tzinfo=timezone.utc)."
+        raise SetupError("A time without a time zone is no moment.", repr(as_of), mend)
+    rows = query_tables(tables, _AS_OF, [group, as_of]).rows
+    return [(str(topic), int(partition), int(offset)) for topic, partition, offset in rows]
+
+
+def partitions_of(config: Mapping[str, Any], topics: Iterable[str]) -> tuple[TopicPartition, ...]:
+    """All partitions of these topics. Raises CannotReach."""
+    found = AdminClient({**config}).list_topics(timeout=_TIMEOUT_S).topics
+    missing = [topic for topic in topics if topic not in found or found[topic].error]
+    if missing:
+        raise CannotReach("There is no such topic.", ", ".join(missing), "Check its name.")
+    return tuple(
+        TopicPartition(topic, each) for topic in topics for each in found[topic].partitions
+    )
+
+
+def spark_offsets(offsets: Mapping[TopicPartition, int], otherwise: Otherwise) -> str:
+    """As Spark's JSON; negative offsets mean that nothing is committed."""
+    by_topic: dict[str, dict[str, int]] = {}
+    for each in sorted(offsets):
+        offset = offsets[each]
+        known = offset if offset >= 0 else _WORDS[otherwise]
+        by_topic.setdefault(each.topic, {})[str(each.partition)] = known
+    return json.dumps(by_topic)
+
+
+def spark_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """The text for Spark's option `assign`."""
+    by_topic: dict[str, list[int]] = {}
+    for each in sorted(partitions):
+        by_topic.setdefault(each.topic, []).append(each.partition)
+    return json.dumps(by_topic)
+
+
+def finished(query: "StreamingQuery") -> dict[TopicPartition, int]:
+    """The next offset to read of each partition, by the query's newest finished batch.
+
+    Spark tells progress when a batch has ended, its commit log included; empty before the first.
+    """
+    progress = query.lastProgress
+    return end_offsets(progress) if progress is not None else {}
+
+
+def end_offsets(progress: Any) -> dict[TopicPartition, int]:
+    """The same of one progress report; sources other than Kafka's are passed over."""
+    found: dict[TopicPartition, int] = {}
+    for source in progress["sources"]:
+        if KAFKA_SOURCE in source["description"] and source["endOffset"] is not None:
+            found.update(_read(source["endOffset"]))
+    return found
+
+
+def _read(told: Any) -> dict[TopicPartition, int]:
+    by_topic = json.loads(told) if isinstance(told, str) else told
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, rows in by_topic.items()
+        for partition, offset in rows.items()
+    }

@@ -1,0 +1,160 @@
+"""`publish_progress`: any query's positions as committed offsets of a group without members.
+
+Nothing about the query changes: a listener hears of each finished batch and writes what it has read
+to `coord.offsets`. So it shows in `coord groups describe` with its lag, like everybody else.
+"""
+
+import threading
+from collections.abc import Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from coordlib.client.layout import find_place
+from coordlib.client.member import default_client_id
+from coordlib.client.signals import TopicPartition
+from coordlib.client.spark_positions import end_offsets
+from coordlib.limits import OFFSETS_PER_REQUEST_MAX
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records.partitioner import shard_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_log = structlog.get_logger()
+_RETRY_S: Final = 1.0
+
+
+class Publication:
+    """The newest positions of one query, on their way to the log.
+
+    They are written when they change, at most once a second while the broker is away; what was not
+    taken is written again in its newest form. `close` writes the last ones and ends.
+    """
+
+    def __init__(self, config: Mapping[str, Any], group: str, prefix: str = "coord") -> None:
+        place = find_place(config, prefix)
+        self._group, self._topic = group, f"{prefix}.offsets"
+        self._client, self._numbers = default_client_id(), count(1)
+        self._shard = shard_of(group, place.shards)
+        self._producer = Producer(
+            {**config, "enable.idempotence": True, "linger.ms": 0, "delivery.timeout.ms": 10_000}
+        )
+        self._lock = threading.Lock()
+        self._newest: dict[TopicPartition, int] = {}
+        #: Those that the log has taken.
+        self._taken: dict[TopicPartition, int] = {}
+        self._wake, self._is_closed = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name=f"progress of {group}", daemon=True)
+        self._thread.start()
+
+    def tell(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """The next offsets to read, by a finished batch."""
+        with self._lock:
+            self._newest.update(offsets)
+        self._wake.set()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the log has taken the newest positions."""
+        with self._lock:
+            return self._newest == self._taken
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Write what is not written yet, and end."""
+        self._is_closed = True
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            is_last = self._is_closed
+            try:
+                self._write()
+            except (KafkaException, BufferError) as problem:
+                _log.warning("progress is not published", group=self._group, error=repr(problem))
+            if is_last:
+                return
+            if not self.is_written:
+                threading.Event().wait(_RETRY_S)
+                self._wake.set()
+
+    def _write(self) -> None:
+        with self._lock:
+            new = {p: at for p, at in self._newest.items() if self._taken.get(p) != at}
+        places = sorted(new)
+        for first in range(0, len(places), OFFSETS_PER_REQUEST_MAX):
+            some = {each: new[each] for each in places[first : first + OFFSETS_PER_REQUEST_MAX]}
+            self._produce(some)
+        self._producer.flush(10.0)
+
+    def _produce(self, some: dict[TopicPartition, int]) -> None:
+        def note(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                _log.warning("progress is not published", group=self._group, error=error.str())
+                return
+            with self._lock:
+                self._taken.update(some)
+
+        rows = tuple(rq.CommittedOffset(p.topic, p.partition, at) for p, at in some.items())
+        request = rq.OffsetCommit(
+            v=1,
+            id=f"progress-{next(self._numbers)}",
+            client=self._client,
+            group=self._group,
+            offsets=rows,
+        )
+        self._producer.produce(
+            self._topic,
+            codec.encode(request),
+            key=self._group.encode(),
+            partition=self._shard,
+            on_delivery=note,
+        )
+
+
+def publish_progress(
+    query: "StreamingQuery", group: str, *, config: Mapping[str, Any], prefix: str = "coord"
+) -> Publication:
+    """Let a group show how far a query has read; the query itself does not change.
+
+    The group must have no members: their positions are their own (UNKNOWN_MEMBER_ID, in history).
+
+    Args:
+        query: a running one, with at least one Kafka source.
+        group: the name under which it shows.
+        config: confluent-kafka's keys, at least `bootstrap.servers`.
+        prefix: the coordinator's topic prefix.
+
+    Raises CannotReach: no broker, or no coordinator's topics under this prefix.
+    """
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    publication = Publication(config, group, prefix)
+    id_ = str(query.id)
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+            """Nothing was read yet."""
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            if str(event.progress.id) == id_:
+                publication.tell(end_offsets(event.progress))
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            """Nothing was read since."""
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            if str(event.id) == id_:
+                publication.close()
+
+    SparkSession.active().streams.addListener(Listener())
+    if query.lastProgress is not None:
+        publication.tell(end_offsets(query.lastProgress))
+    return publication
