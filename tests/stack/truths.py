@@ -19,15 +19,23 @@ Issued = dict[tuple[str, int], frozenset[Place]]
 
 
 def issued(wire: Wire, group: str) -> Issued:
-    """(member, fence) -> partitions, by `coord.events`."""
-    return {
-        (event["member"], event["detail"]["fence"]): frozenset(
-            (topic, partition)
-            for topic, numbers in event["detail"]["partitions"].items()
-            for partition in numbers
-        )
-        for event in wire.events(group, "AssignmentIssued")
-    }
+    """(member, fence) -> partitions, by `coord.events`.
+
+    A member of a server-assigned group that lets go of some keeps the fence of the others.
+    """
+    found: Issued = {}
+    for event in wire.events(group, "AssignmentIssued"):
+        key = event["member"], event["detail"]["fence"]
+        found[key] = found.get(key, frozenset()) | _places(event)
+    return found
+
+
+def _places(event: Any) -> frozenset[Place]:
+    return frozenset(
+        (topic, partition)
+        for topic, numbers in event["detail"]["partitions"].items()
+        for partition in numbers
+    )
 
 
 def generations(wire: Wire, group: str) -> list[Any]:
@@ -95,9 +103,8 @@ def one_owner_per_assignment(wire: Wire, group: str) -> None:
         for event in wire.events(group, "MemberFenced")
     }
     owners: dict[tuple[int, Place], list[str]] = {}
-    known = issued(wire, group)
     for event in wire.events(group, "AssignmentIssued"):
-        for place in known[event["member"], event["detail"]["fence"]]:
+        for place in _places(event):
             owners.setdefault((event["detail"]["sync"], place), []).append(event["member"])
     for where, row in owners.items():
         line = list(dict.fromkeys(row))
