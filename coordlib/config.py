@@ -45,6 +45,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: Shortest time between two batches; 0 starts the next one at once.
     trigger_interval_ms: NotNegative = 0
     archive_interval_ms: Positive = 30_000
+    #: How often lag is sampled; 0: never.
+    lag_interval_ms: Annotated[int, Meta(ge=0, le=limits.DURATION_MAX_MS)] = 30_000
+    #: Groups whose offsets are copied to Kafka's own groups of these names; `^…` is an expression.
+    mirror_offsets: tuple[str, ...] = ()
     #: How long a Kafka transaction of the sink may stay open before the broker aborts it.
     transaction_timeout_ms: Positive = 60_000
     #: Whether outputs are checked against the group invariants in production too.
@@ -95,4 +99,16 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             "command line",
             "For example --set group.initial_rebalance_delay_ms=0.",
         )
-    tree.setdefault(section, {})[key] = value
+    tree.setdefault(section, {})[key] = _listed(value) if value.startswith("[") else value
+
+
+def _listed(value: str) -> Any:
+    """A list is written as in the file: ["a","b"]."""
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError as problem:
+        raise SetupError(
+            f"{value} is no list: {problem}.",
+            "command line",
+            "For example --set 'engine.mirror_offsets=[\"billing\"]'.",
+        ) from problem

@@ -37,7 +37,7 @@ def found(seen: topics._Seen, name: str = "requests", shards: int = 4) -> list[t
 def test_plan_covers_the_wire_format() -> None:
     assert list(PLANS) == [
         *("requests", "offsets", "responses", "assignments"),
-        *("groups", "committed", "events", "progress"),
+        *("groups", "committed", "events", "lag", "progress"),
     ]
     compact = {name for name, plan in PLANS.items() if plan.config["cleanup.policy"] == "compact"}
     assert compact == {"assignments", "groups", "committed", "progress"}

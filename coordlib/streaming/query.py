@@ -22,6 +22,7 @@ from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
+from coordlib.streaming.offset_watch import OffsetWatch
 from coordlib.streaming.operator import REPORT, judge
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
@@ -75,6 +76,7 @@ class Coordinator:
             timeout_ms,
         )
         self._ticks: TickThread | None = None
+        self._watch = OffsetWatch(self._client_options, options.prefix, options.config.engine)
         self._crash = Crash.from_environment()
 
     def start(self) -> "StreamingQuery":
@@ -102,6 +104,7 @@ class Coordinator:
         seeds = folder.seeds(layout.shards)
         self.query = self._run(layout, found.incarnation, identity, seeds)
         self._ticks.start()
+        self._watch.start(layout.shards)
         return self.query
 
     def check(self) -> None:
@@ -113,6 +116,7 @@ class Coordinator:
         """Write no more ticks, and say that the job has stopped."""
         if self._ticks is not None:
             self._ticks.stop()
+        self._watch.stop()
         self._status.status.state = "stopped" if self.failure is None else "failed"
         self._status.write()
 
@@ -186,6 +190,7 @@ class Coordinator:
             status.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
         if self._ticks is not None:
             status.ticks = self._ticks.writer.written
+        status.offsets_failing = self._watch.failing
         self._status.write()
 
 
