@@ -2,7 +2,8 @@
 
 Seconds are how long ago the log ended where the group stands now: the age of the first message
 that it has not committed. Nobody stamps that, so it is read off a bounded row of samples of the
-log's end, with straight lines between them, as Burrow and kafka-lag-exporter do.
+log's end, with straight lines between them, as Burrow and kafka-lag-exporter do. Where samples are
+missing, only a lower bound is known.
 """
 
 from bisect import bisect_right
@@ -12,6 +13,14 @@ from typing import Final, NamedTuple
 
 #: Of one partition: an hour, at the default interval of 30 s. While nothing is produced, two do.
 SAMPLES_MAX: Final = 120
+#: A longer time without samples is a gap: nobody knows when within it a message came.
+_GAP_MIN_MS: Final = 60_000
+_GAP_INTERVALS: Final = 3
+
+
+def gap_ms(interval_ms: int) -> int:
+    """How far apart two samples may be, where one is due at every interval."""
+    return max(_GAP_MIN_MS, _GAP_INTERVALS * interval_ms)
 
 
 class Place(NamedTuple):
@@ -43,9 +52,16 @@ class Since(NamedTuple):
 
 
 class LogEnds:
-    """The newest samples of where one partition's log ended."""
+    """The newest samples of where one partition's log ended.
 
-    def __init__(self, samples_max: int = SAMPLES_MAX) -> None:
+    Args:
+        gap_max_ms: samples that are farther apart have no line between them.
+    """
+
+    def __init__(
+        self, samples_max: int = SAMPLES_MAX, gap_max_ms: int = gap_ms(interval_ms=30_000)
+    ) -> None:
+        self.gap_max_ms = gap_max_ms
         #: Times rise, ends never fall, and of samples with the same end only the first and the last
         #: are there.
         self._samples: deque[EndSample] = deque(maxlen=samples_max)
@@ -71,6 +87,8 @@ class LogEnds:
         if after == len(samples):
             return Since(left.time_ms, is_at_least=False)
         right = samples[after]
+        if right.time_ms - left.time_ms > self.gap_max_ms:
+            return Since(right.time_ms, is_at_least=True)
         share = (position - left.end) / (right.end - left.end)
         return Since(left.time_ms + share * (right.time_ms - left.time_ms), is_at_least=False)
 
@@ -84,7 +102,7 @@ class Lag:
     #: Messages that can still be read.
     lag: int | None = None
     lag_seconds: float | None = None
-    #: The seconds are a lower bound: the samples do not reach back far enough.
+    #: The seconds are a lower bound: there were no samples then.
     is_at_least: bool = False
     #: Messages that were removed before the group had committed them.
     lost: int | None = None

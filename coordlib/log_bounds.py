@@ -63,9 +63,10 @@ def _offsets(
         try:
             found[Place(place.topic, place.partition)] = answer.result(timeout_s).offset
         except KafkaException as problem:
-            if problem.args[0].code() in _GONE:
+            code = problem.args[0].code()
+            if code in _GONE:
                 found[Place(place.topic, place.partition)] = None
-            else:
+            elif code < 0:  # librdkafka's own: nobody has answered; else it is of this partition
                 failure = problem
     if failure is None or found:
         return found

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.lag import UNKNOWN, Bounds, Lag, LogEnds, Since, measure
+from coordlib.lag import UNKNOWN, Bounds, Lag, LogEnds, Since, gap_ms, measure
 
 
 def ends_of(*samples: tuple[int, int], samples_max: int = 120) -> LogEnds:
     """Samples as (seconds, log end)."""
-    ends = LogEnds(samples_max)
+    ends = LogEnds(samples_max, gap_max_ms=60_000)
     for second, end in samples:
         ends.add(second * 1000, end)
     return ends
@@ -55,6 +55,23 @@ def test_behind_the_oldest_sample_the_seconds_are_a_lower_bound() -> None:
     lag = lag_of(5, (0, 100), (0, 50), (30, 100))
 
     assert (lag.lag, lag.lag_seconds, lag.is_at_least) == (95, 30.0, True)
+
+
+def test_over_a_gap_without_samples_the_seconds_are_a_lower_bound() -> None:
+    """The job was down for an hour: what came meanwhile came at any time within it."""
+    samples = [(0, 10), (30, 40), (3630, 90), (3660, 95)]
+
+    within, before = lag_of(60, (0, 95), *samples), lag_of(25, (0, 95), *samples)
+
+    assert (within.lag_seconds, within.is_at_least) == (30.0, True)
+    assert (before.lag_seconds, before.is_at_least) == (3645.0, False)
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "gap"), [(200, 60_000), (30_000, 90_000), (300_000, 900_000)]
+)
+def test_a_sample_or_two_may_be_missing(interval_ms: int, gap: int) -> None:
+    assert gap_ms(interval_ms) == gap
 
 
 def test_samples_are_bounded_and_what_falls_out_is_a_lower_bound() -> None:
@@ -119,7 +136,7 @@ def test_the_interpolated_time_lies_where_the_log_passed_the_offset(
 ) -> None:
     """Whatever was sampled: not before the newest sample below, not after the first above; and
     who is further behind is behind for at least as long."""
-    ends, time_ms, end = LogEnds(samples_max), 0, 0
+    ends, time_ms, end = LogEnds(samples_max, gap_max_ms=60_000), 0, 0
     taken = []
     for step_ms, produced in growth:
         time_ms, end = time_ms + step_ms, end + produced

@@ -97,6 +97,8 @@ class LagSample(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
     #: By the clock of the job's driver, epoch milliseconds.
     time_ms: int
+    #: After which the next is due, if there is something to tell.
+    interval_ms: int
     group: str
     lines: tuple[LagLine, ...]
 

@@ -5,12 +5,13 @@ No answer waits for it, and nothing that a group decides depends on it. A lost s
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaError, Message, Producer
 
-from coordlib.lag import Bounds, LogEnds, Place, measure
+from coordlib.lag import Bounds, LogEnds, Place, gap_ms, measure
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import LagLine, LagSample
@@ -30,10 +31,11 @@ def wall_clock_ms() -> int:
 
 
 class LagSampler:
-    """One round after the other, at most every `interval_s`.
+    """One round after the other, at most every `interval_ms`.
 
     Args:
         ask: may raise KafkaException or TimeoutError: the round is made up for at the next turn.
+        earlier: what earlier runs have sampled.
         now_ms: the time that samples bear; `now_s` a monotonic clock.
     """
 
@@ -41,15 +43,17 @@ class LagSampler:
         self,
         ask: AskBounds,
         write: Write,
-        interval_s: float,
+        interval_ms: int,
+        earlier: Mapping[Place, LogEnds] = MappingProxyType({}),
+        *,
         now_ms: Callable[[], int] = wall_clock_ms,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ask, self._write, self._interval_s = ask, write, interval_s
+        self._ask, self._write, self._interval_ms = ask, write, interval_ms
         self._now_ms, self._now_s = now_ms, now_s
         self._due_s = now_s()
-        #: Of no partition but those with an offset in the newest round.
-        self._ends: dict[Place, LogEnds] = {}
+        #: After a round: of no partition but those with an offset then.
+        self._ends = dict(earlier)
         #: Deleted offsets that no sample has told of, by group.
         self._deleted: dict[str, set[Place]] = {}
         #: Of each group without lag: the hash of what was last written.
@@ -74,7 +78,7 @@ class LagSampler:
             lines = tuple(self._lines(group, offsets.groups.get(group, {}), bounds, now_ms))
             self._tell(group, lines, now_ms)
         self.rounds += 1
-        self._due_s = self._now_s() + self._interval_s
+        self._due_s = self._now_s() + self._interval_ms / 1000
 
     def _note_ends(
         self, offsets: CommittedOffsets, bounds: Mapping[Place, Bounds | None], now_ms: int
@@ -84,7 +88,9 @@ class LagSampler:
         self._ends = {p: ends for p, ends in self._ends.items() if p in wanted and p not in gone}
         for place, found in bounds.items():
             if found is not None:
-                self._ends.setdefault(place, LogEnds()).add(now_ms, found.end)
+                ends = self._ends.setdefault(place, LogEnds())
+                ends.gap_max_ms = gap_ms(self._interval_ms)
+                ends.add(now_ms, found.end)
 
     def _lines(
         self,
@@ -115,7 +121,11 @@ class LagSampler:
         if self._quiet.get(group) != hash(lines):
             for first in range(0, len(lines), LINES_MAX):
                 part = lines[first : first + LINES_MAX]
-                self._write(LagSample(time_ms=now_ms, group=group, lines=part))
+                self._write(
+                    LagSample(
+                        time_ms=now_ms, interval_ms=self._interval_ms, group=group, lines=part
+                    )
+                )
         self._deleted.pop(group, None)
         self._quiet.pop(group, None)
         if lines and all(line.lag in (0, None) and line.committed is not None for line in lines):

@@ -14,8 +14,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordlib.config import EngineConfig
-from coordlib.lag import Place
+from coordlib.lag import LogEnds, Place
+from coordlib.lag_samples import newest_samples, sampled_ends
 from coordlib.log_bounds import log_bounds
+from coordlib.records.stored import LagSample
 from coordlib.streaming.committed_log import CommittedLog, CommittedOffsets
 from coordlib.streaming.lag_sampler import LagSampler, LagTopic
 from coordlib.streaming.mirror import AdminGroups, Mirror, chosen
@@ -38,7 +40,7 @@ class OffsetWatch:
         self, client_options: Mapping[str, Any], prefix: str, engine: EngineConfig
     ) -> None:
         self._options, self._prefix = client_options, prefix
-        self._interval_s = engine.lag_interval_ms / 1000
+        self._interval_ms = engine.lag_interval_ms
         self._is_mirrored = chosen(engine.mirror_offsets)
         self._has_mirror = bool(engine.mirror_offsets)
         self._stop = threading.Event()
@@ -54,7 +56,7 @@ class OffsetWatch:
 
     def start(self, shards: int) -> None:
         """Begin, with that many shards."""
-        if self._interval_s or self._has_mirror:
+        if self._interval_ms or self._has_mirror:
             run = partial(self._run, shards)
             self._thread = threading.Thread(target=run, name="offset-watch", daemon=True)
             self._thread.start()
@@ -72,7 +74,7 @@ class OffsetWatch:
             self._failure = repr(problem)
 
     def _follow(self, shards: int) -> None:
-        sampler, topic = self._sampling(shards) if self._interval_s else (None, None)
+        sampler, topic = self._sampling(shards) if self._interval_ms else (None, None)
         mirror = Mirror(AdminGroups(self._options), self._is_mirrored) if self._has_mirror else None
         self._mirror = mirror
         users = [each for each in (sampler, mirror) if each is not None]
@@ -94,7 +96,18 @@ class OffsetWatch:
     def _sampling(self, shards: int) -> tuple[LagSampler, LagTopic]:
         topic = LagTopic(self._options, self._prefix, shards)
         ask = partial(log_bounds, AdminClient({**self._options, "log_level": 2}))
-        return LagSampler(ask, topic.write, self._interval_s), topic
+        return LagSampler(ask, topic.write, self._interval_ms, self._earlier(shards)), topic
+
+    def _earlier(self, shards: int) -> dict[Place, LogEnds]:
+        """What earlier runs have left: a restart shortens no group's lag in seconds."""
+        samples: list[LagSample] = []
+        try:
+            for shard in range(shards):
+                samples += newest_samples(self._options, f"{self._prefix}.lag", shard)
+        except KafkaException as problem:
+            _log.warning("earlier samples of lag are not read", error=repr(problem))
+        samples.sort(key=lambda sample: sample.time_ms)
+        return {place: sampled.ends for place, sampled in sampled_ends(samples).items()}
 
     def _turn(
         self, log: CommittedLog, users: "list[LagSampler | Mirror]", topic: LagTopic | None

@@ -2,15 +2,20 @@
 
 import pytest
 
-from coordlib.cli.group_lag import GAP_MAX_MS, lag_now, sampled_ends
+from coordlib.cli.group_lag import lag_now
 from coordlib.lag import UNKNOWN, Bounds, Lag, Place
+from coordlib.lag_samples import sampled_ends
 from coordlib.records.stored import LagLine, LagSample
 
 ORDERS = Place("orders", 0)
 
 
 def sample(
-    second: int, committed: int | None, end: int | None, seconds: float | None = None
+    second: int,
+    committed: int | None,
+    end: int | None,
+    seconds: float | None = None,
+    interval_ms: int = 30_000,
 ) -> LagSample:
     """What the job writes; `seconds` None: a lower bound of 0."""
     lag = None if end is None or committed is None else end - committed
@@ -24,7 +29,7 @@ def sample(
         lag_seconds=0.0 if seconds is None else seconds,
         is_at_least=seconds is None,
     )
-    return LagSample(time_ms=1000 * second, group="g", lines=(line,))
+    return LagSample(time_ms=1000 * second, interval_ms=interval_ms, group="g", lines=(line,))
 
 
 def now(second: int, committed: int, end: int, *samples: LagSample) -> tuple[object, ...]:
@@ -63,10 +68,13 @@ def test_what_came_while_nobody_sampled_has_no_known_age() -> None:
 
 
 def test_a_short_gap_is_a_line() -> None:
+    """How short, depends on how often the job samples."""
     last = sample(0, 10, 10, 0.0)
+    seldom = sample(0, 10, 10, 0.0, interval_ms=300_000)
 
-    assert now(GAP_MAX_MS // 1000, 10, 12, last)[1:] == (60.0, False)
-    assert now(GAP_MAX_MS // 1000 + 1, 10, 12, last)[1:] == (0.0, True)
+    assert now(90, 10, 12, last)[1:] == (90.0, False)
+    assert now(91, 10, 12, last)[1:] == (0.0, True)
+    assert now(900, 10, 12, seldom)[1:] == (900.0, False)
 
 
 def test_a_restarted_job_whose_samples_are_bounds_is_known_better_here() -> None:
@@ -93,6 +101,14 @@ def test_without_samples_or_offsets_what_is_known_is_told() -> None:
     assert now(70, 10, 20) == (10, None, False)
     assert lag_now(None, Bounds(2, 20), None, 0) == Lag(log_start=2, log_end=20)
     assert lag_now(5, None, None, 0) == UNKNOWN
+
+
+def test_samples_of_several_groups_tell_of_one_log() -> None:
+    """Two groups read one topic: both leave its end, and each the time where it stands."""
+    samples = [sample(0, 10, 10, 0.0), sample(0, 4, 10, 8.0)]
+    samples += [sample(30, 10, 40, 30.0), sample(30, 4, 40, 38.0)]
+
+    assert now(40, 25, 40, *samples) == (15, 25.0, False)
 
 
 @pytest.mark.parametrize("end", [4, 5])

@@ -95,7 +95,7 @@ def engine(broker: "Broker") -> Engine:
     engine.put("committed", b"not ours", b"{}")
     engine.committed(data, 3, 9)
     long_ago = stored.LagLine(topic=data, partition=0, committed=4, log_start=0, log_end=8, lag=4)
-    sample = stored.LagSample(time_ms=0, group="payments", lines=(long_ago,))
+    sample = stored.LagSample(time_ms=0, interval_ms=9, group="payments", lines=(long_ago,))
     engine.put("lag", b"payments", codec.encode(sample))
     engine.put("lag", b"payments", b"not ours")
     engine.put("lag", b"others", b"{}")

@@ -92,6 +92,7 @@ class Log:
         value = codec.encode(
             stored.LagSample(
                 time_ms=START_MS + round(seconds * 1000),
+                interval_ms=30_000,
                 group=group,
                 lines=tuple(stored.LagLine(**line) for line in lines),
             )

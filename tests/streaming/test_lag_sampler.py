@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.lag import Bounds, Place
+from coordlib.lag import Bounds, LogEnds, Place
 from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming import committed_log, lag_sampler
 from coordlib.streaming.committed_log import CommittedOffsets, read_record
@@ -18,15 +18,20 @@ OTHERS = Place("others", 3)
 class World:
     """Groups that commit, logs that grow, and a sampler between them."""
 
-    def __init__(self) -> None:
-        self.now_s = 1000.0
+    def __init__(self, earlier: dict[Place, LogEnds] | None = None) -> None:
+        self.now_s, self.earlier = 1000.0, earlier or {}
         self.bounds: dict[Place, Bounds | None] = {}
         self.failure: Exception | None = None
         self.asked: list[set[Place]] = []
         self.written: list[LagSample] = []
         self.offsets = CommittedOffsets()
         self.sampler = LagSampler(
-            self._ask, self.written.append, 30, lambda: round(1000 * self.now_s), lambda: self.now_s
+            self._ask,
+            self.written.append,
+            30_000,
+            self.earlier,
+            now_ms=lambda: round(1000 * self.now_s),
+            now_s=lambda: self.now_s,
         )
 
     def _ask(self, places: Iterable[Place]) -> dict[Place, Bounds | None]:
@@ -82,6 +87,22 @@ def test_nothing_is_asked_between_rounds_nor_for_partitions_without_offsets(worl
     world.sampler.turn(world.offsets)
 
     assert world.asked == [set()]
+
+
+def test_what_earlier_runs_have_sampled_is_not_forgotten() -> None:
+    """A restart must not make a group look younger that has been behind for an hour; and samples of
+    partitions that nobody has an offset for any more are let go of."""
+    ends = LogEnds()
+    ends.add(400_000, 4)
+    ends.add(430_000, 10)
+    world = World({ORDERS: ends, OTHERS: LogEnds()})
+    world.bounds = {ORDERS: Bounds(0, 10)}
+    world.commit("a", ORDERS, 4)
+
+    ((line,),) = (sample.lines for sample in world.round())
+
+    assert (line.lag_seconds, line.is_at_least) == (630.0, False)
+    assert world.sampler._ends.keys() == {ORDERS}
 
 
 def test_a_group_without_lag_is_told_once(world: World) -> None:

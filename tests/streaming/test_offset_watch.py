@@ -149,6 +149,27 @@ def test_lag_follows_commits_and_what_is_produced(engine: Engine) -> None:
     assert not behind.is_at_least
 
 
+def test_a_restart_does_not_make_a_group_look_younger(engine: Engine) -> None:
+    """The driver's samples end with it; the topic keeps them."""
+    engine.make_topic()
+    engine.commit({0: 0})
+    first = engine.watch()
+    _wait(lambda: 0 in engine.newest_sample())
+    engine.produce(5)
+    _wait(lambda: engine.newest_sample()[0].lag == 5)
+    first.stop()
+    before = engine.newest_sample()[0].lag_seconds
+    assert before is not None
+    engine.produce(1)
+
+    engine.watch()
+
+    _wait(lambda: engine.newest_sample()[0].lag == 6)
+    line = engine.newest_sample()[0]
+    assert line.lag_seconds is not None
+    assert (line.lag_seconds > before, line.is_at_least) == (True, False)
+
+
 def test_lost_truncated_and_deleted_logs(engine: Engine) -> None:
     """Retention overtakes the group, then the topic goes, then it comes again, shorter."""
     from confluent_kafka import TopicPartition
