@@ -44,11 +44,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fetch_wait_ms: NotNegative = 5
     #: Shortest time between two batches; 0 starts the next one at once.
     trigger_interval_ms: NotNegative = 0
-    archive_interval_ms: Positive = 30_000
     #: How often lag is sampled; 0: never.
     lag_interval_ms: Annotated[int, Meta(ge=0, le=limits.DURATION_MAX_MS)] = 30_000
     #: Groups whose offsets are copied to Kafka's own groups of these names; `^…` is an expression.
     mirror_offsets: tuple[str, ...] = ()
+    archive_interval_ms: Positive = 30_000
     #: How long a Kafka transaction of the sink may stay open before the broker aborts it.
     transaction_timeout_ms: Positive = 60_000
     #: Whether outputs are checked against the group invariants in production too.

@@ -76,8 +76,8 @@ class Coordinator:
             timeout_ms,
         )
         self._ticks: TickThread | None = None
-        self._watch = OffsetWatch(self._client_options, options.prefix, options.config.engine)
         self._crash = Crash.from_environment()
+        self._offsets = OffsetWatch(self._client_options, options.prefix, options.config.engine)
 
     def start(self) -> "StreamingQuery":
         """Check everything, fence older drivers, and run.
@@ -103,8 +103,8 @@ class Coordinator:
         )
         seeds = folder.seeds(layout.shards)
         self.query = self._run(layout, found.incarnation, identity, seeds)
+        self._offsets.start(layout.shards)
         self._ticks.start()
-        self._watch.start(layout.shards)
         return self.query
 
     def check(self) -> None:
@@ -116,7 +116,7 @@ class Coordinator:
         """Write no more ticks, and say that the job has stopped."""
         if self._ticks is not None:
             self._ticks.stop()
-        self._watch.stop()
+        self._offsets.stop()
         self._status.status.state = "stopped" if self.failure is None else "failed"
         self._status.write()
 
@@ -190,7 +190,7 @@ class Coordinator:
             status.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
         if self._ticks is not None:
             status.ticks = self._ticks.writer.written
-        status.offsets_failing = self._watch.failing
+        status.offsets_failing = self._offsets.failing
         self._status.write()
 
 
