@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,12 +17,11 @@ from coordlib.log_bounds import log_bounds
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import CommittedValue, LagLine, LagSample
+from coordlib.streaming.committed_log import CommittedOffsets
 from coordlib.streaming.offset_watch import OffsetWatch
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker
-
-pytestmark = pytest.mark.stack
 
 SHARDS = 2
 ENGINE = EngineConfig(lag_interval_ms=200, mirror_offsets=("billing", "^mirrored-.*"))
@@ -118,6 +118,34 @@ def _wait(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+class ShortLog:
+    """A topic whose turns are told."""
+
+    def __init__(self, turns: list[tuple[bool, bool]]) -> None:
+        self.offsets = CommittedOffsets()
+        self.has_caught_up, self._turns = False, turns
+
+    def turn(self, wait_s: float) -> bool:
+        has_more, self.has_caught_up = self._turns.pop(0)
+        return has_more
+
+
+def test_nothing_is_sampled_or_copied_before_the_topic_was_read_to_its_end() -> None:
+    """After a start older offsets come before newer ones: a copy of them would lie behind what
+    Kafka's group has already."""
+    turns: list[str] = []
+    user: Any = SimpleNamespace(turn=lambda offsets: turns.append("turn"))
+    log: Any = ShortLog([(True, False), (False, False), (True, True), (False, True)])
+    watch = OffsetWatch({}, "p", ENGINE)
+
+    seen = []
+    for _ in range(4):
+        watch._turn(log, [user], None)
+        seen.append(len(turns))
+
+    assert seen == [0, 0, 0, 1]
+
+
 @pytest.fixture
 def engine(broker: "Broker") -> Iterator[Engine]:
     engine = Engine(broker)
@@ -126,6 +154,7 @@ def engine(broker: "Broker") -> Iterator[Engine]:
         watch.stop()
 
 
+@pytest.mark.stack
 def test_lag_follows_commits_and_what_is_produced(engine: Engine) -> None:
     """Before the start, while it runs, and on a partition that the group has read to its end."""
     engine.make_topic()
@@ -149,6 +178,7 @@ def test_lag_follows_commits_and_what_is_produced(engine: Engine) -> None:
     assert not behind.is_at_least
 
 
+@pytest.mark.stack
 def test_a_restart_does_not_make_a_group_look_younger(engine: Engine) -> None:
     """The driver's samples end with it; the topic keeps them."""
     engine.make_topic()
@@ -170,6 +200,7 @@ def test_a_restart_does_not_make_a_group_look_younger(engine: Engine) -> None:
     assert (line.lag_seconds > before, line.is_at_least) == (True, False)
 
 
+@pytest.mark.stack
 def test_lost_truncated_and_deleted_logs(engine: Engine) -> None:
     """Retention overtakes the group, then the topic goes, then it comes again, shorter."""
     from confluent_kafka import TopicPartition
@@ -192,6 +223,7 @@ def test_lost_truncated_and_deleted_logs(engine: Engine) -> None:
     assert (engine.newest_sample()[0].lag, engine.newest_sample()[0].lag_seconds) == (0, 0.0)
 
 
+@pytest.mark.stack
 def test_a_deleted_offset_is_told(engine: Engine) -> None:
     engine.make_topic()
     engine.commit({0: 0})
@@ -203,6 +235,7 @@ def test_a_deleted_offset_is_told(engine: Engine) -> None:
     _wait(lambda: engine.newest_sample()[0].committed is None)
 
 
+@pytest.mark.stack
 def test_without_settings_nothing_runs(engine: Engine) -> None:
     """`lag_interval_ms = 0` and no mirror: no consumer, no thread."""
     watch = engine.watch(EngineConfig(lag_interval_ms=0))
@@ -210,6 +243,7 @@ def test_without_settings_nothing_runs(engine: Engine) -> None:
     assert watch._thread is None
 
 
+@pytest.mark.stack
 def test_an_open_transaction_is_not_mirrored_until_it_is_committed(engine: Engine) -> None:
     """Never ahead: what the sink has written and not committed may still be aborted. What another
     producer commits meanwhile is mirrored in the other shard, and not past the open transaction."""
@@ -238,6 +272,7 @@ def test_an_open_transaction_is_not_mirrored_until_it_is_committed(engine: Engin
     _wait(lambda: engine.mirrored(blocked) == {0: 1})
 
 
+@pytest.mark.stack
 def test_an_aborted_transaction_is_never_mirrored(engine: Engine) -> None:
     engine.make_topic()
     engine.commit({0: 3})
@@ -251,6 +286,7 @@ def test_an_aborted_transaction_is_never_mirrored(engine: Engine) -> None:
     assert engine.mirrored() == {0: 3, 1: 1}
 
 
+@pytest.mark.stack
 def test_a_restart_catches_up(engine: Engine) -> None:
     """The job was down, and a newer one with another setting went on without a mirror."""
     engine.make_topic()
@@ -267,6 +303,7 @@ def test_a_restart_catches_up(engine: Engine) -> None:
     _wait(lambda: engine.mirrored() == {0: 2, 1: 6})
 
 
+@pytest.mark.stack
 def test_a_deleted_group_is_deleted_at_kafka_too(engine: Engine) -> None:
     engine.make_topic()
     engine.commit({0: 3})
@@ -278,6 +315,7 @@ def test_a_deleted_group_is_deleted_at_kafka_too(engine: Engine) -> None:
     _wait(lambda: engine.mirrored() == {})
 
 
+@pytest.mark.stack
 def test_a_kafka_group_with_live_members_is_left_alone_until_they_leave(engine: Engine) -> None:
     """Somebody moved to coordlib and forgot a consumer: its own commits must not be overwritten."""
     from confluent_kafka import Consumer
@@ -301,6 +339,7 @@ def test_a_kafka_group_with_live_members_is_left_alone_until_they_leave(engine: 
     _wait(lambda: watch.failing == {})
 
 
+@pytest.mark.stack
 def test_bounds_tell_gone_partitions_from_others(engine: Engine) -> None:
     engine.make_topic()
     engine.produce(3)
