@@ -37,7 +37,8 @@ def sampled_ends(samples: Iterable[LagSample]) -> dict[Place, SampledEnds]:
         for line in sample.lines:
             place = Place(line.topic, line.partition)
             if line.log_end is None:
-                found.pop(place, None)
+                if line.committed is not None:  # the topic is gone, and not only one's offset
+                    found.pop(place, None)
                 continue
             known = found.setdefault(place, SampledEnds(LogEnds(), _NONE, 0))
             known.ends.gap_max_ms = gap_ms(sample.interval_ms)

@@ -143,12 +143,10 @@ class CommittedLog:
         """Whether every shard was read to its end at least once."""
         return not self._behind
 
-    def turn(self, wait_s: float) -> bool:
-        """Read what there is, for at most this long; whether there may be more. KafkaException."""
-        records = self._consumer.consume(_RECORDS_AT_ONCE, wait_s)
-        for record in records:
+    def turn(self, wait_s: float) -> None:
+        """Read some of what there is, for at most this long. Raises KafkaException."""
+        for record in self._consumer.consume(_RECORDS_AT_ONCE, wait_s):
             self._take(record)
-        return len(records) == _RECORDS_AT_ONCE
 
     def close(self) -> None:
         self._consumer.close()

@@ -5,7 +5,7 @@ the log and the job's status say so.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -112,16 +112,25 @@ class OffsetWatch:
     def _turn(
         self, log: CommittedLog, users: "list[LagSampler | Mirror]", topic: LagTopic | None
     ) -> None:
-        try:
-            has_more = log.turn(_WAIT_S)
-            if log.has_caught_up and not has_more:
-                for user in users:
-                    user.turn(log.offsets)
-            if topic is not None:
-                topic.serve()
-        except (KafkaException, TimeoutError) as problem:
-            _log.warning("lag and mirror wait for the broker", error=repr(problem))
+        # After the start nobody waits for the topic's end: if commits never pause, it never comes.
+        turns: list[Callable[[], object]] = [partial(log.turn, _WAIT_S)]
+        if log.has_caught_up:
+            turns += [partial(user.turn, log.offsets) for user in users]
+        if topic is not None:
+            turns.append(topic.serve)
+        failures = [failure for turn in turns if (failure := _failure_of(turn))]
+        if failures:
+            _log.warning("lag and mirror wait for the broker", errors=failures)
             self._stop.wait(_RETRY_PAUSE_S)
+
+
+def _failure_of(turn: Callable[[], object]) -> str:
+    """What Kafka refused; empty: nothing. Lag that may not be sampled holds up no mirror."""
+    try:
+        turn()
+    except (KafkaException, TimeoutError) as problem:
+        return repr(problem)
+    return ""
 
 
 def _everything(_group: str) -> bool:

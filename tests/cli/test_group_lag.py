@@ -96,6 +96,12 @@ def test_a_topic_that_was_deleted_and_made_anew_begins_anew() -> None:
     assert now(70, 10, 20, *samples) == (10, 10.0, True)
 
 
+def test_a_deleted_offset_of_one_group_takes_no_samples_from_another() -> None:
+    samples = [sample(0, 10, 10, 0.0), sample(30, 10, 40, 30.0), sample(60, None, None)]
+
+    assert now(70, 25, 40, *samples) == (15, 55.0, False)
+
+
 def test_without_samples_or_offsets_what_is_known_is_told() -> None:
     """The first look at a group, a partition that was never committed, a topic that is gone."""
     assert now(70, 10, 20) == (10, None, False)

@@ -17,6 +17,7 @@ from coordlib.log_bounds import log_bounds
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import CommittedValue, LagLine, LagSample
+from coordlib.streaming import offset_watch
 from coordlib.streaming.committed_log import CommittedOffsets
 from coordlib.streaming.offset_watch import OffsetWatch
 
@@ -121,13 +122,12 @@ def _wait(is_so: Callable[[], bool]) -> None:
 class ShortLog:
     """A topic whose turns are told."""
 
-    def __init__(self, turns: list[tuple[bool, bool]]) -> None:
+    def __init__(self, turns: list[bool]) -> None:
         self.offsets = CommittedOffsets()
         self.has_caught_up, self._turns = False, turns
 
-    def turn(self, wait_s: float) -> bool:
-        has_more, self.has_caught_up = self._turns.pop(0)
-        return has_more
+    def turn(self, wait_s: float) -> None:
+        self.has_caught_up = self._turns.pop(0)
 
 
 def test_nothing_is_sampled_or_copied_before_the_topic_was_read_to_its_end() -> None:
@@ -135,7 +135,7 @@ def test_nothing_is_sampled_or_copied_before_the_topic_was_read_to_its_end() -> 
     Kafka's group has already."""
     turns: list[str] = []
     user: Any = SimpleNamespace(turn=lambda offsets: turns.append("turn"))
-    log: Any = ShortLog([(True, False), (False, False), (True, True), (False, True)])
+    log: Any = ShortLog([False, False, True, True])
     watch = OffsetWatch({}, "p", ENGINE)
 
     seen = []
@@ -144,6 +144,31 @@ def test_nothing_is_sampled_or_copied_before_the_topic_was_read_to_its_end() -> 
         seen.append(len(turns))
 
     assert seen == [0, 0, 0, 1]
+
+
+def test_lag_that_cannot_be_sampled_holds_up_no_mirror(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver may commit to Kafka's groups, and may not describe somebody's topic."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    def refuse(_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(offset_watch, "_RETRY_PAUSE_S", 0)
+    turns: list[str] = []
+    users: Any = [
+        SimpleNamespace(turn=refuse),
+        SimpleNamespace(turn=lambda offsets: turns.append("turn")),
+    ]
+    log: Any = ShortLog([True, True])
+    watch = OffsetWatch({}, "p", ENGINE)
+
+    for _ in range(2):
+        watch._turn(log, users, None)
+
+    assert turns == ["turn"]
+    assert "TOPIC_AUTHORIZATION_FAILED" in capsys.readouterr().out
 
 
 @pytest.fixture
