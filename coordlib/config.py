@@ -44,6 +44,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fetch_wait_ms: NotNegative = 5
     #: Shortest time between two batches; 0 starts the next one at once.
     trigger_interval_ms: NotNegative = 0
+    #: How often lag is sampled; 0: never.
+    lag_interval_ms: Annotated[int, Meta(ge=0, le=limits.DURATION_MAX_MS)] = 30_000
+    #: Groups whose offsets are copied to Kafka's own groups of these names; `^…` is an expression.
+    mirror_offsets: tuple[str, ...] = ()
     archive_interval_ms: Positive = 30_000
     #: How often the driver looks for new topics and partitions; 0: never.
     topic_watch_interval_ms: NotNegative = 5_000
@@ -105,4 +109,16 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             "command line",
             "For example --set group.initial_rebalance_delay_ms=0.",
         )
-    tree.setdefault(section, {})[key] = value
+    tree.setdefault(section, {})[key] = _listed(value) if value.startswith("[") else value
+
+
+def _listed(value: str) -> Any:
+    """A list is written as in the file: ["a","b"]."""
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError as problem:
+        raise SetupError(
+            f"{value} is no list: {problem}.",
+            "command line",
+            "For example --set 'engine.mirror_offsets=[\"billing\"]'.",
+        ) from problem

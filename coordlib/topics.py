@@ -26,6 +26,8 @@ ADMIN_TIMEOUT_S = 15.0
 VISIBLE_TIMEOUT_S = 30.0
 REPLICATION_SAFE = 3  # survives one broker while writes go on
 INCARNATION_LENGTH = 8
+#: Topics that may be lost and made anew: what is in them decides nothing.
+REPLACEABLE = frozenset({"lag"})
 
 AdminConf = Mapping[str, str]
 """librdkafka's options of an admin client, `bootstrap.servers` among them."""
@@ -47,7 +49,8 @@ class Layout:
     prefix: str
     shards: int  # P
     responses: int  # R
-    topic_ids: Mapping[str, str]  # by full topic name; Kafka's, so a re-created topic differs
+    #: By full topic name; Kafka's, so a re-created topic differs. Without REPLACEABLE ones.
+    topic_ids: Mapping[str, str]
 
     @property
     def incarnation(self) -> str:
@@ -160,7 +163,8 @@ def check(admin_conf: AdminConf, prefix: str) -> Checked:
         findings += _safety_findings(name, topic)
     layout = None
     if not any(finding.is_fatal for finding in findings):
-        ids = {name: topic.topic_id for name, topic in seen.items()}
+        fixed = [name for name in seen if plans[name].name not in REPLACEABLE]
+        ids = {name: seen[name].topic_id for name in fixed}
         layout = Layout(prefix, shards, seen[f"{prefix}.responses"].partitions, ids)
     return Checked(layout, _merged(findings))
 
@@ -338,7 +342,7 @@ def _safety_findings(name: str, topic: _Seen) -> Iterable[Finding]:
 
 
 def _merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What is said of eight topics alike is said once."""
+    """What is said of many topics alike is said once."""
     alike: dict[Finding, list[str]] = {}
     for finding in findings:
         alike.setdefault(replace(finding, topic=""), []).append(finding.topic)

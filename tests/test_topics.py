@@ -37,7 +37,7 @@ def found(seen: topics._Seen, name: str = "requests", shards: int = 4) -> list[t
 def test_plan_covers_the_wire_format() -> None:
     assert list(PLANS) == [
         *("requests", "offsets", "responses", "assignments"),
-        *("groups", "committed", "events", "progress"),
+        *("groups", "committed", "events", "lag", "progress"),
     ]
     compact = {name for name, plan in PLANS.items() if plan.config["cleanup.policy"] == "compact"}
     assert compact == {"assignments", "groups", "committed", "progress"}
@@ -112,3 +112,25 @@ def test_check_of_a_real_broker(broker: Broker) -> None:
         time.sleep(0.05)
     (finding,) = topics.check(conf, "real").fatal
     assert finding.topic == "real.groups"
+
+
+@pytest.mark.stack
+def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker) -> None:
+    """What a job has recorded of its topics names none that decides nothing: else the upgrade that
+    brought the topic, or whoever made it anew, would end the prefix."""
+    conf = {"bootstrap.servers": broker.bootstrap_servers}
+    topics.create(conf, "older", shards=2, responses=1, replication=1)
+    before = topics.check(conf, "older").layout
+    assert before is not None
+    admin = AdminClient(conf)
+    admin.delete_topics(["older.lag"])["older.lag"].result(20)
+    while "older.lag" in admin.list_topics(timeout=10).topics:
+        time.sleep(0.05)
+    checked = topics.check(conf, "older")
+    assert checked.layout is None
+    assert [(each.topic, each.what) for each in checked.fatal] == [("older.lag", "does not exist")]
+
+    assert topics.create(conf, "older", shards=2, responses=1, replication=1) == ["older.lag"]
+
+    assert topics.check(conf, "older").layout == before
+    assert not any(name.endswith(".lag") for name in before.topic_ids)

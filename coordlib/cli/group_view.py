@@ -4,15 +4,17 @@ The compacted topics are read committed, from their beginning to the end seen at
 the group's own shard only. So it works while the job is down; `AsOf` says how far the job was.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from coordlib.cli.group_lag import read_lag
 from coordlib.cli.status import read_marker
 from coordlib.compacted import newest_by_key
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.lag import UNKNOWN, Lag, Place
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
@@ -20,6 +22,7 @@ from coordlib.records.stored import CommittedValue
 
 TIMEOUT_S = 5.0
 JOIN = "JoinGroup"  # the kind of a parked request
+CLASSIC = "classic"
 
 ClientOptions = Mapping[str, str]
 """librdkafka's options, with `bootstrap.servers`."""
@@ -31,14 +34,28 @@ class SeenParked(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
 
 
+class SeenGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that a member of a server-assigned group was given."""
+
+    partitions: dict[str, tuple[int, ...]] = {}
+
+
+class SeenDemand(msgspec.Struct, frozen=True, kw_only=True):
+    """What such a member is asked to let go of."""
+
+
 class SeenMember(msgspec.Struct, frozen=True, kw_only=True):
     """A member, as much as a reader needs of it; unknown fields are ignored."""
 
     client: str = ""
     instance: str | None = None
+    #: Of a classic group's members.
     assignment: bytes = b""
     parked: SeenParked | None = None
     has_synced: bool = True
+    #: Of a server-assigned group's members.
+    grants: tuple[SeenGrant, ...] = ()
+    demands: tuple[SeenDemand, ...] = ()
 
 
 class SeenOther(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +68,7 @@ class SeenGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A group's hard state, as much as a reader needs of it."""
 
     group: str
+    kind: str = CLASSIC
     state: str
     generation: int = 0
     protocol_type: str | None = None
@@ -78,6 +96,8 @@ class SeenGroup(msgspec.Struct, frozen=True, kw_only=True):
                 found.append((name, member.client, rs.NOT_REJOINED))
             elif self.state in ("CompletingRebalance", "Stable") and not member.has_synced:
                 found.append((name, member.client, rs.NOT_SYNCED))
+            elif member.demands:
+                found.append((name, member.client, rs.NOT_RELEASED))
         return tuple(rs.AwaitedMember(*each) for each in found)
 
 
@@ -88,8 +108,7 @@ class PartitionLine:
     topic: str | None
     partition: int | None
     committed: int | None
-    end: int | None
-    lag: int | None
+    lag: Lag
     member: str | None
     client: str | None
 
@@ -149,7 +168,10 @@ def read_group(client: ClientOptions, prefix: str, name: str) -> GroupView:
                 "Check its name: coord groups list",
             )
         committed = _committed(client, prefix, shard, name)
-        return GroupView(group, shard, tuple(_lines(reader, group, committed)), as_of)
+    owners = _owners(group)
+    offsets = {place: _offset(committed.get(place)) for place in sorted({*committed, *owners})}
+    lags = read_lag(client, f"{prefix}.lag", shard, name, offsets)
+    return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags)), as_of)
 
 
 class _Reader:
@@ -205,70 +227,59 @@ def _group(key: bytes, value: bytes) -> SeenGroup | None:
 
 def _committed(
     client: ClientOptions, prefix: str, shard: int, name: str
-) -> dict[tuple[str, int], CommittedValue]:
+) -> dict[Place, CommittedValue]:
     found = {}
     for key, value in newest_by_key(client, f"{prefix}.committed", shard).items():
         try:
             group, topic, partition = msgspec.json.decode(key, type=tuple[str, str, int])
             if group == name:
-                found[topic, partition] = msgspec.json.decode(value, type=CommittedValue)
+                found[Place(topic, partition)] = msgspec.json.decode(value, type=CommittedValue)
         except msgspec.MsgspecError:  # not ours
             continue
     return found
 
 
-def _owners(group: SeenGroup) -> dict[tuple[str, int], str]:
+def _offset(committed: CommittedValue | None) -> int | None:
+    return None if committed is None else committed.offset
+
+
+def _owners(group: SeenGroup) -> dict[Place, str]:
     """Partition to member, as far as assignments are those of consumers."""
-    owners = {}
-    for name, member in group.members.items():
-        for place in _partitions_of(group, member):
-            owners[place] = name
-    return owners
+    return {
+        Place(topic, partition): name
+        for name, member in group.members.items()
+        for assigned in _assigned(group, member)
+        for topic, partitions in assigned.items()
+        for partition in partitions
+    }
 
 
-def _partitions_of(group: SeenGroup, member: SeenMember) -> list[tuple[str, int]]:
+def _assigned(group: SeenGroup, member: SeenMember) -> list[Mapping[str, Sequence[int]]]:
+    if member.grants:
+        return [grant.partitions for grant in member.grants]
     if group.protocol_type != cp.CONSUMER:
         return []
     try:
-        assigned = cp.decode_assignment(member.assignment).partitions
+        return [cp.decode_assignment(member.assignment).partitions]
     except cp.Unreadable:
         return []
-    return [
-        (topic, partition) for topic, partitions in assigned.items() for partition in partitions
-    ]
 
 
 def _lines(
-    reader: _Reader, group: SeenGroup, committed: Mapping[tuple[str, int], CommittedValue]
+    group: SeenGroup,
+    offsets: Mapping[Place, int | None],
+    owners: Mapping[Place, str],
+    lags: Mapping[Place, Lag],
 ) -> list[PartitionLine]:
-    owners = _owners(group)
-    lines = [
-        _line(reader, group, place, committed.get(place), owners.get(place))
-        for place in sorted({*committed, *owners})
-    ]
+    lines = []
+    for place, committed in offsets.items():
+        owner = owners.get(place)
+        client = None if owner is None else group.members[owner].client
+        lines.append(PartitionLine(*place, committed, lags[place], owner, client))
     idle = sorted(set(group.members) - set(owners.values()))
     return lines + [
-        PartitionLine(None, None, None, None, None, name, group.members[name].client)
-        for name in idle
+        PartitionLine(None, None, None, UNKNOWN, name, group.members[name].client) for name in idle
     ]
-
-
-def _line(
-    reader: _Reader,
-    group: SeenGroup,
-    place: tuple[str, int],
-    committed: CommittedValue | None,
-    owner: str | None,
-) -> PartitionLine:
-    topic, partition = place
-    bounds = reader.bounds(topic, partition)
-    start, end = bounds if bounds is not None else (None, None)
-    offset = committed.offset if committed is not None else None
-    lag = None
-    if offset is not None and start is not None and end is not None:
-        lag = max(0, end - max(offset, start))  # what retention removed cannot be read any more
-    client = group.members[owner].client if owner is not None else None
-    return PartitionLine(topic, partition, offset, end, lag, owner, client)
 
 
 def _as_of(reader: _Reader, client: ClientOptions, prefix: str, shard: int) -> AsOf | None:

@@ -18,14 +18,16 @@ from coordlib.cli.output import (
     print_table,
     say,
     time_text,
+    visible,
 )
 from coordlib.cli.where import HERE, Where
 from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
     from coordlib.cli.group_view import AsOf, GroupView, PartitionLine
+    from coordlib.lag import Lag
 
-GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty")
+GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Reconciling", "Empty")
 QUARANTINED = "Quarantined"
 OFFSET_COLUMNS = (
     "GROUP",
@@ -34,6 +36,8 @@ OFFSET_COLUMNS = (
     "CURRENT-OFFSET",
     "LOG-END-OFFSET",
     "LAG",
+    "LAG-SECONDS",
+    "LOST",
     "CONSUMER-ID",
     "CLIENT-ID",
 )
@@ -46,7 +50,8 @@ def list_groups(
     """List the groups with state, members and generation.
 
     States: Stable (everybody knows what is theirs), PreparingRebalance (members join again),
-    CompletingRebalance (waiting for the leader's assignment), Empty (no members).
+    CompletingRebalance (waiting for the leader's assignment), Reconciling (of a server-assigned
+    group: somebody has not let go yet), Empty (no members).
 
     Parameters
     ----------
@@ -87,11 +92,13 @@ def _states(texts: list[str]) -> set[str]:
 
 
 def describe(group: str, /, *, where: Where = HERE) -> int:
-    """Show a group: its state, who owns which partition, committed offsets, lag, and whom it
-    waits for.
+    """Show a group: its kind and state, who owns which partition, committed offsets, lag, and whom
+    it waits for.
 
     It is read from the topics themselves, so it works while the job is down, and says as of which
-    request it is true.
+    request it is true. The log ends are those of now. LAG-SECONDS is how long ago the log ended
+    where the group stands, by the job's samples; ">" before it: at least so long. LOST counts
+    messages that were removed before they were committed; LAG begins after them.
 
     Parameters
     ----------
@@ -161,6 +168,7 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
     print_head(
         {
             "GROUP": group.group,
+            "KIND": group.kind,
             "STATE": group.shown_state,
             "GENERATION": group.generation,
             "PROTOCOL": group.protocol,
@@ -173,25 +181,55 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
     )
     print()
     print_table(OFFSET_COLUMNS, [_row(group.group, line) for line in lines])
+    _say_beyond(lines)
     if group.waits_for:
         print()
         awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
         print_table(AWAITED_COLUMNS, awaited)
     if not group.members:
         say(f"Group {group.group} has no members.")
+    elif group.state == "Reconciling":
+        say(f"Group {group.group} is reconciling: some partitions wait until they are let go of.")
     elif group.state != "Stable":
         say(f"Group {group.group} is rebalancing: owners are those of the last assignment.")
 
 
 def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:
+    lag = line.lag
     return (
-        *(group, line.topic, line.partition, line.committed, line.end, line.lag),
-        *(line.member, line.client),
+        *(group, line.topic, line.partition, line.committed, lag.log_end, lag.lag),
+        *(_seconds_text(lag), lag.lost, line.member, line.client),
     )
 
 
+def _seconds_text(lag: "Lag") -> str | None:
+    """`12.5`; `>12.5` for a lower bound."""
+    if lag.lag_seconds is None:
+        return None
+    return f"{'>' if lag.is_at_least else ''}{lag.lag_seconds:.1f}"
+
+
+def _say_beyond(lines: "Iterable[PartitionLine]") -> None:
+    for line in lines:
+        if line.lag.is_beyond_end:
+            say(
+                f"{visible(line.topic)}-{line.partition} ends at {line.lag.log_end}, and "
+                f"{line.committed} was committed: it was truncated, or the topic made anew."
+            )
+
+
+def _line_as_json(group: str, line: "PartitionLine") -> dict[str, object]:
+    keys = [column.lower() for column in OFFSET_COLUMNS]
+    return dict(zip(keys, _row(group, line), strict=True)) | {
+        "lag-seconds": line.lag.lag_seconds,
+        "is-at-least": line.lag.is_at_least,
+        "log-start-offset": line.lag.log_start,
+        "is-beyond-end": line.lag.is_beyond_end,
+    }
+
+
 def _total_lag(lines: "Iterable[PartitionLine]") -> int:
-    return sum(line.lag or 0 for line in lines)
+    return sum(line.lag.lag or 0 for line in lines)
 
 
 def _as_of(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
@@ -204,9 +242,9 @@ def _as_of(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
 
 def _as_json(view: "GroupView") -> dict[str, object]:
     group, as_of = view.group, view.as_of
-    keys = [column.lower() for column in OFFSET_COLUMNS]
     return {
         "group": group.group,
+        "kind": group.kind,
         "state": group.shown_state,
         "generation": group.generation,
         "protocol": group.protocol,
@@ -224,5 +262,5 @@ def _as_json(view: "GroupView") -> dict[str, object]:
             {"consumer-id": each.member, "client-id": each.client, "which": each.reason}
             for each in group.waits_for
         ],
-        "offsets": [dict(zip(keys, _row(group.group, line), strict=True)) for line in view.lines],
+        "offsets": [_line_as_json(group.group, line) for line in view.lines],
     }

@@ -7,8 +7,9 @@ from coordlib.cli.where import TABLES_HERE, WhereTables
 def sql(query: str, /, *, where: WhereTables = TABLES_HERE) -> int:
     """Ask the history in SQL (DuckDB's dialect), in UTC; no job and no JVM is needed.
 
-    Tables: events, group_snapshots. Views: generations, member_history, offset_history, ownership,
-    current_groups, current_offsets, rejected. The column offset is to be quoted: "offset".
+    Tables: events, group_snapshots, lag. Views: generations, member_history, offset_history,
+    ownership, current_groups, current_offsets, current_lag, rejected. The column offset is to
+    be quoted: "offset".
 
     Example: coord sql "select * from ownership where topic = 'orders' and partition = 3"
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from coordlib.cli.output import print_head, print_json, say
+from coordlib.cli.output import print_head, print_json, say, visible
 from coordlib.cli.where import DEFAULT_STACK, TABLES_HERE, WhereTables, local_stack, progress
 from coordlib.errors import SetupError
 
@@ -68,6 +68,8 @@ def status(*, where: WhereTables = TABLES_HERE) -> int:
         print_json("status", found.as_of_time, **found.fields)
     else:
         _print(found.fields)
+        for group, reason in found.fields["offsets_failing"].items():
+            say(f"Mirror of {visible(group)}: {visible(reason)}" if group else f"Lag: {reason}")
     for error in found.errors:
         say(str(error))
     if found.is_reachable:

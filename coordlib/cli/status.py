@@ -46,9 +46,10 @@ def collect(where: WhereTables) -> Status:
                 "last_batch_ms": told.get("last_batch_ms"),
             },
             "lag": {"records": None, "ms": None},
+            "offsets_failing": told.get("offsets_failing") or {},
             "checkpoint": told.get("checkpoint") or None,
             "checkpoint_id": None,
-            "tables": {"events": None, "group_snapshots": None},
+            "tables": {"events": None, "group_snapshots": None, "lag": None},
         },
     )
     _ask(found, lambda: _from_kafka(found, where))

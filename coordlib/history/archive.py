@@ -1,10 +1,10 @@
 """The archive query: what the engine wrote to Kafka, kept in Delta, each record exactly once.
 
-It reads `events`, `groups` and `committed` in one query and makes at most one commit per table and
-trigger. Every commit carries in its user metadata up to which Kafka offsets the table is complete;
-records below are dropped. So nothing doubles when Spark repeats a batch, nor when a new checkpoint
-reads the topics from their beginning into tables that exist. Kafka is always first and the tables
-follow, one after the other in a fixed order: they differ by one batch at most.  # INV-39
+It reads `events`, `groups`, `committed` and `lag` in one query and makes at most one commit per
+table and trigger. Every commit carries in its user metadata up to which Kafka offsets the table is
+complete; records below are dropped. So nothing doubles when Spark repeats a batch, nor when a new
+checkpoint reads the topics from their beginning into tables that exist. Kafka is always first and
+the tables follow, one after the other in a fixed order: they differ by one batch at most.  # INV-39
 
 Commits of a table are numbered, and the number is Delta's txnVersion under one txnAppId: of two
 archives that write at once, one fails or is skipped, and stops when it sees the other's commit. (A
@@ -28,7 +28,7 @@ from coordlib.errors import StartRefused
 from coordlib.history import parse
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import hadoop_file, read_text
-from coordlib.history.tables import EVENTS, SNAPSHOTS, TABLES, path_of
+from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,8 +42,9 @@ _PARSERS: Final = {
     "events": parse.parse_events,
     "groups": parse.parse_groups,
     "committed": parse.parse_committed,
+    "lag": parse.parse_lag,
 }
-_TABLE_OF: Final = {"events": EVENTS, "groups": SNAPSHOTS, "committed": SNAPSHOTS}
+_TABLE_OF: Final = {"events": EVENTS, "groups": SNAPSHOTS, "committed": SNAPSHOTS, "lag": LAG}
 
 _log = structlog.get_logger("coordlib.archive")
 
@@ -54,7 +55,7 @@ class ArchiveOptions:
 
     bootstrap_servers: str
     prefix: str = "coord"
-    #: Folder or URI of the two Delta tables.
+    #: Folder or URI of the Delta tables.
     tables: str
     #: Folder or URI of the query's checkpoint.
     checkpoint: str
@@ -100,7 +101,7 @@ def start_archive(spark: "SparkSession", options: ArchiveOptions) -> "StreamingQ
 
 
 class ArchiveBatch:
-    """The foreachBatch function: one Kafka micro-batch into the two tables."""
+    """The foreachBatch function: one Kafka micro-batch into the tables."""
 
     def __init__(self, spark: "SparkSession", options: ArchiveOptions, identity: str) -> None:
         self._options, self._identity = options, identity
@@ -142,11 +143,7 @@ class ArchiveBatch:
             self._tell_bad(new, sorted({row.topic for row in mine if row.bad}), bad)
         if good:
             rows = {topic: frame.where("row IS NOT NULL") for topic, frame in new.items()}
-            frame = (
-                rows["events"].select("row.*")
-                if table == EVENTS
-                else parse.snapshot_rows(rows["groups"], rows["committed"])
-            )
+            frame = _rows_of(table, rows)
             commit = self._tables[table].newest.following(mine, bad, self._identity)
             self._tables[table].append(frame, commit, f"{self._options.prefix}-archive", batch_id)
         return int(good)
@@ -163,6 +160,15 @@ class ArchiveBatch:
             .collect()
         ]
         _log.warning("skipped records that the engine did not write", count=count, first=first)
+
+
+def _rows_of(table: str, good: Mapping[str, "DataFrame"]) -> "DataFrame":
+    """What a table gets of the good records of each topic."""
+    if table == EVENTS:
+        return good["events"].select("row.*")
+    if table == LAG:
+        return parse.lag_rows(good["lag"])
+    return parse.snapshot_rows(good["groups"], good["committed"])
 
 
 def _count(new: Mapping[str, "DataFrame"]) -> list[Any]:

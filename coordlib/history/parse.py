@@ -1,4 +1,4 @@
-"""Kafka rows of the output topics to rows of the two tables, as Spark expressions.
+"""Kafka rows of the output topics to rows of the tables, as Spark expressions.
 
 Everything is tolerant: unknown fields are ignored, and a record that is not what it should be
 (somebody else wrote into our topics) gives no row. Nothing here can fail on a row's content, or
@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
-from coordlib.history.tables import COLUMNS, DEAD, EVENTS, SNAPSHOTS
+from coordlib.history.tables import COLUMNS, DEAD, EVENTS, LAG, SNAPSHOTS
 
 #: `<incarnation>-<r|o><shard>-<offset>-<ordinal>`, read from the right: the incarnation may
 #: contain dashes itself.
@@ -33,6 +33,13 @@ _GROUP: Final = (
 )
 _COMMITTED: Final = (
     "offset BIGINT, metadata STRING, commit_ms BIGINT, generation INT, member STRING"
+)
+#: Of a line of `lag`: the columns that it has by the same name.
+_LINE: Final = tuple(name for name in COLUMNS[LAG] if name not in ("time", "date", "group_id"))
+_LAG: Final = (
+    "time_ms BIGINT, `group` STRING, lines ARRAY<STRUCT<"
+    + ", ".join(f"{name}: {COLUMNS[LAG][name]}" for name in _LINE)
+    + ">>"
 )
 
 
@@ -105,6 +112,32 @@ def parse_committed(rows: DataFrame) -> DataFrame:
         & (F.col("value").isNull() | F.col("c.offset").isNotNull())
     )
     return parsed.withColumn("row", F.when(is_offset, row)).drop("k", "c")
+
+
+def parse_lag(rows: DataFrame) -> DataFrame:
+    """Records of the lag topic: `row` is a group's sample, with its lines."""
+    parsed = rows.withColumn("s", F.from_json(F.col("value").cast("string"), _LAG))
+    row = F.struct(
+        F.timestamp_millis("s.time_ms").alias("time"),
+        F.date_add(F.lit("1970-01-01").cast("date"), _days("s.time_ms")).alias("date"),
+        F.col("s.group").alias("group_id"),
+        F.col("s.lines").alias("lines"),
+    )
+    is_sample = (
+        F.col("s.time_ms").between(0, TIME_MAX_MS)
+        & F.col("s.group").isNotNull()
+        & F.col("s.lines").isNotNull()
+    )
+    return parsed.withColumn("row", F.when(is_sample, row)).drop("s")
+
+
+def lag_rows(samples: DataFrame) -> DataFrame:
+    """One row per line of the samples; lines without a partition are left out."""
+    lines = samples.select(
+        "row.time", "row.date", "row.group_id", F.explode("row.lines").alias("line")
+    )
+    rows = lines.select("time", "date", "group_id", *(f"line.{name}" for name in _LINE))
+    return rows.where("topic IS NOT NULL AND partition IS NOT NULL").select(*COLUMNS[LAG])
 
 
 def snapshot_rows(groups: DataFrame, committed: DataFrame) -> DataFrame:

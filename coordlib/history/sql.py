@@ -1,6 +1,6 @@
 """Ask the history in SQL without a JVM: deltalake finds the files, DuckDB reads them.
 
-Only what is built into both is used: no extension is downloaded. The connection sees the two
+Only what is built into both is used: no extension is downloaded. The connection sees the
 tables and the views and no file or network besides, so that a pasted query cannot write anywhere.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.history.tables import COLUMNS, EVENTS, SNAPSHOTS, TABLES, path_of
+from coordlib.history.tables import COLUMNS, EVENTS, TABLES, path_of
 from coordlib.history.views import VIEWS, register_duckdb
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ class Answer:
 
 
 def query_tables(tables_dir: str | Path, sql: str, parameters: Sequence[object] = ()) -> Answer:
-    """Run one SQL query over `events`, `group_snapshots` and the views.
+    """Run one SQL query over the tables and the views.
 
     Args:
-        tables_dir: the folder that holds the two Delta tables.
+        tables_dir: the folder that holds the Delta tables.
         sql: DuckDB's dialect; `?` stands for a parameter.
 
     Raises:
@@ -95,11 +95,12 @@ def _connect(tables_dir: str) -> "duckdb.DuckDBPyConnection":
     )
     connection.execute("SET TimeZone = 'UTC'")
     connection.register(EVENTS, events.to_pyarrow_dataset())
-    snapshots = _open(path_of(tables_dir, SNAPSHOTS))
-    if snapshots is None:
-        connection.execute(_empty(SNAPSHOTS))
-    else:
-        connection.register(SNAPSHOTS, snapshots.to_pyarrow_dataset())
+    for name in TABLES[1:]:
+        table = _open(path_of(tables_dir, name))
+        if table is None:
+            connection.execute(_empty(name))
+        else:
+            connection.register(name, table.to_pyarrow_dataset())
     register_duckdb(connection)
     connection.execute("SET enable_external_access = false")
     return connection

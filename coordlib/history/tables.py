@@ -1,16 +1,19 @@
-"""The two Delta tables: what a row of each means, and how they are laid out on disk.
+"""The Delta tables: what a row of each means, and how they are laid out on disk.
 
 `events` has one row per history event, for ever; everything that can be asked is in it.
 `group_snapshots` has one row per group and archive batch in which the group or its committed
 offsets changed; it answers "how is it now" without a fold over all events. A column that is null
 there did not change in that batch. A deleted group has the state Dead; a deleted offset is null.
+`lag` has one row per committed offset and sample; what each column means stands with the topic
+`coord.lag` in records/README.md. It grows faster than the others: delete old dates as you like.
 """
 
 from typing import Final
 
 EVENTS: Final = "events"
 SNAPSHOTS: Final = "group_snapshots"
-TABLES: Final = (EVENTS, SNAPSHOTS)
+LAG: Final = "lag"
+TABLES: Final = (EVENTS, SNAPSHOTS, LAG)
 
 #: State of a group that was deleted: Kafka's word, and never in `coord.groups` itself.
 DEAD: Final = "Dead"
@@ -42,8 +45,27 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "members": "STRING",
         "offsets": "STRING",
     },
+    LAG: {
+        "time": "TIMESTAMP",
+        "date": "DATE",
+        "group_id": "STRING",
+        "topic": "STRING",
+        "partition": "INT",
+        "committed": "BIGINT",
+        "log_start": "BIGINT",
+        "log_end": "BIGINT",
+        "lag": "BIGINT",
+        "lag_seconds": "DOUBLE",
+        "is_at_least": "BOOLEAN",
+        "lost": "BIGINT",
+        "is_beyond_end": "BOOLEAN",
+    },
 }
-PARTITIONED_BY: Final[dict[str, tuple[str, ...]]] = {EVENTS: ("date",), SNAPSHOTS: ()}
+PARTITIONED_BY: Final[dict[str, tuple[str, ...]]] = {
+    EVENTS: ("date",),
+    SNAPSHOTS: (),
+    LAG: ("date",),
+}
 
 #: A commit every 30 s: what Delta would do at each of them must stay small (seconds otherwise).
 PROPERTIES: Final = {

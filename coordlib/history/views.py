@@ -1,4 +1,4 @@
-"""Views over the two tables: one SQL text for Spark and for DuckDB.
+"""Views over the tables: one SQL text for Spark and for DuckDB.
 
 The text keeps to what both engines read alike. Where they differ (JSON, unnesting), it calls
 Spark's own function or one of ours; DuckDB gets all of them as macros, Spark ours as temporary
@@ -102,6 +102,14 @@ VIEWS: Final[dict[str, str]] = {
                     FROM (SELECT *, committed_in(offsets) AS items
                           FROM group_snapshots WHERE offsets IS NOT NULL) AS s) AS x) AS c
         WHERE c.n = 1 AND c.offset IS NOT NULL""",
+    # The newest sample of each committed offset. A null `committed` says that it was deleted.
+    "current_lag": """
+        SELECT l.group_id, l.topic, l.partition, l.time, l.committed, l.log_start, l.log_end, l.lag,
+               l.lag_seconds, l.is_at_least, l.lost, l.is_beyond_end
+        FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id, topic, partition
+                                           ORDER BY time DESC) AS n
+              FROM lag) AS l
+        WHERE l.n = 1 AND l.committed IS NOT NULL""",
     # Requests that were refused: by a group (`request` says of which kind), or before any group
     # could judge them (`bytes`: how they began). A refused commit has its error as its reason.
     "rejected": """
@@ -154,7 +162,7 @@ SPARK_SHIMS: Final = (
 
 
 def register_duckdb(connection: Any) -> None:
-    """Make the views on a DuckDB connection that already knows the two tables by name."""
+    """Make the views on a DuckDB connection that already knows the tables by name."""
     for statement in DUCKDB_SHIMS:
         connection.execute(statement)
     for name, query in VIEWS.items():
@@ -165,7 +173,7 @@ def register_spark(spark: "SparkSession", tables: str) -> None:
     """Make tables and views known to a Spark session, as temporary views.
 
     Args:
-        tables: the folder or URI that holds the two Delta tables.
+        tables: the folder or URI that holds the Delta tables.
     """
     for table in TABLES:
         path = path_of(tables, table)

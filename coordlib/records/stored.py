@@ -72,6 +72,37 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     detail: dict[str, Any]
 
 
+class LagLine(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group is behind in one partition; null is unknown."""
+
+    topic: str
+    partition: int
+    #: None: the offset was deleted since the sample before.
+    committed: int | None
+    log_start: int | None = None
+    log_end: int | None = None
+    lag: int | None = None
+    lag_seconds: float | None = None
+    #: Whether the seconds are a lower bound.
+    is_at_least: bool = False
+    #: Messages that were removed before they were committed.
+    lost: int | None = None
+    #: Whether the log is shorter than what was committed.
+    is_beyond_end: bool = False
+
+
+class LagSample(msgspec.Struct, frozen=True, kw_only=True):
+    """A group's lag at one time. Key: the group; many lines come as several records."""
+
+    v: int = 1
+    #: By the clock of the job's driver, epoch milliseconds.
+    time_ms: int
+    #: After which the next is due, if there is something to tell.
+    interval_ms: int
+    group: str
+    lines: tuple[LagLine, ...]
+
+
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """What can never change under a prefix. Key `layout` of `coord.progress`."""
 

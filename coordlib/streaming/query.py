@@ -22,6 +22,7 @@ from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
+from coordlib.streaming.offset_watch import OffsetWatch
 from coordlib.streaming.operator import REPORT, judge
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
@@ -80,6 +81,7 @@ class Coordinator:
         self._topics: TopicWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
         self._crash = Crash.from_environment()
+        self._offsets = OffsetWatch(self._client_options, options.prefix, options.config.engine)
 
     def start(self) -> "StreamingQuery":
         """Check everything, fence older drivers, and run.
@@ -105,6 +107,7 @@ class Coordinator:
         )
         seeds = folder.seeds(layout.shards)
         self.query = self._run(layout, found.incarnation, identity, seeds)
+        self._offsets.start(layout.shards)
         self._ticks.start()
         self._watch_topics(layout)
         return self.query
@@ -127,6 +130,7 @@ class Coordinator:
             self._topics.stop()
         if self._ticks is not None:
             self._ticks.stop()
+        self._offsets.stop()
         self._status.status.state = "stopped" if self.failure is None else "failed"
         self._status.write()
 
@@ -201,6 +205,7 @@ class Coordinator:
             status.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
         if self._ticks is not None:
             status.ticks = self._ticks.writer.written
+        status.offsets_failing = self._offsets.failing
         self._status.write()
 
 

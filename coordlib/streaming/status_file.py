@@ -24,6 +24,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     state_bytes: int = 0
     outputs: int = 0
     ticks: int = 0
+    #: Mirrored groups that are behind, with the reason; under "" why lag and mirror have ended.
+    offsets_failing: dict[str, str] = {}
     #: Folder or URI.
     checkpoint: str = ""
     updated_ms: int = 0

@@ -63,12 +63,13 @@ class Engine:
 def engine(broker: "Broker") -> Engine:
     """Two members share `orders`; one partition was never committed, one topic is deleted; what an
     open and an aborted transaction wrote must not be seen."""
+    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
     engine = Engine(broker)
     data = f"{engine.prefix}-orders"
     admin = AdminClient({"bootstrap.servers": engine.servers})
-    admin.create_topics([NewTopic(data, 3, 1)], operation_timeout=10)[data].result(10)
+    admin.create_topics([NewTopic(data, 4, 1)], operation_timeout=10)[data].result(10)
     producer = engine.producer
     producer.begin_transaction()
     members = {
@@ -92,6 +93,12 @@ def engine(broker: "Broker") -> Engine:
     engine.committed("gone", 0, 5)
     engine.committed("reset", 0, None)
     engine.put("committed", b"not ours", b"{}")
+    engine.committed(data, 3, 9)
+    long_ago = stored.LagLine(topic=data, partition=0, committed=4, log_start=0, log_end=8, lag=4)
+    sample = stored.LagSample(time_ms=0, interval_ms=9, group="payments", lines=(long_ago,))
+    engine.put("lag", b"payments", codec.encode(sample))
+    engine.put("lag", b"payments", b"not ours")
+    engine.put("lag", b"others", b"{}")
     shard = str(shard_of("payments", SHARDS))
     position = stored.ShardPosition(
         clock_ms=1_772_409_590_000, previous_ms=0, offset=-1, commits_offset=-1, published=-1
@@ -103,6 +110,7 @@ def engine(broker: "Broker") -> Engine:
     engine.put("progress", b"marker", codec.encode(marker))
     engine.put("requests", b"payments", b"{}")
     producer.commit_transaction()
+    admin.delete_records([TopicPartition(data, 0, 6)])[TopicPartition(data, 0)].result(10)
     producer.begin_transaction()
     engine.group("payments", state="Empty", generation=99)
     producer.flush()
@@ -129,10 +137,11 @@ def test_list_tells_every_live_group(engine: Engine, capsys: pytest.CaptureFixtu
 def test_describe_has_kafkas_columns(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["groups", "describe", "payments", *engine.where()]) == OK
 
-    head, _, table = capsys.readouterr().out.partition("\n\n")
+    told = capsys.readouterr()
+    head, _, table = told.out.partition("\n\n")
     data = f"{engine.prefix}-orders"
     facts = dict(line.split(maxsplit=1) for line in head.splitlines())
-    assert facts["STATE"] == "Stable"
+    assert (facts["KIND"], facts["STATE"]) == ("classic", "Stable")
     assert facts["GENERATION"] == "3"
     assert facts["LEADER"] == "m1"
     assert facts["MEMBERS"] == "3"
@@ -140,15 +149,20 @@ def test_describe_has_kafkas_columns(engine: Engine, capsys: pytest.CaptureFixtu
     rows = [line.split() for line in table.splitlines()]
     end = rows[2][4]  # a transaction's marker takes an offset of its own
     assert int(end) >= 10
+    seconds = rows[2][6]  # since 1970
+    assert seconds.startswith(">")
+    assert float(seconds[1:]) > 1e9
     assert rows == [
         ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",
-         "CONSUMER-ID", "CLIENT-ID"],
-        ["payments", "gone", "0", "5", "-", "-", "-", "-"],
-        ["payments", data, "0", "4", end, str(int(end) - 4), "m1", "app-1"],
-        ["payments", data, "1", "-", "0", "-", "m1", "app-1"],
-        ["payments", data, "2", "0", "0", "0", "m2", "app\\x1b[2J"],
-        ["payments", "-", "-", "-", "-", "-", "m3", "idle"],
+         "LAG-SECONDS", "LOST", "CONSUMER-ID", "CLIENT-ID"],
+        ["payments", "gone", "0", "5", "-", "-", "-", "-", "-", "-"],
+        ["payments", data, "0", "4", end, str(int(end) - 6), seconds, "2", "m1", "app-1"],
+        ["payments", data, "1", "-", "0", "-", "-", "-", "m1", "app-1"],
+        ["payments", data, "2", "0", "0", "0", "0.0", "0", "m2", "app\\x1b[2J"],
+        ["payments", data, "3", "9", "0", "0", "0.0", "0", "-", "-"],
+        ["payments", "-", "-", "-", "-", "-", "-", "-", "m3", "idle"],
     ]  # fmt: skip
+    assert f"{data}-3 ends at 0, and 9 was committed" in told.err
 
 
 def test_describe_tells_whom_a_group_waits_for(
@@ -174,7 +188,15 @@ def test_describe_as_json(engine: Engine, capsys: pytest.CaptureFixture[str]) ->
     told = json.loads(capsys.readouterr().out)
     assert told["state"] == "Stable"
     assert told["as_of_offset"] == -1
-    assert told["offsets"][3]["consumer-id"] == "m2"
+    assert told["kind"] == "classic"
+    lines = told["offsets"]
+    assert lines[3]["consumer-id"] == "m2"
+    keys = ("lag", "lag-seconds", "is-at-least", "lost", "log-start-offset", "is-beyond-end")
+    assert [lines[1][key] for key in keys[2:]] == [True, 2, 6, False]
+    assert lines[1]["lag-seconds"] > 1e9
+    assert [lines[0][key] for key in keys] == [None, None, False, None, None, False]
+    assert [lines[4][key] for key in keys] == [0, 0.0, False, 0, 0, True]
+    assert told["total-lag"] == lines[1]["lag"]
     assert {member["client-id"] for member in told["members"]} >= {"app-1", "idle"}
 
 
@@ -208,7 +230,7 @@ def test_topics_are_created_once_and_checked(
     assert "does not exist" in capsys.readouterr().out
 
     assert main(["topics", "create", "--replication", "1", *where, "--format", "json"]) == OK
-    assert len(json.loads(capsys.readouterr().out)["created"]) == 8
+    assert len(json.loads(capsys.readouterr().out)["created"]) == 9
 
     assert main(["topics", "create", "--replication", "1", *where]) == OK
     assert capsys.readouterr().out == ""

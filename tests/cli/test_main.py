@@ -74,9 +74,10 @@ def test_status_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
         "shards": 2,
         "job": {"state": "down", "pid": None, "batch_id": None, "last_batch_ms": None},
         "lag": {"records": None, "ms": None},
+        "offsets_failing": {},
         "checkpoint": None,
         "checkpoint_id": None,
-        "tables": {"events": None, "group_snapshots": None},
+        "tables": {"events": None, "group_snapshots": None, "lag": None},
     }
 
 

@@ -88,6 +88,17 @@ class Log:
             )
         self.put("committed", key, value, seconds)
 
+    def lag(self, seconds: float, *lines: dict[str, Any], group: str = "payments") -> None:
+        value = codec.encode(
+            stored.LagSample(
+                time_ms=START_MS + round(seconds * 1000),
+                interval_ms=30_000,
+                group=group,
+                lines=tuple(stored.LagLine(**line) for line in lines),
+            )
+        )
+        self.put("lag", group.encode(), value, seconds)
+
 
 def a_life_of_a_group() -> Log:
     """Two members share a topic, one dies, the other takes over and commits.
@@ -155,4 +166,13 @@ def a_life_of_a_group() -> Log:
     log.committed("a.b", 0, 7, 40.0)
     log.committed("old", 0, 1, 40.0)
     log.committed("old", 0, None, 42.0)
+    orders = {"topic": "orders", "partition": 2, "log_start": 50, "log_end": 70}
+    behind = {"lag": 20, "lag_seconds": 12.5, "is_at_least": True, "lost": 9}
+    log.lag(35.0, orders | behind | {"committed": 41})
+    gone = {"topic": "a.b", "partition": 0, "committed": 7}
+    log.lag(45.0, orders | {"committed": 60, "lag": 10, "lag_seconds": 0.5, "lost": 0}, gone)
+    old = {"topic": "old", "partition": 0}
+    cut = {"log_start": 0, "log_end": 0, "lag": 0, "lag_seconds": 0.0, "lost": 0}
+    log.lag(41.0, old | cut | {"committed": 1, "is_beyond_end": True})
+    log.lag(45.0, old | {"committed": None})
     return log

@@ -62,6 +62,23 @@ def test_a_repeated_batch_adds_nothing(spark: "SparkSession", options: "ArchiveO
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
 
 
+def test_tables_of_an_older_version_get_their_lag_from_the_beginning(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """The job was upgraded: its checkpoint and the other tables are there, the table lag is not."""
+    import shutil
+
+    log = a_life_of_a_group()
+    _batch(spark, options, "one")(_frame(spark, log, 0, 8), 0)
+    shutil.rmtree(f"{options.tables}/lag")
+
+    _batch(spark, options, "one")(_frame(spark, log), 1)
+    _batch(spark, options, "one")(_frame(spark, log), 1)
+
+    assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
+    assert query_tables(options.tables, "SELECT count(*) FROM lag").rows == ((5,),)
+
+
 def test_a_new_checkpoint_reads_all_again_and_adds_only_what_is_new(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
@@ -131,6 +148,13 @@ def test_foreign_records_are_skipped_and_counted(
         (b"7", None),
     ):
         log.put("committed", key, value, 0)
+    for value in (
+        *(b"\xff", None, b"{}", b'{"time_ms":1,"group":"g"}', b'{"time_ms":"x","lines":[]}'),
+        *(b'{"time_ms":-1,"group":"g","lines":[]}', b'{"time_ms":1,"group":"g","lines":7}'),
+    ):
+        log.put("lag", b"g", value, 0)
+    lines = b'[{},null,{"topic":"t"},{"topic":"t","partition":1,"lag":"many","new":{}}]'
+    log.put("lag", b"g", b'{"time_ms":1,"group":"g","new":1,"lines":' + lines + b"}", 0)
     log.put("events", b"g", _event(unknown=[1]), 0)
     batch = _batch(spark, options, "one")
 
@@ -144,6 +168,9 @@ def test_foreign_records_are_skipped_and_counted(
     assert "coord.events-0@0" in shown
     assert f"count={len(bad_events)}" in shown
     assert batch._tables["events"].newest.skipped == len(bad_events)
+    assert batch._tables["lag"].newest.skipped == 7
+    lag = query_tables(options.tables, "SELECT group_id, topic, partition, lag FROM lag").rows
+    assert lag == (("g", "t", 1, None),)
 
 
 def test_a_batch_without_anything_new_makes_no_commit(

@@ -119,6 +119,29 @@ def test_deleted_groups_and_offsets_are_not_current(tables: Path) -> None:
     assert offsets.rows == (("a.b", 0, 7, at(40)), ("orders", 2, 60, at(40)))
 
 
+def test_current_lag_is_the_newest_sample_of_offsets_that_are_left(tables: Path) -> None:
+    """A deleted topic is told as unknown; a deleted offset is not told any more."""
+    answer = query_tables(
+        tables,
+        "SELECT topic, time, committed, lag, lag_seconds, is_at_least, lost, is_beyond_end "
+        "FROM current_lag ORDER BY topic",
+    )
+
+    assert answer.rows == (
+        ("a.b", at(45), 7, None, None, False, None, False),
+        ("orders", at(45), 60, 10, 0.5, False, 0, False),
+    )
+
+
+def test_lag_keeps_every_sample(tables: Path) -> None:
+    """How far behind was it at three, and was anything lost?"""
+    sql = "SELECT lag_seconds, is_at_least, lost FROM lag WHERE topic = ? AND time <= ?"
+
+    assert query_tables(tables, sql, ["orders", at(40)]).rows == ((12.5, True, 9),)
+    marked = query_tables(tables, "SELECT topic, lag FROM lag WHERE is_beyond_end").rows
+    assert marked == (("old", 0),)
+
+
 def test_snapshots_keep_members_readable_and_small(tables: Path) -> None:
     (row,) = query_tables(tables, "SELECT members FROM current_groups").rows
 
@@ -167,4 +190,4 @@ def test_tables_are_described_for_the_status(tables: Path, tmp_path: Path) -> No
     assert found["version"] == 1
     assert found["files"] == 2  # one per date
 
-    assert describe_tables(tmp_path) == {"events": None, "group_snapshots": None}
+    assert describe_tables(tmp_path) == {"events": None, "group_snapshots": None, "lag": None}

@@ -24,6 +24,7 @@ STORED: dict[str, type[msgspec.Struct]] = {
     "coord.assignments": stored.AssignmentValue,
     "coord.committed": stored.CommittedValue,
     "coord.events": stored.Event,
+    "coord.lag": stored.LagSample,
     "layout": stored.Layout,
     "marker": stored.Marker,
 }

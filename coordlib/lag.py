@@ -1,0 +1,136 @@
+"""Lag of a committed offset, in messages and in seconds. Pure: the samples come from outside.
+
+Seconds are how long ago the log ended where the group stands now: the age of the first message
+that it has not committed. Nobody stamps that, so it is read off a bounded row of samples of the
+log's end, with straight lines between them, as Burrow and kafka-lag-exporter do. Where samples are
+missing, only a lower bound is known.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+#: Of one partition: an hour, at the default interval of 30 s. While nothing is produced, two do.
+SAMPLES_MAX: Final = 120
+#: A longer time without samples is a gap: nobody knows when within it a message came.
+_GAP_MIN_MS: Final = 60_000
+_GAP_INTERVALS: Final = 3
+
+
+def gap_ms(interval_ms: int) -> int:
+    """How far apart two samples may be, where one is due at every interval."""
+    return max(_GAP_MIN_MS, _GAP_INTERVALS * interval_ms)
+
+
+class Place(NamedTuple):
+    """A partition of a topic that groups read."""
+
+    topic: str
+    partition: int
+
+
+class Bounds(NamedTuple):
+    """Where a partition's log begins and ends, as Kafka's own tools count: its high watermark."""
+
+    start: int
+    end: int
+
+
+class EndSample(NamedTuple):
+    """Where a log ended at a time, in epoch milliseconds."""
+
+    time_ms: int
+    end: int
+
+
+class Since(NamedTuple):
+    """When the log ended at a position; `is_at_least`: then or earlier."""
+
+    time_ms: float
+    is_at_least: bool
+
+
+class LogEnds:
+    """The newest samples of where one partition's log ended.
+
+    Args:
+        gap_max_ms: samples that are farther apart have no line between them.
+    """
+
+    def __init__(
+        self, samples_max: int = SAMPLES_MAX, gap_max_ms: int = gap_ms(interval_ms=30_000)
+    ) -> None:
+        self.gap_max_ms = gap_max_ms
+        #: Times rise, ends never fall, and of samples with the same end only the first and the last
+        #: are there.
+        self._samples: deque[EndSample] = deque(maxlen=samples_max)
+
+    def add(self, time_ms: int, end: int) -> None:
+        """Samples that it contradicts go: the log was truncated or made anew, or the clock set."""
+        samples = self._samples
+        while samples and (samples[-1].end > end or samples[-1].time_ms >= time_ms):
+            samples.pop()
+        if len(samples) > 1 and samples[-2].end == samples[-1].end == end:
+            samples.pop()
+        samples.append(EndSample(time_ms, end))
+
+    def since(self, position: int) -> Since | None:
+        """When the log ended at this position, for the last time; None without any sample."""
+        samples = self._samples
+        if not samples:
+            return None
+        after = bisect_right(samples, position, key=lambda sample: sample.end)
+        if after == 0:
+            return Since(samples[0].time_ms, is_at_least=True)
+        left = samples[after - 1]
+        if after == len(samples):
+            return Since(left.time_ms, is_at_least=False)
+        right = samples[after]
+        if right.time_ms - left.time_ms > self.gap_max_ms:
+            return Since(right.time_ms, is_at_least=True)
+        share = (position - left.end) / (right.end - left.end)
+        return Since(left.time_ms + share * (right.time_ms - left.time_ms), is_at_least=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a group is behind in one partition. None is unknown: the topic is gone, say."""
+
+    log_start: int | None = None
+    log_end: int | None = None
+    #: Messages that can still be read.
+    lag: int | None = None
+    lag_seconds: float | None = None
+    #: The seconds are a lower bound: there were no samples then.
+    is_at_least: bool = False
+    #: Messages that were removed before the group had committed them.
+    lost: int | None = None
+    #: The log is shorter than what was committed: it was truncated, or the topic made anew.
+    is_beyond_end: bool = False
+
+
+UNKNOWN: Final = Lag()
+
+
+def measure(committed: int, bounds: Bounds | None, ends: LogEnds | None, now_ms: int) -> Lag:
+    """The lag of one committed offset.
+
+    Args:
+        bounds: the log's as of now; None when they could not be read.
+        ends: samples of the log's end, the one of now included; None for none.
+    """
+    if bounds is None:
+        return UNKNOWN
+    position = min(max(committed, bounds.start), bounds.end)
+    since = ends.since(position) if ends is not None and position < bounds.end else None
+    seconds = None if since is None else round(max(0.0, now_ms - since.time_ms) / 1000, 3)
+    return Lag(
+        log_start=bounds.start,
+        log_end=bounds.end,
+        lag=bounds.end - position,
+        lag_seconds=0.0 if position == bounds.end else seconds,
+        is_at_least=since is not None and since.is_at_least,
+        lost=max(0, bounds.start - committed),
+        is_beyond_end=committed > bounds.end,
+    )

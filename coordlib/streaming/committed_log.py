@@ -1,0 +1,163 @@
+"""The committed offsets of all groups, as readers of `coord.committed` see them.
+
+The driver reads its own output back instead of listening to its sink: then the offsets of earlier
+runs need no second way, what is known was visible to everybody before, and no batch waits.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, NamedTuple, Protocol
+
+import msgspec
+import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from msgspec import Meta
+
+from coordlib.lag import Place
+
+#: Offsets that are followed; 200 bytes each. Those beyond have no lag and are not mirrored.
+OFFSETS_MAX: Final = 500_000
+_RECORDS_AT_ONCE: Final = 2_000
+
+_log = structlog.get_logger()
+
+#: What Kafka's clients take: they raise on others, and no topic has such a name.
+_Topic = Annotated[str, Meta(pattern="^[a-zA-Z0-9._-]+$", max_length=249)]
+_Partition = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class _Value(msgspec.Struct):
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+_decode_key: Final = msgspec.json.Decoder(tuple[str, _Topic, _Partition]).decode
+_decode_value: Final = msgspec.json.Decoder(_Value).decode
+
+
+class Change(NamedTuple):
+    """What one record of the topic says; `offset` None: deleted."""
+
+    group: str
+    place: Place
+    offset: int | None
+
+
+def read_record(key: bytes | None, value: bytes | None) -> Change | None:
+    """None for what the engine did not write; the archive tells of that."""
+    try:
+        group, topic, partition = _decode_key(key or b"")
+        offset = None if value is None else _decode_value(value).offset
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return Change(group, Place(topic, partition), offset)
+
+
+class Record(Protocol):
+    """As much of confluent-kafka's Message as is used."""
+
+    def error(self) -> KafkaError | None: ...
+
+    def key(self) -> Any: ...
+
+    def value(self) -> Any: ...
+
+    def partition(self) -> int | None: ...
+
+
+class CommittedOffsets:
+    """Group to partition to offset: a fold of the topic."""
+
+    def __init__(self, is_wanted: Callable[[str], bool] = lambda _: True) -> None:
+        self._is_wanted = is_wanted
+        #: No group without offsets.
+        self.groups: dict[str, dict[Place, int]] = {}
+        self._count, self._is_full = 0, False
+
+    def put(self, group: str, place: Place, offset: int | None) -> bool:
+        """Take in a record; whether it changed something. `offset` None: deleted."""
+        if not self._is_wanted(group):
+            return False
+        if offset is None:
+            return self._delete(group, place)
+        mine = self.groups.get(group, {})
+        if place not in mine:
+            if self._count >= OFFSETS_MAX:
+                self._tell_full()
+                return False
+            self._count += 1
+        elif mine[place] == offset:
+            return False
+        self.groups.setdefault(group, mine)[place] = offset
+        return True
+
+    def _delete(self, group: str, place: Place) -> bool:
+        mine = self.groups.get(group, {})
+        if mine.pop(place, None) is None:
+            return False
+        self._count -= 1
+        if not mine:
+            del self.groups[group]
+        return True
+
+    def _tell_full(self) -> None:
+        if not self._is_full:
+            self._is_full = True
+            _log.warning("further offsets have no lag and no mirror", followed=OFFSETS_MAX)
+
+
+#: Told of every deletion and every change: group, partition, new offset or None.
+OnChange = Callable[[str, Place, int | None], None]
+
+
+class CommittedLog:
+    """Follows the topic with a consumer of its own, from its beginning."""
+
+    def __init__(
+        self,
+        client_options: Mapping[str, str],
+        prefix: str,
+        shards: int,
+        offsets: CommittedOffsets,
+        on_change: OnChange,
+    ) -> None:
+        self.offsets, self._on_change = offsets, on_change
+        #: Shards whose end was not seen yet: until then older offsets may still come before newer.
+        self._behind = set(range(shards))
+        self._consumer = Consumer(
+            {
+                **client_options,
+                "group.id": "coordlib-reader",  # required by the client; never joined or committed
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "log_level": 2,
+            }
+        )
+        topic = f"{prefix}.committed"
+        places = [TopicPartition(topic, shard, OFFSET_BEGINNING) for shard in range(shards)]
+        self._consumer.assign(places)
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether every shard was read to its end at least once."""
+        return not self._behind
+
+    def turn(self, wait_s: float) -> None:
+        """Read some of what there is, for at most this long. Raises KafkaException."""
+        for record in self._consumer.consume(_RECORDS_AT_ONCE, wait_s):
+            self._take(record)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _take(self, record: Record) -> None:
+        error = record.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            self._behind.discard(record.partition() or 0)
+            return
+        change = read_record(record.key(), record.value())
+        if change is not None and (self.offsets.put(*change) or change.offset is None):
+            self._on_change(*change)

@@ -1,0 +1,137 @@
+"""What the driver does about committed offsets beside the query: lag is sampled, groups mirrored.
+
+One thread, which no batch waits for and which no answer depends on. When it fails the job goes on:
+the log and the job's status say so.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordlib.config import EngineConfig
+from coordlib.lag import LogEnds, Place
+from coordlib.lag_samples import newest_samples, sampled_ends
+from coordlib.log_bounds import log_bounds
+from coordlib.records.stored import LagSample
+from coordlib.streaming.committed_log import CommittedLog, CommittedOffsets
+from coordlib.streaming.lag_sampler import LagSampler, LagTopic
+from coordlib.streaming.mirror import AdminGroups, Mirror, chosen
+
+_WAIT_S: Final = 0.5
+_RETRY_PAUSE_S: Final = 5.0
+_JOIN_S: Final = 15.0
+
+_log = structlog.get_logger()
+
+
+class OffsetWatch:
+    """The thread; it starts only if lag or a mirror is wanted.
+
+    Raises:
+        SetupError: `engine.mirror_offsets` has an expression that cannot be read.
+    """
+
+    def __init__(
+        self, client_options: Mapping[str, Any], prefix: str, engine: EngineConfig
+    ) -> None:
+        self._options, self._prefix = client_options, prefix
+        self._interval_ms = engine.lag_interval_ms
+        self._is_mirrored = chosen(engine.mirror_offsets)
+        self._has_mirror = bool(engine.mirror_offsets)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._mirror: Mirror | None = None
+        self._failure = ""
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """Mirrored groups that are behind, with the reason; under "" why the thread has ended."""
+        groups = self._mirror.failing if self._mirror is not None else {}
+        return {**groups, "": self._failure} if self._failure else groups
+
+    def start(self, shards: int) -> None:
+        """Begin, with that many shards."""
+        if self._interval_ms or self._has_mirror:
+            run = partial(self._run, shards)
+            self._thread = threading.Thread(target=run, name="offset-watch", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+    def _run(self, shards: int) -> None:
+        try:
+            self._follow(shards)
+        except Exception as problem:  # noqa: BLE001  told by `failing`; the job goes on
+            _log.exception("lag and mirror have ended")
+            self._failure = repr(problem)
+
+    def _follow(self, shards: int) -> None:
+        sampler, topic = self._sampling(shards) if self._interval_ms else (None, None)
+        mirror = Mirror(AdminGroups(self._options), self._is_mirrored) if self._has_mirror else None
+        self._mirror = mirror
+        users = [each for each in (sampler, mirror) if each is not None]
+        offsets = CommittedOffsets(_everything if sampler else self._is_mirrored)
+
+        def tell(group: str, place: Place, offset: int | None) -> None:
+            for user in users:
+                user.changed(group, place, offset)
+
+        log = CommittedLog(self._options, self._prefix, shards, offsets, tell)
+        try:
+            while not self._stop.is_set():
+                self._turn(log, users, topic)
+        finally:
+            log.close()
+            if topic is not None:
+                topic.close()
+
+    def _sampling(self, shards: int) -> tuple[LagSampler, LagTopic]:
+        topic = LagTopic(self._options, self._prefix, shards)
+        ask = partial(log_bounds, AdminClient({**self._options, "log_level": 2}))
+        return LagSampler(ask, topic.write, self._interval_ms, self._earlier(shards)), topic
+
+    def _earlier(self, shards: int) -> dict[Place, LogEnds]:
+        """What earlier runs have left: a restart shortens no group's lag in seconds."""
+        samples: list[LagSample] = []
+        try:
+            for shard in range(shards):
+                samples += newest_samples(self._options, f"{self._prefix}.lag", shard)
+        except KafkaException as problem:
+            _log.warning("earlier samples of lag are not read", error=repr(problem))
+        samples.sort(key=lambda sample: sample.time_ms)
+        return {place: sampled.ends for place, sampled in sampled_ends(samples).items()}
+
+    def _turn(
+        self, log: CommittedLog, users: "list[LagSampler | Mirror]", topic: LagTopic | None
+    ) -> None:
+        # After the start nobody waits for the topic's end: if commits never pause, it never comes.
+        turns: list[Callable[[], object]] = [partial(log.turn, _WAIT_S)]
+        if log.has_caught_up:
+            turns += [partial(user.turn, log.offsets) for user in users]
+        if topic is not None:
+            turns.append(topic.serve)
+        failures = [failure for turn in turns if (failure := _failure_of(turn))]
+        if failures:
+            _log.warning("lag and mirror wait for the broker", errors=failures)
+            self._stop.wait(_RETRY_PAUSE_S)
+
+
+def _failure_of(turn: Callable[[], object]) -> str:
+    """What Kafka refused; empty: nothing. Lag that may not be sampled holds up no mirror."""
+    try:
+        turn()
+    except (KafkaException, TimeoutError) as problem:
+        return repr(problem)
+    return ""
+
+
+def _everything(_group: str) -> bool:
+    return True

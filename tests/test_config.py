@@ -1,0 +1,37 @@
+"""Settings: the shipped file, and lists on the command line."""
+
+import pytest
+
+from coordlib.config import CoordinatorConfig, load_config
+from coordlib.errors import SetupError
+from coordlib.local.home import conf_file
+
+
+def test_the_shipped_file_states_the_defaults() -> None:
+    """Somebody reads there what holds, and the code does something else."""
+    assert load_config(conf_file("coordinator.toml")) == CoordinatorConfig()
+
+
+def test_a_list_is_written_as_in_the_file() -> None:
+    config = load_config(None, ['engine.mirror_offsets=["billing", "^orders-.*"]'])
+
+    assert config.engine.mirror_offsets == ("billing", "^orders-.*")
+    assert load_config(None, ["engine.mirror_offsets=[]"]) == CoordinatorConfig()
+
+
+@pytest.mark.parametrize(
+    "override",
+    ['engine.mirror_offsets=["a"', "engine.mirror_offsets=[1]", "engine.mirror_offsets=a,b"],
+)
+def test_what_is_no_list_of_groups_is_refused(override: str) -> None:
+    """A mirror that silently copies nothing would be found out much later."""
+    with pytest.raises(SetupError) as caught:
+        load_config(None, [override])
+
+    assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("value", ["-1", "x", "999999999999999999999"])
+def test_an_interval_that_no_clock_has_is_refused(value: str) -> None:
+    with pytest.raises(SetupError):
+        load_config(None, [f"engine.lag_interval_ms={value}"])
