@@ -196,7 +196,7 @@ class SubscribeResponse(Response, tag="Subscribe", frozen=True, kw_only=True):
     generation: int | UnsetType = UNSET
     member: str = ""
     strategy: str | UnsetType = UNSET
-    #: The highest fence of all that is granted; -1: nothing was ever granted.
+    #: The highest fence that the member ever had; -1: nothing was ever granted.
     fence: int | UnsetType = UNSET
     partitions: tuple[GrantedPartitions, ...] | UnsetType = UNSET
     release: tuple[DemandedRelease, ...] | UnsetType = UNSET

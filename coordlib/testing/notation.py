@@ -125,6 +125,8 @@ def _text(field: str) -> str:
 
 def _owned(field: str) -> str | None:
     """An assignment in the layout of Kafka's consumers; None: it is not in that layout."""
+    if not field:
+        return None
     try:
         partitions = cp.decode_assignment(base64.b64decode(field, validate=True)).partitions
     except ValueError:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from coordlib.coordinators.assigned.strategies.model import Shares
 from coordlib.coordinators.shard import STATE_VERSION, InputRecord, fold, restore
 from coordlib.coordinators.transition import COMMITS
 from coordlib.effects.routing import COMMITTED, GROUPS, Output
@@ -23,10 +24,21 @@ from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition
 from coordlib.testing import driving
+from coordlib.testing.assigned_groups import group_of, let_go, subscribe, topics
 from coordlib.testing.driving import Conversation, commit, heartbeat, join, leave, sync
 
 FOLDER: Final = Path("tests/coordinators/stored_states")
-SETTINGS: Final = driving.settings(requires_member_id=True, initial_rebalance_delay_ms=3_000)
+
+
+def failing(*_: object) -> Shares:
+    """A user's strategy that never divides."""
+    raise LookupError("no idea")
+
+
+SETTINGS: Final = msgspec.structs.replace(
+    driving.settings(requires_member_id=True, initial_rebalance_delay_ms=3_000),
+    strategies={"failing": failing},
+)
 WANTS_T: Final = cp.encode_subscription(cp.Subscription(topics=("t", "\u00e9"), rack="r1"))
 HAS_T0: Final = cp.encode_assignment(cp.Assignment(partitions={"t": (0, 1)}))
 
@@ -115,6 +127,7 @@ def _have_everything(talk: Conversation) -> None:
     _commit(talk, "empty")
     talk.send(leave("a", _member(talk, "empty"), group="empty"))
     talk.send(commit("tool", group="tools", offset=2**40), topic=COMMITS)
+    _divide_on_the_server(talk)
     # A newer process takes a's place and waits behind a guard; an older one has let go.
     talk.send(join("a2", group="guarded", instance="guarded-a", **consumers))
     talk.send(sync("a2", 1, _member(talk, "guarded"), group="guarded"))
@@ -125,6 +138,39 @@ def _have_everything(talk: Conversation) -> None:
     talk.send(join("d", group="preparing", **consumers))
     talk.send(join("e", group="announced", id="first", **consumers))
     _start(talk, "initial", "f", instance="initial-f")
+    _divide_anew(talk)
+
+
+def _divide_on_the_server(talk: Conversation) -> None:
+    """Server-assigned groups: at rest, deserted, and one in which everything is on its way."""
+    talk.send(topics({"t": 6, "\u00e9": 2, "u-1": 3, "u-2": 1}))
+    talk.send(subscribe("a", group="assigned-stable", strategy="failing"))
+    talk.send(subscribe("a", group="assigned-deserted"))
+    talk.send(leave("ops", _member(talk, "assigned-deserted"), group="assigned-deserted"))
+    talk.send(subscribe("a", group="assigned-empty"))
+    talk.send(leave("a", _member(talk, "assigned-empty"), group="assigned-empty"))
+    name = "assigned-reconciling"
+    wants: dict[str, Any] = {"pattern": ".*", "exclude": "u-2", "topics": ("\u00e9", "later")}
+    talk.send(subscribe("a", group=name, capacity=2, reply=0, **wants))
+    talk.send(subscribe("b", group=name, rebalance_timeout_ms=9_000))
+    talk.tick()
+    a, b = talk.group(name).members
+    (demand,) = group_of(talk, name).members[a].demands
+    talk.send(let_go("a", 2, a, cause=demand.timer.cause, group=name))
+    rows = tuple(rq.CommittedOffset("t", each, each) for each in range(6))
+    talk.send(commit("a", 2, a, group=name, offsets=rows))
+    talk.send(commit("b", 2, b, group=name, offsets=rows))
+    talk.send(subscribe("c", group=name))
+    talk.tick()
+
+
+def _divide_anew(talk: Conversation) -> None:
+    """Nobody has heard of it yet."""
+    name = "assigned-reconciling"
+    talk.send(leave("ops", _member(talk, name, 1), group=name))
+    talk.send(topics({"t": 7, "\u00e9": 2, "u-1": 3, "u-2": 1}))
+    wants: dict[str, Any] = {"pattern": ".*", "exclude": "u-2", "topics": ("\u00e9", "later")}
+    talk.send(subscribe("d", group=name, **wants))
 
 
 def _start(talk: Conversation, group: str, client: str, **fields: Any) -> None:
@@ -170,10 +216,26 @@ def _go_on(talk: Conversation) -> None:
     talk.send(sync("a", 1, _member(talk, "completing"), group="completing"))
     talk.send(leave("a", "a-t-0-1", group="guarded"))
     talk.send(driving.delete("ops", group="tools"))
+    _go_on_dividing(talk, "assigned-reconciling")
     talk.send(driving.describe("ops", group="empty"))
     talk.wait(30_000, 3_000)
     talk.tick()
     talk.wait(700_000, 100_000)
+
+
+def _go_on_dividing(talk: Conversation, name: str) -> None:
+    first = group_of(talk, name).members[_member(talk, name)]
+    for demand in first.demands:
+        request = let_go("a", 2, first.member, demand.timer.cause, group=name)
+        talk.send(request, after_ms=200)
+    talk.send(driving.describe("ops", group=name))
+    talk.send(heartbeat("a", 1, first.member, group=name))
+    talk.send(subscribe("b", group=name, rebalance_timeout_ms=9_000))  # once more, and late
+    talk.send(heartbeat("b", 2, next(iter(group_of(talk, name).guards)), group=name))
+    talk.send(subscribe("a", "2", group=name, member=first.member, generation=2))
+    talk.send(topics({"later": 2}, through="m"))
+    talk.send(driving.fetch("ops", group=name))
+    talk.send(driving.describe("ops", group="assigned-deserted"))
 
 
 def _compacted(outputs: list[Output]) -> dict[tuple[str, bytes], bytes]:

@@ -5,6 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from coordlib.coordinators.assigned import machine as assigned
+from coordlib.coordinators.assigned.group import State as AssignedState
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import State
 from coordlib.coordinators.shard import STATE_VERSION, Shard, UnknownStateVersion, fold
@@ -66,7 +68,8 @@ def test_the_compacted_topics_of_any_version_can_be_rebuilt(path: Path) -> None:
 
 def test_the_fixture_is_a_rich_shard() -> None:
     """A field that no stored group uses could change unseen."""
-    groups = [cell.group for cell in Shard(CURRENT.blob, SETTINGS).cells.values()]
+    cells = Shard(CURRENT.blob, SETTINGS).cells.values()
+    groups = [cell.group for cell in cells if cell.stored.kind == "classic"]
     members = [member for group in groups if group for member in group.members.values()]
 
     assert {group.state for group in groups if group} == set(State) - {State.DEAD}
@@ -82,6 +85,26 @@ def test_the_fixture_is_a_rich_shard() -> None:
     assert any(group and group.sync_timer for group in groups)
     assert len(CURRENT.committed) > 20
     assert CURRENT.position.commits_offset >= 0
+
+
+def test_the_fixture_has_rich_server_assigned_groups() -> None:
+    """Demands that run and that wait, guards, grants of several records, all wishes."""
+    shard = Shard(CURRENT.blob, SETTINGS)
+    groups = [cell.group for cell in shard.cells.values() if cell.stored.kind == "assigned"]
+    members = [member for group in groups for member in group.members.values()]
+    demands = [demand.timer.due_ms for member in members for demand in member.demands]
+
+    assert {group.state for group in groups} == set(AssignedState) - {AssignedState.DEAD}
+    assert None in demands
+    assert any(due_ms is not None for due_ms in demands)
+    guards = [guard for group in groups for guard in group.guards.values()]
+    assert {guard.told.due_ms is None for guard in guards} == {True, False}
+    assert any(len(member.grants) > 1 for member in members)
+    assert any(member.pattern and member.exclude and member.topics for member in members)
+    assert any(member.capacity > 1 for member in members)
+    assert {member.awaits_cover is None for member in members} == {True, False}
+    assert any(group.strategy_fault for group in groups)
+    assert shard.topics
 
 
 def test_a_newer_blob_is_refused_with_the_mend() -> None:
@@ -147,4 +170,4 @@ def test_the_version_of_saved_groups_is_the_one_that_is_written() -> None:
     """Who raises one must raise the other."""
     versions = {msgspec.json.decode(value)["v"] for value in CURRENT.groups.values()}
 
-    assert versions == {classic.SAVED_VERSION}
+    assert versions == {classic.SAVED_VERSION, assigned.SAVED_VERSION}

@@ -27,6 +27,7 @@ from coordlib.testing.assigned_groups import (
     topics,
 )
 from coordlib.testing.driving import Conversation, commit, heartbeat, leave, settings
+from coordlib.testing.transcript import Session
 
 
 def silent(talk: Conversation, duration_ms: int, *living: str) -> list[str]:
@@ -210,6 +211,21 @@ def test_a_newcomer_in_a_deserted_group_gets_what_nobody_is_waited_for() -> None
     assert group_of(talk).state is State.RECONCILING
 
 
+def test_a_newcomer_that_is_removed_at_once_is_waited_for() -> None:
+    """It may read that it is in, and begin, before it reads that it is out."""
+    talk = told()
+    talk.send(subscribe("a"))
+    talk.send(leave("ops", A))
+    talk.send(subscribe("b"))
+    newcomer = f"b-t-0-{talk.next_offset - 1}"
+
+    silent(talk, 9_000, newcomer)
+    assert owned_in(talk) == {"b": {}}
+    silent(talk, 1_000, newcomer)
+
+    assert owned_in(talk) == {"b": {"t": (0, 1, 2, 3)}}
+
+
 def test_a_member_that_owns_nothing_is_not_waited_for() -> None:
     """An operator removes a newcomer that had nothing yet."""
     talk = reconciling()
@@ -341,6 +357,32 @@ def test_offsets_of_what_somebody_has_still_do_not_expire() -> None:
     talk.send(let_go("b", 4, B, cause=demand.timer.cause))
 
     assert of(silent(talk, 2_000, A, B), "OffsetsExpired", "topic=u")
+
+
+def expired_after(*commands: str) -> list[str]:
+    """What retention says for half a minute in which a member owes something."""
+    session = Session()
+    lines = []
+    for command in (
+        "settings offsets_retention_ms=10000 offsets_retention_check_interval_ms=1000",
+        "topics t=4 u=1",
+        "a subscribe topics=t,u rebalance=90000 session=60000",
+        "a commit u/0=7",
+        "a resubscribe topics=t rebalance=90000 session=60000",
+        "b subscribe session=60000",
+        "tick",
+        "a lets-go",
+        *commands,
+        "wait 30000",
+    ):
+        lines += session.run(command)
+    assert group_of(session.talk).state is State.RECONCILING
+    return of(lines, "OffsetsExpired")
+
+
+def test_a_rebuilt_group_forgets_no_earlier_than_it_would_have() -> None:
+    """INV-38: while somebody still has to let go nothing expires, in either of them."""
+    assert expired_after() == expired_after("rebuild") == []
 
 
 # ---- generations --------------------------------------------------------------------------------
