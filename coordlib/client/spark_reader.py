@@ -16,6 +16,7 @@ Everything is done by one thread, which polls the member and waits for nothing e
 is to end before something is let go of. The coordinator may be away for as long as it likes.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,8 @@ _log = structlog.get_logger()
 #: Makes the query of one share from the Kafka source's rows; the reader starts it.
 Start = Callable[["DataFrame", Share], "DataStreamWriter"]
 Offsets = dict[TopicPartition, int]
+_UNSAFE: Final = re.compile(r"[^\w.-]", re.ASCII)
+_STOPPED: Final = "The query was stopped by somebody."
 _POLL_S: Final = 0.1
 _AGAIN_S: Final = 1.0
 _LEAVE_S: Final = 10.0
@@ -61,10 +64,11 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         group: the group's name.
         topics: by name; or see `pattern`.
         start: is given the rows of the Kafka source and the `Share` that they come from, and
-            returns the query's writer, not started. Called for every new set of partitions. The
-            query keeps no state over batches: its next run begins with an empty one.
+            returns the query's writer, not started. Called for every new set of partitions, by the
+            thread that polls: it must return within the rebalance timeout. State that the query
+            keeps over batches is gone with each run.
         config: confluent-kafka's keys for coordlib's clients, at least `bootstrap.servers`.
-        folder: where checkpoints of runs are kept, local or mounted; emptied as runs end.
+        folder: where checkpoints of runs are kept, on the driver's disk; emptied as runs end.
         kafka: options of Spark's Kafka source, with its own spelling (`maxOffsetsPerTrigger`,
             `kafka.security.protocol`); they win over `config` translated.
         otherwise: where a partition begins for which nothing is committed. With `latest` the log's
@@ -113,7 +117,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         self._spark, self._start_query = spark, start
         self._config = dict(config)
         self._source = _source_options(config) | dict(kafka or {})
-        self._folder, self._otherwise = Path(folder), otherwise
+        self._folder, self._otherwise = Path(folder).absolute(), otherwise
         self._wanted = (tuple(topics), pattern, exclude)
         self._commit_interval_s, self._gather_s = commit_interval_s, gather_s
         self._member = AssignedMember(
@@ -264,7 +268,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         problem = run.query.exception()
         self._forget(run)
         raise CoordError(
-            f"The query failed: {problem}" if problem else "The query was stopped by somebody.",
+            # Spark's own text goes on for pages; all of it is in the cause.
+            f"The query failed: {_first_line(problem)}" if problem else _STOPPED,
             self._where,
             "Others read its partitions from what is committed. Mend the query, then start again.",
         ) from problem
@@ -394,7 +399,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             generation=member.generation,
             log=f"{identity.incarnation}-{identity.shard}",
             fences=fences,
-            checkpoint=str(self._folder / f"{member.member_id}-{self._runs}"),
+            # A client id, and so a member id, may have characters that no folder should.
+            checkpoint=str(self._folder / _UNSAFE.sub("_", f"{member.member_id}-{self._runs}")),
             batches_before=self._numbers_used,
             may_work=lambda: not ended.is_set() and member.may_work(),
         )
@@ -405,7 +411,9 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             .option("startingOffsets", spark_offsets(begins, self._otherwise))
             .load()
         )
-        writer = self._start_query(rows, share).option("checkpointLocation", share.checkpoint)
+        # Here, whatever file system Spark takes paths for by default.
+        writer = self._start_query(rows, share)
+        writer = writer.option("checkpointLocation", f"file://{share.checkpoint}")
         self._runs += 1
         self._run = Run(writer.start(), share, ended, begins)
         _log.info("query started", group=share.group, partitions=len(fences), run=self._runs)
@@ -438,6 +446,10 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
                     run.refused(refused)
                 else:
                     self._settled_s = time.monotonic() + _AGAIN_S
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).partition("\n")[0]
 
 
 def _source_options(config: Mapping[str, Any]) -> dict[str, str]:
