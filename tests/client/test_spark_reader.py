@@ -424,7 +424,7 @@ def test_the_source_reaches_the_same_brokers_in_the_same_way(
     }
     reader = world.read(config=config, kafka={"maxOffsetsPerTrigger": "9"})
     assert world.query.share.member == reader.member.member_id
-    reader._start_query = start  # type: ignore[assignment]
+    reader._queries._start = start  # type: ignore[assignment]
     world.join("python")
 
     given = seen[-1].rows.given
