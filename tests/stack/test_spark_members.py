@@ -133,9 +133,9 @@ class Table:
         self.shares: list[Share] = []
 
     def start(self, rows: "DataFrame", share: Share) -> "DataStreamWriter":
-        self.shares.append(share)
         wanted = rows.selectExpr("topic", "partition", "CAST(value AS STRING) AS value")
         share.claim(self.spark.createDataFrame([], wanted.schema), self.path)
+        self.shares.append(share)
         return wanted.writeStream.foreachBatch(
             lambda batch, number: share.write(batch, self.path, number)
         )
