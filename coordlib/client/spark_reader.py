@@ -164,9 +164,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if not self._commits.hear():
             self._settled_s = time.monotonic() + _AGAIN_S
         self._check_query()
-        if self._run is not None and not self._member.may_work():
-            self._give_up("fenced")
-        elif self._has_other_set() and time.monotonic() >= self._settled_s:
+        if self._has_other_set() and time.monotonic() >= self._settled_s:
             self._change()
         elif time.monotonic() - self._committed_s >= self._commit_interval_s:
             self._committed_s = time.monotonic()
