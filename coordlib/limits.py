@@ -25,11 +25,14 @@ OFFSETS_PER_REQUEST_MAX = 10_000  # rows of one OffsetCommit or OffsetDelete; ab
 OFFSETS_PER_EVENT_MAX = 10_000  # rows of one history event: below 6 MB with the longest names
 FETCH_PARTITIONS_MAX = 25_000  # partitions named in one OffsetFetch
 OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rewritten every batch
+OFFSETS_BYTES_PER_GROUP_MAX = 16 * MIB  # what 100,000 offsets have without metadata, and half more
 OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code units, as in Kafka
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 
 GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all
 GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch
+SHARD_RESERVE_SHARE = 4  # of SHARD_BYTES_MAX a quarter more, for members that are in it
+SHARD_BYTES_MAX = 64 * MIB  # the blob, rewritten every batch: about three seconds of it
 
 SESSION_TIMEOUT_MIN_MS = 6_000  # group.min.session.timeout.ms
 SESSION_TIMEOUT_MAX_MS = 1_800_000  # group.max.session.timeout.ms

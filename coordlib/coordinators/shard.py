@@ -220,6 +220,7 @@ class Shard:
             cell.load_offsets if cell else OffsetTable,
             len(self.cells) < self.settings.group.groups_per_shard_max,
             cell.heard if cell else {},
+            self.settings.group.shard_bytes_max - self._agenda.size_bytes,
         )
         decide(draft)
         if self.settings.checks_invariants and draft.group is not None:
@@ -240,7 +241,7 @@ class Shard:
     ) -> None:
         """Take over a group's new state, and what the shard knows about it by heart."""
         row = cell.stored
-        before = (row.timeout_ms, row.next_due_ms, row.expires_ms)
+        before = (row.timeout_ms, row.next_due_ms, row.expires_ms, row.size_bytes)
         had = (cell.group, row.offset_count)
         for commit in commits:
             cell.apply_commit(commit.topic, commit.partition, commit.value)

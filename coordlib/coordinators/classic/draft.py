@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from coordlib import limits
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.classic.group import (
     VALID_PREVIOUS_STATES,
@@ -53,10 +54,11 @@ class Draft:
         "is_deleted",
         "may_create",
         "name",
+        "room_bytes",
         "touched",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # what the shard knows of a group, in its one place
         self,
         name: str,
         group: Group | None,
@@ -65,6 +67,7 @@ class Draft:
         load_offsets: Callable[[], OffsetTable],
         may_create: bool = True,
         heard: Mapping[str, int] = MappingProxyType({}),
+        room_bytes: int = limits.SHARD_BYTES_MAX,
     ) -> None:
         self.name = name
         self.group = group
@@ -81,12 +84,22 @@ class Draft:
         self.heard = heard
         #: Whether the shard has room for one more group.
         self.may_create = may_create
+        #: How many bytes of groups and offsets more the shard takes from whoever is new.
+        self.room_bytes = room_bytes
         self._load_offsets = load_offsets
 
     @property
     def offsets(self) -> OffsetTable:
         """Committed offsets of the group, to be read. Changed by Commit effects only."""
         return self._load_offsets()
+
+    def room_for(self, is_known: bool) -> int:
+        """How many bytes more the shard takes of somebody; below 0 it is fuller than it may be.
+
+        A quarter is kept for members: their groups go on when a flood has filled the rest.
+        """
+        reserve = self.config.shard_bytes_max // limits.SHARD_RESERVE_SHARE
+        return self.room_bytes + (reserve if is_known else 0)
 
     @property
     def live(self) -> Group:

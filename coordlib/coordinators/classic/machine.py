@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.classic import retention, timers
+from coordlib.coordinators.classic import kept_bytes, retention, timers
 from coordlib.coordinators.classic.delete_group import delete_group
 from coordlib.coordinators.classic.describe_group import describe_group
 from coordlib.coordinators.classic.draft import Draft
@@ -75,6 +75,7 @@ newest_check: Final = retention.newest_check
 expiry_bound: Final = retention.expiry_bound
 first_expiry: Final = retention.first_expiry
 expire: Final = retention.expire
+growth: Final = kept_bytes.growth
 check: Final = check_invariants
 
 

@@ -10,6 +10,10 @@ from coordlib.errors import ErrorCode
 SHARD_IS_FULL: Final = (
     "Delete groups that nobody needs, or raise groups_per_shard_max: this shard is full."
 )
+#: For whoever would make the shard's state larger than it may be.
+SHARD_IS_TOO_LARGE: Final = (
+    "Delete groups that nobody needs, or raise shard_bytes_max: this shard's state is full."
+)
 
 
 def find_member(draft: Draft, member_id: str, instance: str | None) -> Member | ErrorCode:

@@ -9,7 +9,13 @@ from typing import Final
 
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import State
-from coordlib.coordinators.classic.membership import SHARD_IS_FULL, find_in_generation
+from coordlib.coordinators.classic.kept_bytes import new_group
+from coordlib.coordinators.classic.membership import (
+    SHARD_IS_FULL,
+    SHARD_IS_TOO_LARGE,
+    find_in_generation,
+)
+from coordlib.coordinators.offset_table import offset_bytes, topic_bytes
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -34,11 +40,13 @@ def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
             detail={"client": request.client, "request_generation": request.generation},
         )
         return
+    room_bytes = draft.room_for(is_known=request.generation >= 0)
     if draft.group is None:
         draft.create("first commit")  # only keeps offsets: no protocol type, Empty
+        room_bytes -= new_group(draft.name)
     elif request.member in draft.live.members:
         draft.touched.append(request.member)
-    _store(draft, request)
+    _store(draft, request, _Room(draft, room_bytes))
 
 
 def _refused(draft: Draft, request: rq.OffsetCommit) -> tuple[ErrorCode, str | None] | None:
@@ -46,6 +54,8 @@ def _refused(draft: Draft, request: rq.OffsetCommit) -> tuple[ErrorCode, str | N
     is_anonymous = request.generation < 0
     if group is None and not draft.may_create:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
+    if group is None and draft.room_for(is_known=False) < new_group(draft.name):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE
     if is_anonymous and (group is None or group.state is State.EMPTY):
         return None  # member and instance are not looked at, as in Kafka
     if group is None:
@@ -60,13 +70,46 @@ def _refused(draft: Draft, request: rq.OffsetCommit) -> tuple[ErrorCode, str | N
     return None
 
 
-def _store(draft: Draft, request: rq.OffsetCommit) -> None:
+class _Room:
+    """What the group and its shard still take; the rows of a request use it up in their order."""
+
+    def __init__(self, draft: Draft, shard_bytes: int) -> None:
+        config, self._kept = draft.config, draft.offsets
+        self._offsets = config.offsets_per_group_max - self._kept.count
+        self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
+        self._bytes = min(self._bytes, shard_bytes)
+        #: What the places that rows of this request have taken cost by now.
+        self._costs: dict[tuple[str, int], int] = {}
+        self._topics: set[str] = set()
+
+    def take(self, row: rq.CommittedOffset, member: str) -> bool:
+        """Whether the row can be stored; one that makes nothing larger always can."""
+        place = (row.topic, row.partition)
+        cost = offset_bytes(row.metadata, member)
+        before = self._cost_of(place)
+        grows_by = cost - (before or 0)
+        if row.topic not in self._topics and not self._kept.has_topic(row.topic):
+            grows_by += topic_bytes(row.topic)
+        if (before is None and self._offsets <= 0) or grows_by > max(self._bytes, 0):
+            return False
+        self._offsets -= before is None
+        self._bytes -= grows_by
+        self._costs[place] = cost
+        self._topics.add(row.topic)
+        return True
+
+    def _cost_of(self, place: tuple[str, int]) -> int | None:
+        if place in self._costs:
+            return self._costs[place]
+        kept = self._kept.get(*place)
+        return None if kept is None else offset_bytes(kept.metadata, kept.member)
+
+
+def _store(draft: Draft, request: rq.OffsetCommit, room: _Room) -> None:
     failed: list[rs.FailedPartition] = []
     accepted: list[dict[str, object]] = []
-    room = draft.config.offsets_per_group_max - draft.offsets.count
-    seen: set[tuple[str, int]] = set()
     for row in request.offsets:
-        code, room = _judge_row(draft, row, room, seen)
+        code = _judge_row(draft, request, row, room)
         if code is not ErrorCode.NONE:
             failed.append(rs.FailedPartition(row.topic, row.partition, code.name))
             continue
@@ -82,17 +125,13 @@ def _store(draft: Draft, request: rq.OffsetCommit) -> None:
 
 
 def _judge_row(
-    draft: Draft, row: rq.CommittedOffset, room: int, seen: set[tuple[str, int]]
-) -> tuple[ErrorCode, int]:
+    draft: Draft, request: rq.OffsetCommit, row: rq.CommittedOffset, room: _Room
+) -> ErrorCode:
     if _java_length(row.metadata) > draft.config.offset_metadata_length_max:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE, room
-    place = (row.topic, row.partition)
-    if place not in seen and draft.offsets.get(*place) is None:
-        if room <= 0:
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE, room
-        room -= 1
-    seen.add(place)
-    return ErrorCode.NONE, room
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not room.take(row, request.member):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return ErrorCode.NONE
 
 
 def _java_length(text: str) -> int:

@@ -1,0 +1,71 @@
+"""How many bytes a group's hard state and its members' soft state have in a shard's blob, at most.
+
+What is counted depends on the group alone, not on when it was written or how: so the sum over a
+shard is the same however the log is cut into batches, and after a rebuild. It is closer than
+`Group.size_bytes`, which bounds one record's JSON, where every character may be escaped.
+"""
+
+from typing import Final
+
+from coordlib import limits
+from coordlib.coordinators.classic.group import Group, Guard, Member, OfferedProtocol
+
+#: The rest of a row: its numbers, the fields of a group without members, and their names.
+GROUP_BYTES: Final = 768
+#: The fields of a member and their names, when it was heard, and a parked request.
+MEMBER_BYTES: Final = 512
+GUARD_BYTES: Final = 256
+#: An announced id: three names of any length, and a timer.
+ANNOUNCED_BYTES: Final = 640
+#: One offered protocol beside its name and metadata.
+OFFERED_BYTES: Final = 24
+#: More than any JoinGroup adds: what it brings, the longest names, and a group of its own.
+JOIN_BYTES_MAX: Final = limits.REQUEST_BYTES_MAX + 16 * limits.KIB
+
+
+def growth(before: Group | None, group: Group) -> int:
+    """By how many bytes a step made the group larger; `before` is None when it was not there.
+
+    Members that the step left alone are the same values, and are not counted again.
+    """
+    had = before.members if before is not None else {}
+    came = sum(of_member(m) for name, m in group.members.items() if had.get(name) is not m)
+    went = sum(of_member(m) for name, m in had.items() if group.members.get(name) is not m)
+    return of_frame(group) - (of_frame(before) if before is not None else 0) + came - went
+
+
+def new_group(name: str) -> int:
+    """A group that has just been made."""
+    return GROUP_BYTES + 2 * width(name)
+
+
+def of_frame(group: Group) -> int:
+    """A group without its members."""
+    names = 2 * width(group.group) + width(group.protocol_type, group.protocol, group.leader)
+    waiting = len(group.pending) * ANNOUNCED_BYTES + sum(map(of_guard, group.guards.values()))
+    return GROUP_BYTES + names + width(group.rebalance_reason) + waiting
+
+
+def of_member(member: Member) -> int:
+    """A member with all that it sent and was given."""
+    # Its id stands as key, in the member, beside when it was heard, and beside its instance.
+    names = width(member.first_id, member.rejoin_id) + 2 * width(member.client)
+    names += 4 * width(member.member) + 2 * width(member.instance)
+    return MEMBER_BYTES + names + of_offered(member.protocols) + len(member.assignment)
+
+
+def of_offered(protocols: tuple[OfferedProtocol, ...]) -> int:
+    return sum(OFFERED_BYTES + width(p.name) + len(p.metadata) for p in protocols)
+
+
+def of_guard(guard: Guard) -> int:
+    """A former owner that others wait for."""
+    names = 2 * width(guard.member) + width(guard.client, guard.first_id, guard.successor)
+    return GUARD_BYTES + names
+
+
+def width(*names: str | None) -> int:
+    """Bytes of names in UTF-8."""
+    return sum(
+        len(name) if name.isascii() else len(name.encode()) for name in names if name is not None
+    )
