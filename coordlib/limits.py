@@ -34,6 +34,10 @@ GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch
 SHARD_RESERVE_SHARE = 4  # of SHARD_BYTES_MAX a quarter more, for members that are in it
 SHARD_BYTES_MAX = 64 * MIB  # the blob, rewritten every batch: about three seconds of it
 
+REFUSALS_WINDOW_MS = 10_000  # of the shard's clock, in which a group's refusals are counted
+REFUSALS_TOLD_MAX = 100  # of them that have a line of history each: ten a second
+REFUSALS_TOLD_EVERY = 1_000  # one of so many has a line beyond that, and says how many have none
+
 SESSION_TIMEOUT_MIN_MS = 6_000  # group.min.session.timeout.ms
 SESSION_TIMEOUT_MAX_MS = 1_800_000  # group.max.session.timeout.ms
 REBALANCE_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-FENCING.md, rule 1)

@@ -12,6 +12,7 @@ from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER
 from coordlib.coordinators.offset_table import NO_OFFSETS, OffsetTable
+from coordlib.coordinators.refusal_lines import Refusals
 from coordlib.records.stored import CommittedValue
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
@@ -43,8 +44,10 @@ class StoredCell(msgspec.Struct, array_like=True):
     #: Upper bounds of what the row without its offsets, and what they, have in the blob.
     kept_bytes: int
     offset_bytes: int
-    #: Instance id of each static member to its member id. Last, so that blobs without it are read.
+    #: Instance id of each static member to its member id.
     instances: dict[str, str] = {}
+    #: What history keeps but the number of.
+    refusals: Refusals = msgspec.field(default_factory=Refusals)
 
     @property
     def size_bytes(self) -> int:

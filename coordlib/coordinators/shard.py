@@ -89,7 +89,7 @@ class Shard:
         if state.retention_ms != self._retention_ms:
             for row in state.cells:
                 row.expires_ms = 0  # looked at once
-        self._first_offset = state.offset
+        self._first_offset, self._refusals = state.offset, state.refusals
         self._ordinal = 0
         self.cells = {row.name: Cell(row) for row in state.cells}
         #: Groups that were deleted in this batch; some may be there again.
@@ -161,17 +161,9 @@ class Shard:
         return record.timestamp_ms if is_trusted else self.previous_ms
 
     def _at(self, record: InputRecord, topic: str) -> At:
-        settings = self.settings
-        return At(
-            settings.shard,
-            settings.shards,
-            topic,
-            record.offset,
-            self._trusted_time(record),
-            self.clock_ms,
-            settings.incarnation,
-            settings.reply_partitions,
-        )
+        how, times = self.settings, (self._trusted_time(record), self.clock_ms)
+        place = (how.shard, how.shards, topic, record.offset)
+        return At(*place, *times, how.incarnation, how.reply_partitions)
 
     def _accepts_quietly(self, request: rq.Heartbeat) -> bool:
         """A healthy heartbeat: remember when, and nothing else."""
@@ -234,6 +226,8 @@ class Shard:
         if cell is None:
             cell = self.cells[name] = Cell.empty(name, classic.KIND)
         commits = [effect for effect in draft.effects if isinstance(effect, fx.Commit)]
+        if draft.group is cell.group and not (draft.touched or commits):
+            return  # refused, or only asked
         self._settle(cell, draft.group, draft.touched, commits)
 
     def _settle(
@@ -261,17 +255,22 @@ class Shard:
     def _encode_effects(self, effects: list[fx.Effect], at: At) -> list[Output]:
         before = self._ordinal
         try:
-            return [route(self._complete(effect, at), at.shard) for effect in effects]
+            lines = (self._complete(effect, at) for effect in effects)
+            return [route(line, at.shard) for line in lines if line is not None]
         except BaseException:
             self._ordinal = before
             raise
 
-    def _complete(self, effect: fx.Effect, at: At) -> fx.Effect:
-        """Give a history line its id and time."""
+    def _complete(self, effect: fx.Effect, at: At) -> fx.Effect | None:
+        """Give a history line its id and time; None: one of a flood, which is only counted."""
         if not isinstance(effect, fx.Record):
             return effect
+        cell = self.cells.get(effect.group)
+        counts = self._refusals if cell is None else cell.stored.refusals
+        if (line := counts.line(effect, self.clock_ms)) is None:
+            return None
         self._ordinal += 1
-        return event_of(effect, at, self._ordinal - 1)
+        return event_of(line, at, self._ordinal - 1)
 
     def _put(self, at: At, *effects: fx.Effect) -> None:
         self.outputs += self._encode_effects(list(effects), at)
@@ -379,6 +378,7 @@ class Shard:
                 self.published,
                 self._retention_ms,
                 [self.cells[name].encoded() for name in sorted(self.cells)],
+                self._refusals,
             )
         )
 

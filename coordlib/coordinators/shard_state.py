@@ -6,6 +6,7 @@ import msgspec
 
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.cell import StoredCell
+from coordlib.coordinators.refusal_lines import Refusals
 from coordlib.effects.routing import Output
 from coordlib.records import stored
 
@@ -63,6 +64,8 @@ class StoredShard(msgspec.Struct, array_like=True):
     #: By which the rows' bounds of expiry were found; they are found anew for another one.
     retention_ms: int
     cells: list[StoredCell]
+    #: Of requests of groups that are not there.
+    refusals: Refusals = msgspec.field(default_factory=Refusals)
 
 
 class Fold(msgspec.Struct, frozen=True):
