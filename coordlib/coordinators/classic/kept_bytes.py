@@ -42,8 +42,12 @@ def new_group(name: str) -> int:
 def of_frame(group: Group) -> int:
     """A group without its members."""
     names = 2 * width(group.group) + width(group.protocol_type, group.protocol, group.leader)
-    waiting = len(group.pending) * ANNOUNCED_BYTES + sum(map(of_guard, group.guards.values()))
-    return GROUP_BYTES + names + width(group.rebalance_reason) + waiting
+    size = GROUP_BYTES + names + width(group.rebalance_reason)
+    if group.pending:
+        size += len(group.pending) * ANNOUNCED_BYTES
+    if group.guards:
+        size += sum(map(of_guard, group.guards.values()))
+    return size
 
 
 def of_member(member: Member) -> int:
@@ -66,6 +70,8 @@ def of_guard(guard: Guard) -> int:
 
 def width(*names: str | None) -> int:
     """Bytes of names in UTF-8."""
-    return sum(
-        len(name) if name.isascii() else len(name.encode()) for name in names if name is not None
-    )
+    total = 0
+    for name in names:  # no generator: this runs for every change of a group
+        if name:
+            total += len(name) if name.isascii() else len(name.encode())
+    return total
