@@ -37,7 +37,7 @@ def size_of(talk: Conversation) -> int:
     """What the shard counts, which must be what counting anew gives."""
     counted = talk.shard._agenda.size_bytes
     assert counted == sum(
-        kept_bytes.growth(None, cell.group) + cell.offsets.size_bytes
+        kept_bytes.growth(None, msgspec.structs.replace(cell.group)) + cell.offsets.size_bytes
         for cell in talk.shard.cells.values()
         if cell.group is not None
     )

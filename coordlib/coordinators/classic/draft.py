@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.config import ClassicConfig
+from coordlib.coordinators.classic import kept_bytes
 from coordlib.coordinators.classic.group import (
     VALID_PREVIOUS_STATES,
     BrokenInvariant,
@@ -110,7 +111,10 @@ class Draft:
 
     def change(self, **fields: Any) -> None:
         """Replace fields of the group; its state by `enter` only, members by `put` and `drop`."""
-        self.group = replace(self.live, **fields)
+        before = self.live
+        self.group = replace(before, **fields)
+        if "members" not in fields:
+            kept_bytes.carry(before, self.group)
 
     def enter(self, state: State) -> None:
         """Change the state, along the table only.  # INV-12"""
@@ -135,12 +139,13 @@ class Draft:
     def put(self, *members: Member) -> None:
         """Add members or replace them under their ids."""
         table = dict(self.live.members)
-        size = self.live.size_bytes
+        size, grown = self.live.size_bytes, 0
         for member in members:
             before = table.get(member.member)
             size += member.size_bytes() - (before.size_bytes() if before else 0)
+            grown += kept_bytes.grown(before, member)
             table[member.member] = member
-        self.change(members=table, size_bytes=size)
+        self._change_members(table, grown, size_bytes=size)
 
     def rename(self, member: Member, successor: Member) -> None:
         """Put a successor in a member's place, also in the order of members and as leader."""
@@ -150,8 +155,9 @@ class Draft:
         )
         size = self.live.size_bytes + successor.size_bytes() - member.size_bytes()
         leader = self.live.leader
-        self.change(
-            members=table,
+        self._change_members(
+            table,
+            kept_bytes.grown(member, successor),
             size_bytes=size,
             leader=successor.member if leader == member.member else leader,
         )
@@ -165,7 +171,12 @@ class Draft:
             for name, guard in self.live.guards.items()
         }
         size = self.live.size_bytes - member.size_bytes()
-        self.change(members=table, guards=guards, size_bytes=size)
+        self._change_members(table, -kept_bytes.of_member(member), guards=guards, size_bytes=size)
+
+    def _change_members(self, table: dict[str, Member], grown: int, **fields: Any) -> None:
+        before = self.live
+        self.change(members=table, **fields)
+        kept_bytes.carry(before, self.live, grown)
 
     def emit(self, effect: fx.Effect) -> None:
         """Let something happen, after all that was emitted before, if the step goes through."""

@@ -23,15 +23,42 @@ OFFERED_BYTES: Final = 24
 JOIN_BYTES_MAX: Final = limits.REQUEST_BYTES_MAX + 16 * limits.KIB
 
 
-def growth(before: Group | None, group: Group) -> int:
-    """By how many bytes a step made the group larger; `before` is None when it was not there.
+#: Where a group keeps the sum over its members; `carry` hands it on.
+_OF_MEMBERS: Final = "kept_of_members"
 
-    Members that the step left alone are the same values, and are not counted again.
-    """
-    had = before.members if before is not None else {}
-    came = sum(of_member(m) for name, m in group.members.items() if had.get(name) is not m)
-    went = sum(of_member(m) for name, m in had.items() if group.members.get(name) is not m)
-    return of_frame(group) - (of_frame(before) if before is not None else 0) + came - went
+
+def growth(before: Group | None, group: Group) -> int:
+    """By how many bytes a step made the group larger; `before` is None when it was not there."""
+    had = of_frame(before) + of_members(before) if before is not None else 0
+    return of_frame(group) + of_members(group) - had
+
+
+def of_members(group: Group) -> int:
+    """All members; counted once, because a rebalance changes a group as often as it has members."""
+    known: int | None = group.__dict__.get(_OF_MEMBERS)
+    if known is None:
+        known = group.__dict__[_OF_MEMBERS] = sum(map(of_member, group.members.values()))
+    return known
+
+
+def carry(before: Group, group: Group, grown: int = 0) -> None:
+    """Tell a group what its members have: what they had before, and by how much that grew."""
+    group.__dict__[_OF_MEMBERS] = of_members(before) + grown
+
+
+def grown(before: Member | None, member: Member) -> int:
+    """By how many bytes a member grew; most steps replace nothing of what is counted."""
+    if before is None:
+        return of_member(member)
+    if (
+        member.protocols is before.protocols
+        and member.assignment is before.assignment
+        and member.rejoin_id is before.rejoin_id
+        and (member.member, member.client) == (before.member, before.client)
+        and (member.first_id, member.instance) == (before.first_id, before.instance)
+    ):
+        return 0
+    return of_member(member) - of_member(before)
 
 
 def new_group(name: str) -> int:
