@@ -284,6 +284,23 @@ def test_a_release_that_is_refused_for_now_is_said_again_and_its_date_stands() -
     assert play.member.fence.stopped_by(10_001) is Stop.NO_REACTION
 
 
+def test_an_acknowledgement_that_comes_after_the_refusal_meets_no_demand() -> None:
+    """Two threads again: the refusal is read before the log's word for what was refused."""
+    play = letting_go()
+    back(play)
+    play.answer(400, rs.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
+    play.say(sg.Acknowledged(410, "cafe-4", 60, 300))
+    for now_ms in range(1_000, 10_001, 1_000):
+        for out in play.say(sg.Elapsed(now_ms)):
+            assert isinstance(out, sg.Send)
+            if isinstance(out.request, rq.Heartbeat):
+                play.written(now_ms)
+        play.say(sg.ReadToEnd(now_ms, now_ms))
+
+    assert play.member.assignment(10_000) == t(0, 2)
+    assert play.member.assignment(10_001) == ()
+
+
 def test_a_release_that_is_refused_for_good_is_raised() -> None:
     play = letting_go()
     back(play)

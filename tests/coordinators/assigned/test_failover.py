@@ -66,6 +66,7 @@ def test_a_failure_behind_any_record_shows_nowhere(failure: str, place: int) -> 
 
 @pytest.mark.parametrize("failure", ["batch", "rebuild"])
 def test_a_coordinator_that_fails_behind_every_record_shows_nowhere(failure: str) -> None:
+    """It comes up, judges one record, and is lost again."""
     assert said(failure, set(PLACES)) == said(failure, set())
 
 

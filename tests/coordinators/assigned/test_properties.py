@@ -1,6 +1,7 @@
 """What must hold for every log of server-assigned groups. Each property names its invariant."""
 
 import json
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -9,8 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordlib.coordinators.assigned import machine
-from coordlib.coordinators.assigned.group import Group, Member, State, check_invariants, count
+from coordlib.coordinators.assigned.division import wanted_topics
+from coordlib.coordinators.assigned.group import Group, Member, State, check_invariants
 from coordlib.coordinators.assigned.reconciliation import demanded, granted
+from coordlib.coordinators.assigned.strategies.chosen import StrategyBook, divide
+from coordlib.coordinators.assigned.strategies.model import Subscriber
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard import InputRecord, Shard, fold
 from coordlib.effects.routing import (
@@ -309,13 +313,21 @@ def judged(blob: bytes, last: InputRecord, value: bytes | None) -> Shard:
 # ---- in time ------------------------------------------------------------------------------------
 
 
-def shares_of(group: Group) -> list[float]:
-    return [count(member.owned) / member.capacity for member in group.members.values()]
+def divided_again(group: Group, known: Mapping[str, int]) -> dict[str, Any]:
+    """What the group's strategy says of what its members have: nothing has to move any more."""
+    subscribers = {
+        name: Subscriber(
+            topics=wanted_topics(member, known), share=member.owned, capacity=member.capacity
+        )
+        for name, member in group.members.items()
+    }
+    book = StrategyBook(SETTINGS.strategies)
+    return dict(divide(book, group.protocol or "", subscribers, group.topics).shares)
 
 
 @PROFILE
 @given(SEEDS)
-def test_when_all_let_go_the_group_is_stable_and_total(seed: int) -> None:
+def test_when_all_let_go_the_group_is_stable_total_and_balanced(seed: int) -> None:
     """INV-10: nothing else happens, members answer: at most one Release for each demand."""
     _, talk = logs.draw_log(seed, LENGTH)
     for _ in range(40):
@@ -337,6 +349,9 @@ def test_when_all_let_go_the_group_is_stable_and_total(seed: int) -> None:
         wanted = {(topic, each) for topic, n in group.topics.items() for each in range(n)}
         assert set(owned) == wanted
         assert len(owned) == len(wanted)
+        assert divided_again(group, talk.shard.topics) == {
+            name: member.owned for name, member in group.members.items()
+        }
     assert not quarantined(talk.outputs)
 
 
