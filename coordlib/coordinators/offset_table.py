@@ -91,8 +91,11 @@ class OffsetTable:
             block = self._topics[topic][number] = {}
         before = block.get(partition)
         kept = block[partition] = _kept(value)
-        self.count += before is None
-        self.size_bytes += _size(kept) - (_size(before) if before is not None else 0)
+        if before is None:
+            self.count += 1
+            self.size_bytes += _size(kept)
+        elif (before.metadata, before.member) != (kept.metadata, kept.member):
+            self.size_bytes += _size(kept) - _size(before)
 
     def encoded(self) -> msgspec.Raw:
         """Equal offsets give equal bytes, in whatever order they were stored.  # INV-03"""

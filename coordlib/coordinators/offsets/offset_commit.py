@@ -85,8 +85,15 @@ class _Room:
     def take(self, row: rq.CommittedOffset, member: str) -> bool:
         """Whether the row can be stored; one that makes nothing larger always can."""
         place = (row.topic, row.partition)
+        kept = self._kept.get(*place)
+        is_first = place not in self._costs
+        if is_first and kept is not None and (kept.metadata, kept.member) == (row.metadata, member):
+            return True  # most commits of members: nothing grows
         cost = offset_bytes(row.metadata, member)
-        before = self._cost_of(place)
+        if is_first:
+            before = None if kept is None else offset_bytes(kept.metadata, kept.member)
+        else:
+            before = self._costs[place]
         grows_by = cost - (before or 0)
         if row.topic not in self._topics and not self._kept.has_topic(row.topic):
             grows_by += topic_bytes(row.topic)
@@ -97,12 +104,6 @@ class _Room:
         self._costs[place] = cost
         self._topics.add(row.topic)
         return True
-
-    def _cost_of(self, place: tuple[str, int]) -> int | None:
-        if place in self._costs:
-            return self._costs[place]
-        kept = self._kept.get(*place)
-        return None if kept is None else offset_bytes(kept.metadata, kept.member)
 
 
 def store(
