@@ -29,8 +29,11 @@ class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     requires_member_id: bool = False
     max_size: Positive = limits.GROUP_SIZE_MAX
     groups_per_shard_max: Positive = limits.GROUPS_PER_SHARD_MAX
+    #: What is new is refused beyond; what is there already may use a quarter more.
+    shard_bytes_max: Positive = limits.SHARD_BYTES_MAX
     offset_metadata_length_max: Positive = limits.OFFSET_METADATA_LENGTH_MAX
     offsets_per_group_max: Positive = limits.OFFSETS_PER_GROUP_MAX
+    offsets_bytes_per_group_max: Positive = limits.OFFSETS_BYTES_PER_GROUP_MAX
     offsets_retention_ms: Duration = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: Duration = 600_000
 

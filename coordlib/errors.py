@@ -50,7 +50,7 @@ class ErrorCode(Enum):
     INVALID_COMMIT_OFFSET_SIZE = (
         28,
         False,
-        "Delete offsets that nobody reads, or raise offsets_per_group_max.",
+        "Delete offsets that nobody reads, or raise the bounds of offsets in the configuration.",
     )
     UNSUPPORTED_VERSION = (35, False, "Use a type and version that this coordinator knows.")
     INVALID_REQUEST = (42, False, "Correct the field that the message names.")

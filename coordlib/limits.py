@@ -25,6 +25,7 @@ OFFSETS_PER_REQUEST_MAX = 10_000  # rows of one OffsetCommit or OffsetDelete; ab
 OFFSETS_PER_EVENT_MAX = 10_000  # rows of one history event: below 6 MB with the longest names
 FETCH_PARTITIONS_MAX = 25_000  # partitions named in one OffsetFetch
 OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rewritten every batch
+OFFSETS_BYTES_PER_GROUP_MAX = 16 * MIB  # what 100,000 offsets have without metadata, and half more
 OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code units, as in Kafka
 SUBSCRIBED_TOPICS_MAX = 10_000  # topics named in one Subscribe; about what 1 MiB holds
 PATTERN_LENGTH_MAX = 1_000  # of a topic expression; RE2 itself runs in linear time
@@ -37,6 +38,12 @@ FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before es
 
 GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all
 GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch
+SHARD_RESERVE_SHARE = 4  # of SHARD_BYTES_MAX a quarter more, for members that are in it
+SHARD_BYTES_MAX = 64 * MIB  # the blob, rewritten every batch: about three seconds of it
+
+REFUSALS_WINDOW_MS = 10_000  # of the shard's clock, in which a group's refusals are counted
+REFUSALS_TOLD_MAX = 100  # of them that have a line of history each: ten a second
+REFUSALS_TOLD_EVERY = 1_000  # one of so many has a line beyond that, and says how many have none
 
 SESSION_TIMEOUT_MIN_MS = 6_000  # group.min.session.timeout.ms
 SESSION_TIMEOUT_MAX_MS = 1_800_000  # group.max.session.timeout.ms

@@ -1,5 +1,6 @@
 """What all groups of a shard wait for, at a glance: whose deadline is next, who waits for a tick,
-and how long the clock's steps may be. Everything here can be recomputed from the rows.  # INV-15
+how long the clock's steps may be, and how large they are together. Everything here can be
+recomputed from the rows.  # INV-15
 """
 
 from collections import Counter
@@ -14,7 +15,15 @@ from coordlib.coordinators.deadlines import NEVER
 class Agenda:
     """An index over the rows of a shard, kept in step by `note`."""
 
-    __slots__ = ("_check_interval_ms", "_timeouts", "cap_ms", "due", "expiring", "uncovered")
+    __slots__ = (
+        "_check_interval_ms",
+        "_timeouts",
+        "cap_ms",
+        "due",
+        "expiring",
+        "size_bytes",
+        "uncovered",
+    )
 
     def __init__(self, rows: Iterable[StoredCell], check_interval_ms: int) -> None:
         rows = list(rows)
@@ -32,11 +41,19 @@ class Agenda:
         self._timeouts = Counter(row.timeout_ms for row in rows if row.timeout_ms)
         #: Rule 1: the longest step of the clock.
         self.cap_ms = self._find_cap()
+        #: Upper bound of what the rows have in the blob.
+        self.size_bytes = sum(row.size_bytes for row in rows)
 
     def note(
-        self, row: StoredCell, timeout_before_ms: int, due_before_ms: int, expires_before_ms: int
+        self,
+        row: StoredCell,
+        timeout_before_ms: int,
+        due_before_ms: int,
+        expires_before_ms: int,
+        before_bytes: int,
     ) -> None:
-        """A row has changed: its bounds, its cover, its shortest timeout."""
+        """A row has changed: its bounds, its cover, its shortest timeout, its size."""
+        self.size_bytes += row.size_bytes - before_bytes
         if row.timeout_ms != timeout_before_ms:
             self._timeouts[timeout_before_ms] -= 1
             self._timeouts[row.timeout_ms] += 1
@@ -53,6 +70,7 @@ class Agenda:
     def forget(self, row: StoredCell) -> None:
         """The group is deleted; bounds that are left of it name nobody."""
         self.uncovered.discard(row.name)
+        self.size_bytes -= row.size_bytes
         self._timeouts[row.timeout_ms] -= 1
         self.cap_ms = self._find_cap()
 

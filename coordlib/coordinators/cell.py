@@ -13,6 +13,7 @@ from coordlib.coordinators.group import AnyGroup
 from coordlib.coordinators.machine import ANY_GENERATION, NO_GENERATION, Machine
 from coordlib.coordinators.offset_table import NO_OFFSETS, OffsetTable
 from coordlib.coordinators.offsets import retention
+from coordlib.coordinators.refusal_lines import Refusals
 from coordlib.coordinators.registry import MACHINES
 from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue
@@ -43,8 +44,18 @@ class StoredCell(msgspec.Struct, array_like=True):
     hard: msgspec.Raw
     offset_count: int
     offsets: msgspec.Raw
-    #: Instance id of each static member to its member id. Last, so that blobs without it are read.
+    #: Upper bounds of what the row without its offsets, and what they, have in the blob.
+    kept_bytes: int
+    offset_bytes: int
+    #: Instance id of each static member to its member id.
     instances: dict[str, str] = {}
+    #: What history keeps but the number of.
+    refusals: Refusals = msgspec.field(default_factory=Refusals)
+
+    @property
+    def size_bytes(self) -> int:
+        """Upper bound of the row in the blob; depends on its content alone."""
+        return self.kept_bytes + self.offset_bytes
 
 
 class Cell:
@@ -76,6 +87,8 @@ class Cell:
             hard=msgspec.Raw(b""),
             offset_count=0,
             offsets=NO_OFFSETS,
+            kept_bytes=0,
+            offset_bytes=0,
         )
         return Cell(row)
 
@@ -115,7 +128,8 @@ class Cell:
     @property
     def offsets(self) -> OffsetTable:
         if self._offsets is None:
-            self._offsets = OffsetTable(self.stored.offsets, self.stored.offset_count)
+            row = self.stored
+            self._offsets = OffsetTable(row.offsets, row.offset_count, row.offset_bytes)
         return self._offsets
 
     def load_offsets(self) -> OffsetTable:
@@ -126,6 +140,7 @@ class Cell:
         heard = self.heard
         before = self._group
         if group is not before:
+            self.stored.kept_bytes = self.machine.size_bytes(group)
             self._group = group
             self.changed = True
             if before is None or before.members.keys() != group.members.keys():
@@ -159,6 +174,7 @@ class Cell:
         """Store or forget one offset."""
         self.offsets.apply(topic, partition, value)
         self.stored.offset_count = self.offsets.count
+        self.stored.offset_bytes = self.offsets.size_bytes
 
     def bound_expiry(self, before: AnyGroup | None, count_before: int, retention_ms: int) -> None:
         """Renew the bound without reading offsets, after the group or how many they are changed."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from coordlib import limits
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.group import AnyGroup, BrokenInvariant
 from coordlib.coordinators.offset_table import OffsetTable
@@ -43,6 +44,10 @@ STEPS_OF_REFUSED: Final[dict[type[rq.Request], frozenset[ErrorCode]]] = {
 SHARD_IS_FULL: Final = (
     "Delete groups that nobody needs, or raise groups_per_shard_max: this shard is full."
 )
+#: For whoever would make the shard's state larger than it may be.
+SHARD_IS_TOO_LARGE: Final = (
+    "Delete groups that nobody needs, or raise shard_bytes_max: this shard's state is full."
+)
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +59,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     heard: Mapping[str, int] = MappingProxyType({})
     #: Whether the shard has room for one more group.
     may_create: bool = True
+    #: How many bytes of groups and offsets more the shard takes from whoever is new.
+    room_bytes: int = limits.SHARD_BYTES_MAX
     #: The topics of the cluster, as far as the log has told, by partition count. Read only.
     topics: Mapping[str, int] = MappingProxyType({})
     #: Strategies that the job's configuration adds, by friendly name.
@@ -97,6 +104,24 @@ class Draft(ABC, Generic[G]):
     def may_create(self) -> bool:
         """Whether the shard has room for one more group."""
         return self.around.may_create
+
+    @property
+    def room_bytes(self) -> int:
+        """How many bytes of groups and offsets more the shard takes from whoever is new."""
+        return self.around.room_bytes
+
+    def room_for(self, is_known: bool) -> int:
+        """How many bytes more the shard takes of somebody; below 0 it is fuller than it may be.
+
+        A quarter is kept for members: their groups go on when a flood has filled the rest.
+        """
+        reserve = self.config.shard_bytes_max // limits.SHARD_RESERVE_SHARE
+        return self.room_bytes + (reserve if is_known else 0)
+
+    @property
+    @abstractmethod
+    def new_group_bytes(self) -> int:
+        """What the group has in the shard's blob when it has just been made, at most."""
 
     @property
     def offsets(self) -> OffsetTable:

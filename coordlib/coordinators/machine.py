@@ -46,6 +46,9 @@ class Machine(Protocol):
     def encode_saved(self, group: Any, /) -> bytes:
         """To `coord.groups`."""
 
+    def size_bytes(self, group: Any, /) -> int:
+        """Upper bound of what it has in the shard's blob beside its offsets; by its value alone."""
+
     def known_topics(self, group: Any, /) -> Mapping[str, int]:
         """Topics whose partition counts the group's state tells, for a shard that lost its own."""
 

@@ -15,6 +15,10 @@ from coordlib.records.stored import CommittedValue
 
 #: Neighbouring partitions of a topic in one block; members mostly own neighbours.
 BLOCK_PARTITIONS: Final = 64
+#: An offset without its texts, and its share of a block, at most.
+OFFSET_BYTES: Final = 56
+#: A topic without its name.
+TOPIC_BYTES: Final = 16
 
 
 class KeptOffset(msgspec.Struct, frozen=True, array_like=True):
@@ -39,17 +43,24 @@ NO_OFFSETS: Final = msgspec.Raw(_encode({}))
 class OffsetTable:
     """Offsets by topic and partition. Handlers read it; the shard applies what they decided."""
 
-    __slots__ = ("_topics", "count")
+    __slots__ = ("_topics", "count", "size_bytes")
 
-    def __init__(self, encoded: msgspec.Raw = NO_OFFSETS, count: int = 0) -> None:
+    def __init__(
+        self, encoded: msgspec.Raw = NO_OFFSETS, count: int = 0, size_bytes: int = 0
+    ) -> None:
         #: topic -> block -> its offsets, or their bytes as long as nobody asked. None are empty.
         self._topics = cast("dict[str, dict[int, msgspec.Raw | _Block]]", _decode_topics(encoded))
         #: How many offsets there are.
         self.count = count
+        #: Upper bound of their encoded size, by what is stored alone.
+        self.size_bytes = size_bytes
 
     def get(self, topic: str, partition: int) -> KeptOffset | None:
         block = self._block(topic, partition // BLOCK_PARTITIONS)
         return None if block is None else block.get(partition)
+
+    def has_topic(self, topic: str) -> bool:
+        return topic in self._topics
 
     def topics(self) -> list[str]:
         """The topics that have offsets, sorted."""
@@ -74,9 +85,17 @@ class OffsetTable:
         number = partition // BLOCK_PARTITIONS
         block = self._block(topic, number)
         if block is None:
-            block = self._topics.setdefault(topic, {})[number] = {}
-        self.count += partition not in block
-        block[partition] = _kept(value)
+            if topic not in self._topics:
+                self._topics[topic] = {}
+                self.size_bytes += topic_bytes(topic)
+            block = self._topics[topic][number] = {}
+        before = block.get(partition)
+        kept = block[partition] = _kept(value)
+        if before is None:
+            self.count += 1
+            self.size_bytes += _size(kept)
+        elif (before.metadata, before.member) != (kept.metadata, kept.member):
+            self.size_bytes += _size(kept) - _size(before)
 
     def encoded(self) -> msgspec.Raw:
         """Equal offsets give equal bytes, in whatever order they were stored.  # INV-03"""
@@ -100,13 +119,30 @@ class OffsetTable:
     def _forget(self, topic: str, partition: int) -> None:
         number = partition // BLOCK_PARTITIONS
         block = self._block(topic, number)
-        if block is None or block.pop(partition, None) is None:
+        gone = None if block is None else block.pop(partition, None)
+        if gone is None:
             return
         self.count -= 1
+        self.size_bytes -= _size(gone)
         if not block:
             del self._topics[topic][number]
         if not self._topics[topic]:
             del self._topics[topic]
+            self.size_bytes -= topic_bytes(topic)
+
+
+def offset_bytes(metadata: str, member: str) -> int:
+    """The share of one offset in the encoded table, at most."""
+    return OFFSET_BYTES + len(metadata.encode()) + len(member.encode())
+
+
+def topic_bytes(topic: str) -> int:
+    """The share of a topic that has offsets."""
+    return TOPIC_BYTES + len(topic.encode())
+
+
+def _size(kept: KeptOffset) -> int:
+    return offset_bytes(kept.metadata, kept.member)
 
 
 def _kept(value: CommittedValue) -> KeptOffset:

@@ -10,6 +10,7 @@ import msgspec
 
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.machine import UnknownSavedVersion
+from coordlib.coordinators.refusal_lines import Refusals
 from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.shard_state import encode_blob
 from coordlib.records.stored import CommittedValue, ShardPosition
@@ -58,4 +59,4 @@ def restore(
         name, topic, partition = _decode_key(key)
         cells[name].apply_commit(topic, partition, _decode_value(value))
     # No retention: bounds of expiry are found when the shard is loaded.
-    return encode_blob(position, 0, cells, topics)
+    return encode_blob(position, 0, cells, topics, Refusals())

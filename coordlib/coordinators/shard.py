@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators import deadlines, kinds, quarantine, rejection, topics
+from coordlib.coordinators import batch_end, deadlines, kinds, quarantine, rejection, topics
 from coordlib.coordinators.agenda import Agenda
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.draft import Draft, Surroundings
@@ -24,6 +24,7 @@ from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.outbox import Outbox
+from coordlib.coordinators.refusal_lines import Refusals
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
@@ -42,7 +43,6 @@ from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 __all__ = [
     "STATE_VERSION",
@@ -72,8 +72,9 @@ class Shard:
 
     def __init__(self, blob: bytes | None, settings: ShardSettings) -> None:
         self.settings = settings
-        self._outbox = Outbox(settings.shard)
         state = decode_blob(blob)
+        self._refusals = state.refusals
+        self._outbox = Outbox(settings.shard, self._refusals_of)
         #: The clipped log clock.  # INV-06
         self.clock_ms = state.clock_ms
         #: Timestamp of the newest request, also when time went back.
@@ -222,6 +223,8 @@ class Shard:
             self._put(at, kinds.changed(group, at, cell.stored.kind, machine.KIND))
             cell.stored.kind = machine.KIND
         commits = [effect for effect in draft.effects if isinstance(effect, fx.Commit)]
+        if draft.group is cell.group and not (draft.touched or commits):
+            return  # refused, or only asked
         self._settle(cell, draft.group, draft.touched, commits)
 
     def _surroundings(self, cell: Cell | None) -> Surroundings:
@@ -231,6 +234,7 @@ class Shard:
             load_offsets=cell.load_offsets if cell else OffsetTable,
             heard=cell.heard if cell else {},
             may_create=len(self.cells) < settings.group.groups_per_shard_max,
+            room_bytes=settings.group.shard_bytes_max - self._agenda.size_bytes,
             topics=self.topics,
             strategies=settings.strategies,
         )
@@ -240,7 +244,7 @@ class Shard:
     ) -> None:
         """Take over a group's new state, and what the shard knows about it by heart."""
         row = cell.stored
-        before = (row.timeout_ms, row.next_due_ms, row.expires_ms)
+        before = (row.timeout_ms, row.next_due_ms, row.expires_ms, row.size_bytes)
         had = (cell.group, row.offset_count)
         for commit in commits:
             cell.apply_commit(commit.topic, commit.partition, commit.value)
@@ -256,6 +260,10 @@ class Shard:
         self._agenda.forget(cell.stored)
         del self.cells[cell.stored.name]
         self._deleted.add(cell.stored.name)
+
+    def _refusals_of(self, name: str) -> Refusals:
+        cell = self.cells.get(name)
+        return self._refusals if cell is None else cell.stored.refusals
 
     def _put(self, at: At, *effects: fx.Effect) -> None:
         self._outbox.put(effects, at)
@@ -357,25 +365,18 @@ class Shard:
 
     def close(self) -> list[Output]:
         """What is written once per batch: saved states of changed groups, and Progress."""
-        end = self._outbox.put_at_end
-        for name in sorted(self.cells.keys() | self._deleted):
-            cell = self.cells.get(name)
-            if cell is None:
-                end(fx.SaveGroup(name, None))
-            elif cell.changed and cell.group is not None:
-                end(fx.SaveGroup(name, cell.machine.encode_saved(cell.group)))
+        ends = [*batch_end.saved_groups(self.cells, self._deleted)]
         if self.offset > self._first_offset:
-            progress = rs.Progress(
-                shard=self.settings.shard, offset=self.offset, time_ms=self.previous_ms
-            )
-            replies = {reply for cell in self.cells.values() for reply in cell.stored.replies}
-            for reply in sorted(replies):
-                end(fx.Notify(reply, progress))
+            place = (self.settings.shard, self.offset, self.previous_ms)
+            ends += batch_end.progress(*place, self.cells)
+        self._outbox.put_at_end(ends)
         return self.outputs
 
     def encode(self) -> bytes:
         """The blob."""
-        return encode_blob(self._position, self._retention_ms, self.cells, self.topics)
+        return encode_blob(
+            self._position, self._retention_ms, self.cells, self.topics, self._refusals
+        )
 
     def status(self) -> Status:
         return status_of(

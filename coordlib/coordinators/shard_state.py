@@ -8,6 +8,7 @@ import msgspec
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.cell import Cell, StoredCell
 from coordlib.coordinators.deadlines import NEVER
+from coordlib.coordinators.refusal_lines import Refusals
 from coordlib.coordinators.transition import At
 from coordlib.effects.routing import Output
 from coordlib.records import stored
@@ -83,6 +84,8 @@ class StoredShard(msgspec.Struct, array_like=True):
     cells: list[StoredCell]
     #: The cluster's topics by partition count, as far as the log has told; by name.
     topics: dict[str, int] = {}
+    #: Of requests of groups that are not there.
+    refusals: Refusals = msgspec.field(default_factory=Refusals)
 
 
 class Fold(msgspec.Struct, frozen=True):
@@ -113,6 +116,7 @@ def encode_blob(
     retention_ms: int,
     cells: Mapping[str, Cell],
     topics: Mapping[str, int],
+    refusals: Refusals,
 ) -> bytes:
     """Write a blob: canonical, so that equal states are equal bytes.  # INV-03"""
     return _encode(
@@ -126,6 +130,7 @@ def encode_blob(
             retention_ms,
             [cells[name].encoded() for name in sorted(cells)],
             dict(sorted(topics.items())),
+            refusals,
         )
     )
 

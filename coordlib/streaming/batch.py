@@ -1,8 +1,8 @@
 """A batch between the operator and the sink: its outputs in order, its reports, its digest."""
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import msgspec
 
@@ -28,10 +28,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     def digest(self) -> str:
         """SHA-256 over all outputs in order: two runs of one batch must agree."""
-        digest = hashlib.sha256()
-        for output in self.outputs:
-            digest.update(msgspec.msgpack.encode(output))
-        return digest.hexdigest()
+        return hashlib.sha256(_pack(self.outputs)).hexdigest()
 
     def ranges(self, prefix: str) -> dict[str, dict[str, tuple[int, int]]]:
         """topic -> partition -> first and last input offset."""
@@ -43,16 +40,26 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-_decode_report = msgspec.json.Decoder(BatchReport).decode
+_decode_report: Final = msgspec.json.Decoder(BatchReport).decode
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(list[Output]).decode
+#: Outputs in one row: a few rows carry a flood, and none of them comes near Arrow's 2 GiB.
+PACKED_OUTPUTS: Final = 200
 
 
-def assemble(number: int, rows: Iterable[tuple[Any, ...]], report_topic: str) -> Batch:
+def pack_outputs(outputs: list[Output]) -> Iterator[bytes]:
+    """Outputs as few rows carry them, in order."""
+    for first in range(0, len(outputs), PACKED_OUTPUTS):
+        yield _pack(outputs[first : first + PACKED_OUTPUTS])
+
+
+def assemble(number: int, rows: Iterable[tuple[Any, ...]]) -> Batch:
     """Put collected rows (OUTPUT_SCHEMA) in order: by shard, then as the shard wrote them."""
     outputs: list[Output] = []
     reports: list[BatchReport] = []
-    for _, _, topic, partition, key, value in sorted(rows, key=lambda row: (row[0], row[1])):
-        if topic == report_topic:
-            reports.append(_decode_report(value))
+    for _, _, packed, report in sorted(rows, key=lambda row: (row[0], row[1])):
+        if report is not None:
+            reports.append(_decode_report(report))
         else:
-            outputs.append(Output(topic, partition, key, value))
+            outputs += _unpack(packed)
     return Batch(number=number, outputs=outputs, reports=reports)

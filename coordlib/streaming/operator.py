@@ -1,10 +1,14 @@
 """The fold as a Spark operator: one key per shard, one blob of state, rows in and outputs out.
 
 Everything that decides lies in the pure core; this file gathers rows (they come in several
-frames and in no order), hands them over, and turns outputs into rows.
-State is (version, blob): other types crash the worker or cannot evolve.
+frames and in no order), hands them over, and turns outputs into rows: many of them into one,
+because Python, Arrow and the JVM each take a row in hand several times, and a flood of refused
+joins spent most of a batch there.
+State is (version, blob): other types crash the worker or cannot evolve. The blob is compressed:
+the JVM copies it several times and writes it out, every batch.
 """
 
+import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +21,7 @@ from coordlib.coordinators.shard import (
     UnknownStateVersion,
     fold,
 )
-from coordlib.streaming.batch import BatchReport
+from coordlib.streaming.batch import BatchReport, pack_outputs
 from coordlib.streaming.crash import Crash
 
 if TYPE_CHECKING:
@@ -27,12 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 STATE_SCHEMA: Final = "version INT, blob BINARY"
-OUTPUT_SCHEMA: Final = "shard INT, seq INT, topic STRING, partition INT, key BINARY, value BINARY"
-COLUMNS: Final = ["shard", "seq", "topic", "partition", "key", "value"]
-#: Not a topic: the row that tells the driver where the shard stands.
-REPORT: Final = "report"
+#: `outputs` are packed; the last row of a shard has none, and tells the driver where it stands.
+OUTPUT_SCHEMA: Final = "shard INT, seq INT, outputs BINARY, report BINARY"
+COLUMNS: Final = ["shard", "seq", "outputs", "report"]
 
 STATE_VERSION: Final = 1
+#: The fastest: a state of 20 MB takes 0.04 s each way.
+_COMPRESSION_LEVEL: Final = 1
 
 
 class UnreadableState(ValueError):
@@ -65,14 +70,27 @@ def _judge_shard(
         crash, batch = Crash.from_environment(), _batch_number()
         shard = int(key[0])
         crash.strike("in-task", batch)
-        blob = bytes(state.get[1]) if state.exists else seeds.value.get(shard)
+        blob = unpack_state(bytes(state.get[1])) if state.exists else seeds.value.get(shard)
         records = [record for frame in frames for record in _records(frame)]
         fresh, rows = judge_readable(blob, records, msgspec.structs.replace(settings, shard=shard))
-        state.update((STATE_VERSION, fresh))
+        state.update((STATE_VERSION, pack_state(fresh)))
         yield pd.DataFrame(rows, columns=COLUMNS)
         crash.strike("task-ends", batch)
 
     return judge_shard
+
+
+def pack_state(blob: bytes) -> bytes:
+    """A shard's blob as the state store has it."""
+    return zlib.compress(blob, _COMPRESSION_LEVEL)
+
+
+def unpack_state(stored: bytes) -> bytes:
+    """The blob again. Raises UnreadableState."""
+    try:
+        return zlib.decompress(stored)
+    except zlib.error as problem:
+        raise UnreadableState(f"it cannot be unpacked: {problem}") from problem
 
 
 def _batch_number() -> int:
@@ -103,10 +121,9 @@ def judge_rows(
         status=outcome.status, ranges=_ranges(records), state_bytes=len(outcome.blob)
     )
     rows: list[tuple[Any, ...]] = [
-        (shard, seq, output.topic, output.partition, output.key, output.value)
-        for seq, output in enumerate(outcome.outputs)
+        (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outcome.outputs))
     ]
-    rows.append((shard, len(rows), REPORT, shard, b"", msgspec.json.encode(report)))
+    rows.append((shard, len(rows), None, msgspec.json.encode(report)))
     return outcome.blob, rows
 
 

@@ -23,7 +23,7 @@ from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.offset_watch import OffsetWatch
-from coordlib.streaming.operator import REPORT, judge
+from coordlib.streaming.operator import judge
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
 from coordlib.streaming.start import agree
@@ -176,7 +176,7 @@ class Coordinator:
         try:
             # Arrow, because pickling rows one by one costs more than writing them.
             columns = frame.toArrow().to_pydict()
-            batch = assemble(number, zip(*columns.values(), strict=True), REPORT)
+            batch = assemble(number, zip(*columns.values(), strict=True))
             self._crash.strike("batch-judged", number)
             written = self._sink.write(batch, identity)
         except CoordError as problem:

@@ -163,11 +163,16 @@ class TransactionalSink:
         self, rows: list[tuple[str, int, bytes, bytes | None]], batch: int = -1
     ) -> Written:
         delivered = _Delivered()
+        # Offsets rise within a partition, so its last record tells how far it was written; the
+        # others need no report: a transaction of which one failed cannot be committed.
+        last = {(topic, partition): number for number, (topic, partition, _, _) in enumerate(rows)}
+        told = set(last.values())
         self._began_s = self._now_s()
         try:
             self._producer.begin_transaction()
-            for topic, partition, key, value in rows:
-                self._produce(f"{self._prefix}.{topic}", partition, key, value, delivered)
+            for number, (topic, partition, key, value) in enumerate(rows):
+                note = delivered.note if number in told else None
+                self._produce(f"{self._prefix}.{topic}", partition, key, value, note)
             self._crash.strike("in-transaction", batch)
             self._producer.flush(_TIMEOUT_S)
             delivered.raise_first_error()
@@ -180,13 +185,19 @@ class TransactionalSink:
         return delivered.newest
 
     def _produce(
-        self, topic: str, partition: int, key: bytes, value: bytes | None, delivered: "_Delivered"
+        self,
+        topic: str,
+        partition: int,
+        key: bytes,
+        value: bytes | None,
+        note: Callable[[Any, Any], None] | None,
     ) -> None:
         while True:
             try:
-                self._producer.produce(
-                    topic, value, key, partition=partition, on_delivery=delivered.note
-                )
+                if note is None:
+                    self._producer.produce(topic, value, key, partition)
+                else:
+                    self._producer.produce(topic, value, key, partition, on_delivery=note)
                 return
             except BufferError:
                 self._producer.poll(0.1)

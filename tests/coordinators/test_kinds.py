@@ -67,6 +67,10 @@ class RoomDraft(draft.Draft[Room]):
     __slots__ = ()
     KIND = "room"
 
+    @property
+    def new_group_bytes(self) -> int:
+        return 512
+
     def create(self, reason: str) -> None:
         self.group = Room(group=self.name)
         self.record("GroupCreated", reason=reason)
@@ -128,6 +132,9 @@ class Rooms:
             state_since_ms=at.time_ms,
             state_since_clock_ms=at.clock_ms,
         )
+
+    def size_bytes(self, group: Room) -> int:
+        return 512 + 64 * len(group.members) + 64 * len(group.topics)
 
     def known_topics(self, group: Room) -> Mapping[str, int]:
         return group.topics

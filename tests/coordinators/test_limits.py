@@ -308,6 +308,20 @@ def test_offsets_beyond_the_limits_are_refused_row_by_row() -> None:
     ]
 
 
+def test_offsets_that_are_kept_count_for_the_next_commit() -> None:
+    """A client that commits one partition at a time must not get past the bound."""
+    talk = Conversation(settings(offsets_per_group_max=2))
+    for partition in range(2):
+        talk.send(commit("tool", offsets=(rq.CommittedOffset("t", partition, 1),)))
+
+    refused_row = talk.send(commit("tool", offsets=(rq.CommittedOffset("t", 2, 1),)))
+
+    assert refused_row == [
+        "answer tool#c OffsetCommit failed=[(topic=t partition=2 error=INVALID_COMMIT_OFFSET_SIZE)]"
+    ]
+    assert talk.shard.cells["g"].offsets.count == 2
+
+
 @pytest.mark.parametrize(
     ("session_ms", "rebalance_ms", "accepted"),
     [

@@ -1,14 +1,21 @@
 """What a driver says that could not commit: to be started again, or never."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.records.stored import Layout
+from coordlib.streaming.batch import Batch
+from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.sink import TransactionalSink
+from coordlib.testing.simulation.driver_io import Delivered
 
+#: Who would tell where a record was written.
+Note = Callable[[Any, Any], None]
 LAYOUT = Layout(shards=1, reply_partitions=1, topic_ids={})
 
 
@@ -46,3 +53,52 @@ def test_a_transaction_that_the_broker_gave_up_is_not_the_work_of_a_newer_driver
 
     with pytest.raises(kind, match=mend):
         sink.write_layout(LAYOUT)
+
+
+class CountingProducer:
+    """Writes everything, and tells only those who asked."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, int, bytes | None]] = []
+        self.asked: list[tuple[Note, str, int, int]] = []
+
+    def begin_transaction(self) -> None: ...
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes,
+        partition: int,
+        on_delivery: Note | None = None,
+    ) -> None:
+        offset = sum(row[:2] == (topic, partition) for row in self.written)
+        self.written.append((topic, partition, value))
+        if on_delivery is not None:
+            self.asked.append((on_delivery, topic, partition, offset))
+
+    def flush(self, timeout: float) -> None:
+        for note, topic, partition, offset in self.asked:
+            note(None, Delivered((topic, partition), offset))
+
+    def commit_transaction(self, timeout: float) -> None: ...
+
+
+def test_of_each_partition_the_last_record_tells_how_far_it_was_written() -> None:
+    """A hundred thousand answers in a batch: a report for each costs more than writing them."""
+    producer: Any = CountingProducer()
+    outputs = [Output("responses", number % 2, b"k", b"%d" % number) for number in range(9)]
+    outputs.append(Output("groups", 0, b"k", None))
+    batch = Batch(number=0, outputs=outputs, reports=[])
+
+    sink = TransactionalSink("p", producer, lambda *_: {})
+    written = sink.write(batch, Identity(checkpoint="c", prefix="p", shards=1, incarnation="i"))
+
+    assert written == {
+        ("p.responses", 0): 4,
+        ("p.responses", 1): 3,
+        ("p.groups", 0): 0,
+        ("p.progress", 0): 0,
+    }
+    assert len(producer.asked) == 4
+    assert [row[2] for row in producer.written[:10]] == [output.value for output in outputs]

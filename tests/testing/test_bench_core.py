@@ -12,6 +12,7 @@ from coordlib.testing.bench.core import (
     commit_time,
     heartbeat_rate,
     rebalance_time,
+    refusal_rate,
     settled,
 )
 from coordlib.testing.bench.figures import percentile, spread
@@ -32,6 +33,15 @@ def test_no_values_are_told_as_such() -> None:
     assert spread([], 0.5) == {"p50": None}
     with pytest.raises(ValueError, match="no values"):
         percentile([], 0.5)
+
+
+def test_the_joins_of_a_flood_are_refused_one_by_one() -> None:
+    """Otherwise the figure would be of joins that fill the group; history has but the first."""
+    found = refusal_rate(batch=300, repeats=2)
+
+    assert found["refused_per_s"] > 0
+    assert 300 < found["outputs"] < 2 * 300
+    assert found["bytes_each"] > 100
 
 
 def test_the_shard_under_heartbeats_is_stable() -> None:
@@ -73,7 +83,13 @@ def test_the_command_prints_json_lines(capsys: pytest.CaptureFixture[str]) -> No
     code = main(["bench", "core", *sizes])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
-    assert [line["what"] for line in lines] == ["machine", "heartbeats", "rebalance", "commits"]
+    assert [line["what"] for line in lines] == [
+        "machine",
+        "heartbeats",
+        "refused joins",
+        "rebalance",
+        "commits",
+    ]
     assert lines[1]["batch"] == 5
 
 

@@ -93,20 +93,23 @@ def after(generation: int) -> int:
 def _within_bounds(
     draft: Draft, wanted: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, int], list[str]]:
-    """The topics to divide, and those for which the group has no room; both by name.
+    """The topics to divide, and those for which group or shard have no room; both by name.
 
     Those that were divided before come first: a newcomer's expression takes nothing from others.
     """
     topics: dict[str, int] = {}
     left_out: list[str] = []
     room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, limits.GROUP_BYTES_MAX // 2
+    shard_bytes = max(draft.room_for(is_known=True), 0)
     some = {topic for topics_of_one in wanted.values() for topic in topics_of_one}
     for topic in sorted(some, key=lambda each: (each not in draft.live.topics, each)):
         count, size_bytes = draft.topics[topic], _bytes_of(draft, topic)
-        if count > room or size_bytes > room_bytes:
+        new_bytes = 0 if topic in draft.live.topics else size_bytes
+        if count > room or size_bytes > room_bytes or new_bytes > shard_bytes:
             left_out.append(topic)
             continue
         room, room_bytes = room - count, room_bytes - size_bytes
+        shard_bytes -= new_bytes
         topics[topic] = count
     return dict(sorted(topics.items())), sorted(left_out)
 

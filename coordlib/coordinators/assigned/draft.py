@@ -6,6 +6,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from coordlib.coordinators import draft
+from coordlib.coordinators.assigned import kept_bytes
 from coordlib.coordinators.assigned.group import VALID_PREVIOUS_STATES, Group, Member, State
 from coordlib.coordinators.assigned.strategies.chosen import StrategyBook
 from coordlib.coordinators.group import BrokenInvariant
@@ -33,6 +34,10 @@ class Draft(draft.Draft[Group]):
 
     __slots__ = ()
     KIND = "assigned"
+
+    @property
+    def new_group_bytes(self) -> int:
+        return kept_bytes.new_group(self.name)
 
     @property
     def strategies(self) -> StrategyBook:

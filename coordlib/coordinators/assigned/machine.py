@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.assigned import division, reconciliation, timers
+from coordlib.coordinators.assigned import division, kept_bytes, reconciliation, timers
 from coordlib.coordinators.assigned.describe_group import describe_group
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Group, check_invariants
@@ -65,6 +65,7 @@ _decode_saved: Final = msgspec.json.Decoder(Group).decode
 encode_saved: Final = msgspec.json.Encoder().encode
 
 draft: Final = Draft
+size_bytes: Final = kept_bytes.of_group
 check: Final = check_invariants
 next_due: Final = timers.next_due
 fire: Final = timers.fire

@@ -26,7 +26,9 @@ def release(draft: Draft, request: rq.Release) -> None:
     draft.touched.append(member.member)
     demand = member.demand(request.cause)
     # The offsets first: the partitions are still the member's own.
-    offsets.store(draft, request, rs.ReleaseResponse, _of_demand(draft, member, demand))
+    of_row = _of_demand(draft, member, demand)
+    room_bytes = draft.room_for(is_known=True)
+    offsets.store(draft, request, rs.ReleaseResponse, room_bytes, of_row)
     if demand is not None:
         reconciliation.let_go(draft, member, demand)
         reconciliation.go_on(draft)

@@ -10,13 +10,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.assigned import division, reconciliation
+from coordlib.coordinators.assigned import division, kept_bytes, reconciliation
 from coordlib.coordinators.assigned.draft import SESSION_TIMEOUT_TOO_HIGH, Draft
 from coordlib.coordinators.assigned.group import Group, Member
 from coordlib.coordinators.assigned.membership import find_own
 from coordlib.coordinators.assigned.patterns import BadPattern, compile_pattern
 from coordlib.coordinators.assigned.strategies.model import DEFAULT
-from coordlib.coordinators.draft import SHARD_IS_FULL
+from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -94,6 +94,9 @@ def _enter(draft: Draft, request: rq.Subscribe) -> None:
         draft.create("first member")
     before = draft.live.members
     member = _made_from(draft, request)
+    if not _has_room(draft, member, group):  # spares a flood of newcomers the division
+        _refuse_growth(draft, request, group, SHARD_IS_TOO_LARGE)
+        return
     draft.change(protocol=request.strategy or draft.live.protocol or DEFAULT)
     draft.put(member)
     draft.record(
@@ -110,6 +113,12 @@ def _no_place(draft: Draft) -> tuple[ErrorCode, str | None] | None:
         return None if draft.may_create else (ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL)
     is_full = len(draft.group.members) >= draft.config.max_size
     return (ErrorCode.GROUP_MAX_SIZE_REACHED, None) if is_full else None
+
+
+def _has_room(draft: Draft, newcomer: Member, group: Group | None) -> bool:
+    """Whether the shard's blob has room for what a newcomer brings itself."""
+    grows_by = kept_bytes.of_newcomer(newcomer) + (draft.new_group_bytes if group is None else 0)
+    return grows_by <= draft.room_for(is_known=False)
 
 
 def _other_strategy(
@@ -208,13 +217,28 @@ def _conclude(
 ) -> None:
     """Answer, and tell the others; or nothing of it happened, because it would not fit."""
     if draft.live.own_bytes() > limits.GROUP_BYTES_MAX // 2:
-        draft.group = start
-        draft.effects.clear()
-        code = ErrorCode.GROUP_MAX_SIZE_REACHED
-        draft.refuse(request, rs.SubscribeResponse, code, _TOO_LARGE, member=request.member)
-        return
-    _answer(draft, request, member)
-    reconciliation.tell(draft, before, but=member)
+        _refuse_growth(draft, request, start, _TOO_LARGE)
+    elif not _fits_into_shard(draft, start, is_known=member in before):
+        _refuse_growth(draft, request, start, SHARD_IS_TOO_LARGE)
+    else:
+        _answer(draft, request, member)
+        reconciliation.tell(draft, before, but=member)
+
+
+def _fits_into_shard(draft: Draft, start: Group | None, is_known: bool) -> bool:
+    """Whether the shard's blob has room for the member and its division; to shrink is allowed."""
+    if draft.room_bytes >= limits.OUTPUT_BYTES_MAX:
+        return True  # more than any group has: spares the counting
+    grows_by = kept_bytes.of_group(draft.live) - (kept_bytes.of_group(start) if start else 0)
+    return grows_by <= max(draft.room_for(is_known), 0)
+
+
+def _refuse_growth(draft: Draft, request: rq.Subscribe, start: Group | None, message: str) -> None:
+    """Nothing of the step happened."""
+    draft.group = start
+    draft.effects.clear()
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+    draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
 
 
 def _answer(draft: Draft, request: rq.Subscribe, member_id: str) -> None:

@@ -1,10 +1,12 @@
 """A step of a classic group in the making: what only this kind of group has."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
 from coordlib.coordinators import draft
+from coordlib.coordinators.classic import kept_bytes
 from coordlib.coordinators.classic.group import (
     VALID_PREVIOUS_STATES,
     Group,
@@ -25,6 +27,17 @@ class Draft(draft.Draft[Group]):
 
     __slots__ = ()
     KIND = "classic"
+
+    @property
+    def new_group_bytes(self) -> int:
+        return kept_bytes.new_group(self.name)
+
+    def change(self, **fields: Any) -> None:
+        """As for all kinds, and what the members have in the blob is handed on."""
+        before = self.live
+        super().change(**fields)
+        if "members" not in fields:
+            kept_bytes.carry(before, self.live)
 
     def enter(self, state: State) -> None:
         """Change the state, along the table only.  # INV-12"""
@@ -49,12 +62,13 @@ class Draft(draft.Draft[Group]):
     def put(self, *members: Member) -> None:
         """Add members or replace them under their ids."""
         table = dict(self.live.members)
-        size = self.live.size_bytes
+        size, grown = self.live.size_bytes, 0
         for member in members:
             before = table.get(member.member)
             size += member.size_bytes() - (before.size_bytes() if before else 0)
+            grown += kept_bytes.grown(before, member)
             table[member.member] = member
-        self.change(members=table, size_bytes=size)
+        self._change_members(table, grown, size_bytes=size)
 
     def rename(self, member: Member, successor: Member) -> None:
         """Put a successor in a member's place, also in the order of members and as leader."""
@@ -64,8 +78,9 @@ class Draft(draft.Draft[Group]):
         )
         size = self.live.size_bytes + successor.size_bytes() - member.size_bytes()
         leader = self.live.leader
-        self.change(
-            members=table,
+        self._change_members(
+            table,
+            kept_bytes.grown(member, successor),
             size_bytes=size,
             leader=successor.member if leader == member.member else leader,
         )
@@ -79,7 +94,12 @@ class Draft(draft.Draft[Group]):
             for name, guard in self.live.guards.items()
         }
         size = self.live.size_bytes - member.size_bytes()
-        self.change(members=table, guards=guards, size_bytes=size)
+        self._change_members(table, -kept_bytes.of_member(member), guards=guards, size_bytes=size)
+
+    def _change_members(self, table: dict[str, Member], grown: int, **fields: Any) -> None:
+        before = self.live
+        self.change(members=table, **fields)
+        kept_bytes.carry(before, self.live, grown)
 
     def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
         """Write a notification once to each partition that one of these members reads."""

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.classic import guards, pending, rebalance, static_member
+from coordlib.coordinators.classic import guards, kept_bytes, pending, rebalance, static_member
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import (
     ANNOUNCED_BYTES_MAX,
@@ -26,7 +26,7 @@ from coordlib.coordinators.classic.group import (
     offered_bytes,
 )
 from coordlib.coordinators.classic.membership import find_member
-from coordlib.coordinators.draft import SHARD_IS_FULL
+from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -85,6 +85,8 @@ def _refused_before_group(
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
         if not draft.may_create:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
+        if not _fits_into_shard(draft, request, None):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE
     return None
 
 
@@ -263,7 +265,9 @@ def _refused_by_group(
     draft: Draft, request: rq.JoinGroup, member: Member | None
 ) -> ErrorCode | None:
     """Size, then protocol, as Kafka orders them."""
-    if not (_fits(draft, request, member) and _has_place(draft, member)):
+    if not (_has_place(draft, member) and _fits(draft, request, member)):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not _fits_into_shard(draft, request, member):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     group = draft.live
     if not (request.protocol_type and request.protocols):
@@ -285,6 +289,26 @@ def _fits(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
     announced_bytes = len(group.pending) * ANNOUNCED_BYTES_MAX
     grows_by = _grows_by(draft, request, member)
     return grows_by <= 0 or group.size_bytes + announced_bytes + grows_by <= limits.GROUP_BYTES_MAX
+
+
+def _fits_into_shard(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
+    """Whether the shard's blob has room for what this member sends."""
+    if draft.room_bytes >= kept_bytes.JOIN_BYTES_MAX:
+        return True  # spares most joins the counting
+    if member is None:
+        grows_by = kept_bytes.of_member(_made_from(draft, request, _new_id(draft, request)))
+        grows_by += 0 if draft.group is not None else kept_bytes.new_group(draft.name)
+        return grows_by <= draft.room_for(is_known=False)
+    if request.member:
+        after = replace(member, protocols=_offered(request), rejoin_id=_rejoin_id(request, member))
+        grows_by = 0
+    else:
+        # In the place of an older twin, whose share it gets and for whom a guard may stay.
+        made = _made_from(draft, request, _new_id(draft, request))
+        after = replace(made, assignment=member.assignment)
+        grows_by = kept_bytes.GUARD_BYTES
+    grows_by += kept_bytes.of_member(after) - kept_bytes.of_member(member)
+    return grows_by <= max(draft.room_for(is_known=True), 0)
 
 
 def _has_place(draft: Draft, member: Member | None) -> bool:

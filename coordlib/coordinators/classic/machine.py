@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.classic import timers
+from coordlib.coordinators.classic import kept_bytes, timers
 from coordlib.coordinators.classic.describe_group import describe_group
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Group, State
@@ -70,6 +70,7 @@ cover: Final = timers.cover
 uncovered: Final = timers.uncovered
 restart: Final = timers.restart
 draft: Final = Draft
+size_bytes: Final = kept_bytes.of_group
 check: Final = check_invariants
 #: Its members look topics up themselves, and join again when they changed.
 topics_changed: Callable[[Any, Collection[str]], None] | None = None

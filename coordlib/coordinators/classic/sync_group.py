@@ -77,13 +77,16 @@ def _parked(draft: Draft, request: rq.SyncGroup) -> Parked:
 def _assign(draft: Draft, request: rq.SyncGroup) -> None:
     """The leader has spoken: members that it forgot get an empty share, as in Kafka."""
     given = {row.member: row.assignment for row in request.assignments}
+    before_bytes = _assigned_bytes(draft)
     draft.put(
         *(
             replace(member, assignment=given.get(member.member, b""), fence=draft.at.offset)
             for member in draft.live.members.values()
         )
     )
-    if draft.live.size_bytes > limits.GROUP_BYTES_MAX:
+    grows_by = _assigned_bytes(draft) - before_bytes
+    is_too_large = draft.live.size_bytes > limits.GROUP_BYTES_MAX
+    if is_too_large or grows_by > max(draft.room_for(is_known=True), 0):
         _refuse_too_large(draft)
         return
     draft.enter(State.STABLE)
@@ -94,6 +97,10 @@ def _assign(draft: Draft, request: rq.SyncGroup) -> None:
     for member in waiting:
         send_assignment(draft, member, member.parked)
     draft.put(*(replace(m, parked=None, awaits_cover=draft.at.offset) for m in waiting))
+
+
+def _assigned_bytes(draft: Draft) -> int:
+    return sum(len(member.assignment) for member in draft.live.members.values())
 
 
 def _refuse_too_large(draft: Draft) -> None:

@@ -9,7 +9,8 @@ commit, and where, is their kind's own rule.
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordlib.coordinators.draft import SHARD_IS_FULL, Draft
+from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, Draft
+from coordlib.coordinators.offset_table import offset_bytes, topic_bytes
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -44,11 +45,13 @@ def offset_commit(
             detail={"client": request.client, "request_generation": request.generation},
         )
         return
+    room_bytes = draft.room_for(is_known=request.generation >= 0)
     if draft.group is None:
         draft.create("first commit")  # only keeps offsets: no protocol type, Empty
+        room_bytes -= draft.new_group_bytes
     elif request.member in draft.live.members:
         draft.touched.append(request.member)
-    store(draft, request, rs.OffsetCommitResponse, of_row)
+    store(draft, request, rs.OffsetCommitResponse, room_bytes, of_row)
 
 
 def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
@@ -56,6 +59,8 @@ def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -
     is_anonymous = request.generation < 0
     if group is None and not draft.may_create:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
+    if group is None and draft.room_for(is_known=False) < draft.new_group_bytes:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE
     if is_anonymous and (group is None or group.is_empty):
         return None  # member and instance are not looked at, as in Kafka
     if group is None:
@@ -65,21 +70,60 @@ def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -
     return of_member(draft, request)
 
 
+class _Room:
+    """What the group and its shard still take; the rows of a request use it up in their order."""
+
+    def __init__(self, draft: Draft[Any], shard_bytes: int) -> None:
+        config, self._kept = draft.config, draft.offsets
+        self._offsets = config.offsets_per_group_max - self._kept.count
+        self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
+        self._bytes = min(self._bytes, shard_bytes)
+        #: What the places that rows of this request have taken cost by now.
+        self._costs: dict[tuple[str, int], int] = {}
+        self._topics: set[str] = set()
+
+    def take(self, row: rq.CommittedOffset, member: str) -> bool:
+        """Whether the row can be stored; one that makes nothing larger always can."""
+        place = (row.topic, row.partition)
+        kept = self._kept.get(*place)
+        is_first = place not in self._costs
+        if is_first and kept is not None and (kept.metadata, kept.member) == (row.metadata, member):
+            return True  # most commits of members: nothing grows
+        cost = offset_bytes(row.metadata, member)
+        if is_first:
+            before = None if kept is None else offset_bytes(kept.metadata, kept.member)
+        else:
+            before = self._costs[place]
+        grows_by = cost - (before or 0)
+        if row.topic not in self._topics and not self._kept.has_topic(row.topic):
+            grows_by += topic_bytes(row.topic)
+        if (before is None and self._offsets <= 0) or grows_by > max(self._bytes, 0):
+            return False
+        self._offsets -= before is None
+        self._bytes -= grows_by
+        self._costs[place] = cost
+        self._topics.add(row.topic)
+        return True
+
+
 def store(
     draft: Draft[Any],
     request: rq.OffsetCommit | rq.Release,
     answer: type[rs.Response],
+    shard_bytes: int,
     of_row: OfRow | None = None,
 ) -> None:
-    """Keep the rows that may be kept, answer with the others, and tell history."""
+    """Keep the rows that may be kept, answer with the others, and tell history.
+
+    `shard_bytes`: how many bytes more the shard takes of this sender.
+    """
     failed: list[rs.FailedPartition] = []
     accepted: list[dict[str, object]] = []
-    room = draft.config.offsets_per_group_max - draft.offsets.count
-    seen: set[tuple[str, int]] = set()
+    room = _Room(draft, shard_bytes)
     for row in request.offsets:
         code = of_row(request, row) if of_row else ErrorCode.NONE
         if code is ErrorCode.NONE:
-            code, room = _judge_row(draft, row, room, seen)
+            code = _judge_row(draft, request, row, room)
         if code is not ErrorCode.NONE:
             failed.append(rs.FailedPartition(row.topic, row.partition, code.name))
             continue
@@ -95,17 +139,13 @@ def store(
 
 
 def _judge_row(
-    draft: Draft[Any], row: rq.CommittedOffset, room: int, seen: set[tuple[str, int]]
-) -> tuple[ErrorCode, int]:
+    draft: Draft[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset, room: _Room
+) -> ErrorCode:
     if _java_length(row.metadata) > draft.config.offset_metadata_length_max:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE, room
-    place = (row.topic, row.partition)
-    if place not in seen and draft.offsets.get(*place) is None:
-        if room <= 0:
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE, room
-        room -= 1
-    seen.add(place)
-    return ErrorCode.NONE, room
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not room.take(row, request.member):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return ErrorCode.NONE
 
 
 def _java_length(text: str) -> int:

@@ -29,6 +29,8 @@ METADATA = bytes(40)
 SHARE = bytes(30)
 
 COMMITTERS, OFFSETS = 100, 10_000
+#: Joins after which the stock group takes no more.
+FULL, REFUSED = 1_100, 20_000
 
 
 class Log:
@@ -194,6 +196,30 @@ def commit_time(members: int, partitions: int, repeats: int) -> dict[str, float]
     }
 
 
+def refusal_rate(batch: int, repeats: int) -> dict[str, float]:
+    """JoinGroups of ever-new ids per second that a full group refuses, answers included."""
+    log = Log()
+    group, rates = Group("group", log), []
+    blob = fold(None, [group.join(n) for n in range(FULL)], SETTINGS).blob
+    for _ in range(repeats):
+        log.now_ms += 300
+        first = len(group.ids)
+        took_s, outcome = _timed(blob, [group.join(first + n) for n in range(batch)])
+        answered = sum(
+            output.topic == "responses" and output.key != b"" for output in outcome.outputs
+        )
+        assert answered == batch, f"{answered} of {batch} were answered"
+        blob = outcome.blob
+        rates.append(batch / took_s)
+    written = sum(len(output.key) + len(output.value or b"") for output in outcome.outputs)
+    return {
+        "refused_per_s": round(percentile(rates, 0.5)),
+        "best_per_s": round(max(rates)),
+        "outputs": len(outcome.outputs),
+        "bytes_each": round(written / batch),
+    }
+
+
 def _timed(blob: bytes, records: Sequence[InputRecord]) -> tuple[float, Fold]:
     began = time.process_time()
     outcome = fold(blob, records, SETTINGS)
@@ -206,6 +232,7 @@ def run(groups: int, members: int, batches: Sequence[int], rebalance: int, repea
     for batch in batches:
         found = heartbeat_rate(groups, members, batch, repeats)
         tell("core", "heartbeats", groups=groups, members=members, batch=batch, **found)
+    tell("core", "refused joins", batch=REFUSED, **refusal_rate(REFUSED, repeats))
     tell("core", "rebalance", members=rebalance, **rebalance_time(rebalance, repeats))
     found = commit_time(COMMITTERS, OFFSETS, repeats)
     tell("core", "commits", members=COMMITTERS, partitions=OFFSETS, **found)

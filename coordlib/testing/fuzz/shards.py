@@ -102,6 +102,8 @@ def _stream(seed: int) -> Folded:
         groups_per_shard_max=rnd.choice((3, 1_000)),
         offsets_retention_ms=rnd.choice((60_000, 7 * 24 * 3_600_000)),
         offsets_per_group_max=rnd.choice((4, 100_000)),
+        offsets_bytes_per_group_max=rnd.choice((300, 16_777_216)),
+        shard_bytes_max=rnd.choice((9_000, 67_108_864)),
     )
     talk = HostileConversation(settings, rnd)
     outcome = Folded()

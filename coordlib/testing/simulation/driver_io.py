@@ -74,7 +74,8 @@ class SimulatedProducer:
         place = (topic, partition)
         offset = self._cluster.append(place, key, value, transaction)
         transaction.places[place] = offset
-        on_delivery(None, Delivered(place, offset))
+        if on_delivery is not None:
+            on_delivery(None, Delivered(place, offset))
 
     def flush(self, timeout: float) -> None:
         pass

@@ -18,7 +18,7 @@ from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefuse
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.checkpoint import Identity
-from coordlib.streaming.operator import REPORT, judge_rows
+from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.sink import TransactionalSink, transactional_id
 from coordlib.streaming.start import agree
@@ -288,7 +288,7 @@ class Driver(Process):
             kept.states[number] = dict(fresh)
             self._strike("P3")
         kept.states[number] = fresh
-        batch = assemble(number, rows, REPORT)
+        batch = assemble(number, rows)
         self._later("P4", lambda: self._write(batch))
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:

@@ -81,7 +81,7 @@ class Evidence:
         for reply in range(self.replies):
             for record in self._visible("responses", reply):
                 answer = msgspec.json.decode(record.value or b"{}")
-                if "error" in answer:  # notifications have none
+                if "id" in answer:  # notifications have none
                     found.setdefault(answer["cause"], []).append((answer, record))
         return found
 

@@ -7,7 +7,6 @@ from coordlib import limits
 from coordlib.coordinators.classic import machine as classic
 from coordlib.coordinators.classic.group import Guard, State
 from coordlib.coordinators.group import BrokenInvariant
-from coordlib.coordinators.shard import Shard
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.testing.driving import (
@@ -22,7 +21,6 @@ from coordlib.testing.driving import (
     release,
     sync,
 )
-from coordlib.testing.driving import stable as dynamic_stable
 from tests.coordinators.classic.static_states import completing, preparing, stable
 from tests.coordinators.refusals import refused
 
@@ -358,17 +356,3 @@ def test_a_restart_with_longer_names_must_fit(monkeypatch: pytest.MonkeyPatch) -
         "GROUP_MAX_SIZE_REACHED",
     ]
     assert "MemberJoined" in talk.send(join("d", instance="k"))[0]
-
-
-def test_a_blob_without_instances_is_read() -> None:
-    """A job is upgraded over the checkpoint of one that did not know static members."""
-    talk = dynamic_stable()
-    state = msgspec.msgpack.decode(talk.shard.encode())
-    *_, rows = state
-    for row in rows:
-        assert row.pop() == {}
-
-    read = Shard(msgspec.msgpack.encode(state), talk.settings)
-
-    assert read.cells["g"].stored.instances == {}
-    assert read.cells["g"].group == talk.group()

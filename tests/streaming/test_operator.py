@@ -1,0 +1,69 @@
+"""What passes between the core and the driver: state compressed, outputs many to a row."""
+
+import pytest
+
+from coordlib.effects.routing import Output
+from coordlib.streaming.batch import PACKED_OUTPUTS, assemble
+from coordlib.streaming.operator import UnreadableState, judge_rows, pack_state, unpack_state
+from coordlib.testing.driving import SETTINGS, Conversation, join
+
+
+def flooded(joins: int) -> Conversation:
+    talk = Conversation()
+    for number in range(joins):
+        talk.send(join(f"c{number}", group=f"g{number}"))
+    return talk
+
+
+def test_outputs_come_out_of_their_rows_as_the_shard_wrote_them() -> None:
+    """Spark collects rows in any order; a flood fills many of them."""
+    log = flooded(200).log
+    blob, rows = judge_rows(None, log, SETTINGS)
+    _, others = judge_rows(None, log[:1], SETTINGS)
+    talk = Conversation()
+    for record in log:
+        talk.shard.judge(record)
+    expected = talk.shard.close()
+
+    batch = assemble(7, [*reversed(rows), *((1, *row[1:]) for row in others)])
+
+    assert len(rows) == -(-len(expected) // PACKED_OUTPUTS) + 1 > 3
+    assert batch.outputs[: len(expected)] == expected
+    assert len(batch.outputs) > len(expected)
+    assert batch.reports[0].state_bytes == len(blob)
+
+
+def test_a_tombstone_is_no_empty_value() -> None:
+    """A deleted group's record has no value; an empty one would be a group that cannot be read."""
+    batch = assemble(0, [(0, 0, b"\x91\x94\xa6groups\x00\xc4\x01g\xc0", None)])
+
+    assert batch.outputs == [Output("groups", 0, b"g", None)]
+
+
+@pytest.mark.parametrize("blob", [b"", b"x", bytes(10**6), bytes(range(256)) * 99])
+def test_a_stored_state_is_the_same_when_it_is_read(blob: bytes) -> None:
+    """Compressed, because the JVM copies it several times in every batch."""
+    assert unpack_state(pack_state(blob)) == blob
+
+
+def test_the_state_of_a_flood_is_much_smaller_where_it_is_stored() -> None:
+    """Groups of one client are alike."""
+    talk = flooded(500)
+    talk.end_batch()
+    blob = talk.shard.encode()
+
+    assert len(pack_state(blob)) < len(blob) / 5
+
+
+@pytest.mark.parametrize("damage", ["cut", "bytes", "empty"])
+def test_a_damaged_state_is_known_as_such(damage: str) -> None:
+    """A disk that lies: the job must say so, and not go on from something else."""
+    stored = pack_state(b"state" * 1_000)
+    damaged = {
+        "cut": stored[:-5],
+        "bytes": stored[:8] + b"\x00\x01" + stored[10:],
+        "empty": b"",
+    }[damage]
+
+    with pytest.raises(UnreadableState):
+        unpack_state(damaged)
