@@ -94,7 +94,7 @@ def _consume(
 ) -> None:
     settings = read_settings(config)
     query = Query(topic, witness)
-    with tempfile.TemporaryDirectory(prefix="demo-query-") as folder:
+    with tempfile.TemporaryDirectory(dir=witness.path.parent, prefix="spark-") as folder:
         spark = _session(Path(folder), str(settings.client))
         query.listen(spark)
         reader = SparkGroupReader(

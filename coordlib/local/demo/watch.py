@@ -50,10 +50,11 @@ class Watch:
         return len({each.generation for each in found}) == 1 and len(owned) == self._partitions
 
     def is_divided_among(self, names: Iterable[str]) -> bool:
-        """Whether each of these owns partitions, in whatever generations, and nobody another's."""
+        """Whether these own the partitions evenly, in whatever generations, and none is two's."""
         found = [self.members.witnesses[name].partitions or () for name in names]
         owned = sorted(each for some in found for each in some)
-        return all(found) and owned == list(range(self._partitions))
+        counts = [len(some) for some in found]
+        return max(counts) - min(counts) <= 1 and owned == list(range(self._partitions))
 
     def until(self, what: str, is_so: Callable[[], bool]) -> None:
         """Wait for it, showing how far everything is.

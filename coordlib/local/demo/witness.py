@@ -61,6 +61,7 @@ class WitnessFile:
     """Written by a member, from any of its threads."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file = path.open("a", buffering=1)  # by the line
         self._one_at_a_time = threading.Lock()
         self._generation = -1
