@@ -105,6 +105,29 @@ def test_a_kill_explains_what_is_read_twice_and_nothing_else_does(tmp_path: Path
     assert recorded.check(path).is_ok
 
 
+def test_a_batch_that_did_not_end_explains_what_is_read_twice(tmp_path: Path) -> None:
+    """A query was cut short: its next run begins where the last finished batch ended."""
+    path = tmp_path / recorded.FILE
+    file = WitnessFile(tmp_path / "q.txt")
+    file.assigned(1, [0], fence=7)
+    for run in (0, 1):
+        file.revoked([0])
+        file.assigned(1, [0], fence=7)
+        file.began(run)
+        file.record(0, 0, 0)
+    file.finished(1, {0: 1})
+    query = Witness("q", tmp_path / "q.txt")
+    query.read_on()
+    recorded.record(path, [query], {}, "clicks", "readers")
+    assert recorded.check(path).is_ok
+
+    file.finished(0, {0: 1})
+    query.read_on()
+    recorded.record(path, [query], {}, "clicks", "readers")
+    (offence,) = recorded.check(path).offences
+    assert offence.startswith("INV-60: q processes clicks-0 0")
+
+
 def test_witness_survives_sigkill(tmp_path: Path) -> None:
     """Every record that was written down before the kill is in the file."""
     path = tmp_path / "m.txt"

@@ -36,8 +36,8 @@ class Act:
     group: str
     records: int
     per_second: int
-    #: So many are written before the last member has joined.
-    hold_at: int
+    #: After so many records none is written until the course of the act, or its end, goes on.
+    holds: tuple[int, ...]
     #: Who is killed.
     victim: str
     #: Where the members' history goes, in the stack's folder.
@@ -67,7 +67,7 @@ class Act:
         with (
             Members(stack.home, self.topic, config) as members,
             Production(
-                servers, self.topic, self.records, self.per_second, self.hold_at
+                servers, self.topic, self.records, self.per_second, self.holds
             ) as production,
         ):
             watch = Watch(

@@ -20,7 +20,7 @@ ACT: Final = Act(
     group="order-readers",
     records=20_000,
     per_second=700,
-    hold_at=18_000,
+    holds=(18_000,),
     victim="member-2",
     file=recorded.FILE,
 )

@@ -22,7 +22,7 @@ ACT: Final = Act(
     group="click-readers",
     records=6_000,
     per_second=300,
-    hold_at=5_000,
+    holds=(2_000, 5_000),
     victim="query-2",
     file=recorded.SECOND_FILE,
     # A query is started in the thread that polls; on a busy machine that takes its time.
@@ -62,8 +62,10 @@ def _kill_a_query(watch: Watch) -> None:
     live(f"{JOIN_AT:,} records are consumed; starting {PYTHON}, a consumer in Python")
     members.start(PYTHON)
     everybody = (*QUERIES, PYTHON)
+    watch.until(f"{PYTHON} owns partitions", lambda: watch.is_divided_among(everybody))
+    watch.production.go_on()
     watch.until(
-        f"{PYTHON} has got partitions, and {ACT.victim} reads on",
+        f"{ACT.victim} has read on, and not committed",
         lambda: watch.is_divided_among(everybody) and victim.uncommitted >= UNCOMMITTED_MIN,
     )
     ACT.kill(watch)
