@@ -10,7 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.client.admin import Admin
 from coordlib.client.signals import TopicPartition
@@ -22,23 +24,22 @@ if TYPE_CHECKING:
 
 Otherwise = Literal["earliest", "latest"]
 _WORDS: Final[dict[str, int]] = {"earliest": -2, "latest": -1}
-KAFKA_SOURCE: Final = "KafkaV2["
+_KAFKA_SOURCE: Final = "KafkaV2["
 _TIMEOUT_S: Final = 30.0
-#: The newest commit of each partition until a time, unless it was deleted or expired since.
+#: What became of each partition last until a time, if that was a commit. Two things of one
+#: millisecond have an order in the log of events.
 _AS_OF: Final = """
     SELECT c.topic, c.partition, c.offset FROM (
-        SELECT h.topic, h.partition, h."offset" AS offset, h.time,
-               ROW_NUMBER() OVER (PARTITION BY h.topic, h.partition ORDER BY h.time DESC) AS n
-        FROM offset_history AS h WHERE h.group_id = $1 AND h.time <= $2) AS c
-    LEFT JOIN (
-        SELECT r.item.topic AS topic, r.item.partition AS partition, MAX(r.time) AS time
-        FROM (SELECT e.time, explode(e.items) AS item
-              FROM (SELECT time, offsets_in(detail) AS items FROM events
+        SELECT x.type, x.item.topic AS topic, x.item.partition AS partition,
+               x.item.offset AS offset,
+               ROW_NUMBER() OVER (PARTITION BY x.item.topic, x.item.partition
+                                  ORDER BY x.time DESC, x.log_offset DESC) AS n
+        FROM (SELECT e.type, e.time, e.log_offset, explode(e.items) AS item
+              FROM (SELECT type, time, log_offset, offsets_in(detail) AS items FROM events
                     WHERE group_id = $1 AND time <= $2
-                      AND type IN ('OffsetsDeleted', 'OffsetsExpired')) AS e) AS r
-        GROUP BY r.item.topic, r.item.partition) AS d
-    ON d.topic = c.topic AND d.partition = c.partition AND d.time >= c.time
-    WHERE c.n = 1 AND d.topic IS NULL"""
+                      AND type IN ('OffsetsCommitted', 'OffsetsDeleted', 'OffsetsExpired')) AS e
+             ) AS x) AS c
+    WHERE c.n = 1 AND c.type = 'OffsetsCommitted'"""
 
 
 def starting_offsets(
@@ -67,6 +68,7 @@ def starting_offsets(
     Raises:
         SetupError: a past time without tables, or without a time zone.
         CannotReach: no broker, no coordinator, no history, or no such topic.
+        GroupError: the coordinator refuses to tell.
     """
     if as_of is None:
         with Admin(config, prefix) as admin:
@@ -91,13 +93,36 @@ def _history(group: str, as_of: datetime, tables: str | Path | None) -> list[tup
 
 def partitions_of(config: Mapping[str, Any], topics: Iterable[str]) -> tuple[TopicPartition, ...]:
     """All partitions of these topics. Raises CannotReach."""
-    found = AdminClient({**config}).list_topics(timeout=_TIMEOUT_S).topics
+    try:
+        found = AdminClient({**config}).list_topics(timeout=_TIMEOUT_S).topics
+    except KafkaException as problem:
+        raise _unreachable(config, problem) from problem
     missing = [topic for topic in topics if topic not in found or found[topic].error]
     if missing:
         raise CannotReach("There is no such topic.", ", ".join(missing), "Check its name.")
     return tuple(
         TopicPartition(topic, each) for topic in topics for each in found[topic].partitions
     )
+
+
+def log_ends(
+    config: Mapping[str, Any], partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The offset that the next record of each partition will have. Raises CannotReach."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {KafkaTopicPartition(*each): latest for each in partitions}
+    try:
+        admin = AdminClient({**config})
+        answers = admin.list_offsets(asked, request_timeout=_TIMEOUT_S)
+        ends = {place: future.result(_TIMEOUT_S).offset for place, future in answers.items()}
+    except KafkaException as problem:
+        raise _unreachable(config, problem) from problem
+    return {TopicPartition(place.topic, place.partition): end for place, end in ends.items()}
+
+
+def _unreachable(config: Mapping[str, Any], problem: KafkaException) -> CannotReach:
+    servers = str(config.get("bootstrap.servers"))
+    return CannotReach(f"The broker did not answer: {problem}", servers, "Does it run?")
 
 
 def spark_offsets(offsets: Mapping[TopicPartition, int], otherwise: Otherwise) -> str:
@@ -131,15 +156,16 @@ def end_offsets(progress: Any) -> dict[TopicPartition, int]:
     """The same of one progress report; sources other than Kafka's are passed over."""
     found: dict[TopicPartition, int] = {}
     for source in progress["sources"]:
-        if KAFKA_SOURCE in source["description"] and source["endOffset"] is not None:
+        if _KAFKA_SOURCE in source["description"]:
             found.update(_read(source["endOffset"]))
     return found
 
 
 def _read(told: Any) -> dict[TopicPartition, int]:
+    """Spark tells it as JSON, `null` before there is one; its own JSON has it as an object."""
     by_topic = json.loads(told) if isinstance(told, str) else told
     return {
         TopicPartition(topic, int(partition)): int(offset)
-        for topic, rows in by_topic.items()
+        for topic, rows in (by_topic or {}).items()
         for partition, offset in rows.items()
     }

@@ -5,7 +5,7 @@ to `coord.offsets`. So it shows in `coord groups describe` with its lag, like ev
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,12 +16,14 @@ from coordlib.client.layout import find_place
 from coordlib.client.member import default_client_id
 from coordlib.client.signals import TopicPartition
 from coordlib.client.spark_positions import end_offsets
+from coordlib.errors import SetupError
 from coordlib.limits import OFFSETS_PER_REQUEST_MAX
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _log = structlog.get_logger()
@@ -45,16 +47,20 @@ class Publication:
         )
         self._lock = threading.Lock()
         self._newest: dict[TopicPartition, int] = {}
+        self._batch = -1
         #: Those that the log has taken.
         self._taken: dict[TopicPartition, int] = {}
         self._wake, self._is_closed = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name=f"progress of {group}", daemon=True)
         self._thread.start()
 
-    def tell(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The next offsets to read, by a finished batch."""
+    def hear(self, progress: Any) -> None:
+        """What Spark tells of a finished batch; of an older one than it told before, nothing."""
         with self._lock:
-            self._newest.update(offsets)
+            if progress["batchId"] < self._batch:
+                return
+            self._batch = progress["batchId"]
+            self._newest.update(end_offsets(progress))
         self._wake.set()
 
     @property
@@ -63,11 +69,16 @@ class Publication:
         with self._lock:
             return self._newest == self._taken
 
-    def close(self, timeout_s: float = 10.0) -> None:
-        """Write what is not written yet, and end."""
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Write what is not written yet, and end; whether all was written within the time."""
+        self.end()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive() and self.is_written
+
+    def end(self) -> None:
+        """The same, without waiting for it."""
         self._is_closed = True
         self._wake.set()
-        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         while True:
@@ -119,7 +130,12 @@ class Publication:
 
 
 def publish_progress(
-    query: "StreamingQuery", group: str, *, config: Mapping[str, Any], prefix: str = "coord"
+    query: "StreamingQuery",
+    group: str,
+    *,
+    config: Mapping[str, Any],
+    prefix: str = "coord",
+    spark: "SparkSession | None" = None,
 ) -> Publication:
     """Let a group show how far a query has read; the query itself does not change.
 
@@ -130,14 +146,39 @@ def publish_progress(
         group: the name under which it shows.
         config: confluent-kafka's keys, at least `bootstrap.servers`.
         prefix: the coordinator's topic prefix.
+        spark: the session that the query was started in; by default the active one.
 
-    Raises CannotReach: no broker, or no coordinator's topics under this prefix.
+    It ends by itself when the query does.
+
+    Raises:
+        SetupError: the query is not one of this session.
+        CannotReach: no broker, or no coordinator's topics under this prefix.
     """
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryListener
 
+    streams = (spark or SparkSession.active()).streams
+    if query.isActive and str(query.id) not in {str(each.id) for each in streams.active}:
+        mend = "Name the session that it was started in: spark=..."
+        raise SetupError("A session hears of its own queries only.", f"query {query.id}", mend)
     publication = Publication(config, group, prefix)
-    id_ = str(query.id)
+    is_ended = threading.Lock()
+
+    def end() -> None:
+        if is_ended.acquire(blocking=False):  # it may be told twice
+            publication.end()
+            streams.removeListener(listener)
+
+    listener = _listener(str(query.id), publication, end)
+    streams.addListener(listener)
+    if query.lastProgress is not None:
+        publication.hear(query.lastProgress)
+    if not query.isActive:  # perhaps it ended before anybody listened
+        end()
+    return publication
+
+
+def _listener(id_: str, publication: Publication, end: Callable[[], None]) -> Any:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802
@@ -145,16 +186,14 @@ def publish_progress(
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
             if str(event.progress.id) == id_:
-                publication.tell(end_offsets(event.progress))
+                publication.hear(event.progress)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
             """Nothing was read since."""
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
             if str(event.id) == id_:
-                publication.close()
+                # Other queries' listeners wait for this one to return.
+                threading.Thread(target=end, name="end of progress", daemon=True).start()
 
-    SparkSession.active().streams.addListener(Listener())
-    if query.lastProgress is not None:
-        publication.tell(end_offsets(query.lastProgress))
-    return publication
+    return Listener()

@@ -10,36 +10,34 @@ started on the new set from the committed offsets. Other members, Spark or not, 
     the query failed    leave the group, then tell why
 
 What is committed is what Spark's own progress says of finished batches, never more: delivery is at
-least once over every hand-over, and nothing is lost. `spark_share` makes writes idempotent.
+least once over every hand-over, and nothing is lost. `spark_share` fences writes into Delta.
+
+Everything is done by one thread, which polls the member and waits for nothing else but a batch that
+is to end before something is let go of. The coordinator may be away for as long as it likes.
 """
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
+from coordlib.client import signals as sg
 from coordlib.client.assigned.member import AssignedMember
-from coordlib.client.errors import MemberFenced
 from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.client.spark_positions import (
-    Otherwise,
-    finished,
-    spark_offsets,
-    spark_partitions,
-)
+from coordlib.client.spark_positions import Otherwise, log_ends, spark_offsets, spark_partitions
+from coordlib.client.spark_run import Run
 from coordlib.client.spark_share import Share
 from coordlib.client.transport import Transport
 from coordlib.client.wording import Timing
-from coordlib.errors import CoordError, GroupError
+from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.kafka_options import KafkaOptions
-from coordlib.queries import stop_between_batches
+from coordlib.queries import LOOK_EVERY_S, Gap
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,20 +47,10 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 #: Makes the query of one share from the Kafka source's rows; the reader starts it.
 Start = Callable[["DataFrame", Share], "DataStreamWriter"]
+Offsets = dict[TopicPartition, int]
 _POLL_S: Final = 0.1
-#: Partitions that come one after another are read by one query, not by one each.
-_GATHER_S: Final = 0.3
-_COMMITTED_TIMEOUT_S: Final = 60.0
-
-
-@dataclass(slots=True)
-class _Run:
-    """One query and what it reads."""
-
-    query: "StreamingQuery"
-    share: Share
-    #: What is committed of it by now.
-    committed: dict[TopicPartition, int]
+_AGAIN_S: Final = 1.0
+_LEAVE_S: Final = 10.0
 
 
 class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
@@ -73,15 +61,19 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         group: the group's name.
         topics: by name; or see `pattern`.
         start: is given the rows of the Kafka source and the `Share` that they come from, and
-            returns the query's writer, not started. Called for every new set of partitions.
+            returns the query's writer, not started. Called for every new set of partitions. The
+            query keeps no state over batches: its next run begins with an empty one.
         config: confluent-kafka's keys for coordlib's clients, at least `bootstrap.servers`.
-        folder: where checkpoints of runs are kept; this reader's own, emptied as runs end.
+        folder: where checkpoints of runs are kept, local or mounted; emptied as runs end.
         kafka: options of Spark's Kafka source, with its own spelling (`maxOffsetsPerTrigger`,
-            `kafka.security.protocol`); by default `config` translated.
-        otherwise: where a partition begins for which nothing is committed.
-        pattern, exclude, strategy, capacity, timing, client, prefix: as for `AssignedMember`. The
-            rebalance timeout bounds how long a batch may take when partitions are to be let go.
+            `kafka.security.protocol`); they win over `config` translated.
+        otherwise: where a partition begins for which nothing is committed. With `latest` the log's
+            end is committed before anything is read: who takes over misses nothing.
+        pattern, exclude, strategy, capacity, timing, client, prefix: as for `AssignedMember`.
         commit_interval_s: how often finished batches are committed while nothing changes.
+        batch_timeout_s: how long a batch may go on when partitions of its are asked back, then it
+            is cut short. By default half the rebalance timeout; at most three quarters of it.
+        gather_s: partitions that come within this time are read by one query, not by one each.
 
     Raises:
         SetupError: a name or a number that cannot be.
@@ -107,14 +99,23 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         client: str | None = None,
         prefix: str = "coord",
         commit_interval_s: float = 5.0,
+        batch_timeout_s: float | None = None,
+        gather_s: float = 0.3,
         transport: Transport | None = None,
     ) -> None:
+        timing = timing or Timing()
+        rebalance_s = timing.rebalance_timeout_ms / 1000
+        self._batch_timeout_s = rebalance_s / 2 if batch_timeout_s is None else batch_timeout_s
+        if not 0 <= self._batch_timeout_s <= rebalance_s * 0.75:
+            bounds = "A batch may go on for at most three quarters of the rebalance timeout."
+            mend = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
+            raise SetupError(bounds, f"{batch_timeout_s} s", mend)
         self._spark, self._start_query = spark, start
+        self._config = dict(config)
         self._source = _source_options(config) | dict(kafka or {})
         self._folder, self._otherwise = Path(folder), otherwise
         self._wanted = (tuple(topics), pattern, exclude)
-        self._commit_interval_s = commit_interval_s
-        self._timing = timing or Timing()
+        self._commit_interval_s, self._gather_s = commit_interval_s, gather_s
         self._member = AssignedMember(
             group,
             config,
@@ -124,15 +125,22 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             on_lost=self._lost,
             client=client,
             prefix=prefix,
-            timing=self._timing,
+            timing=timing,
             strategy=strategy,
             capacity=capacity,
         )
+        #: What the member was told to own and did not let go of.
         self._held: set[TopicPartition] = set()
-        self._run: _Run | None = None
-        self._runs = self._batches = 0
-        #: When the newest change of the set came that no query reads yet; None: there is none.
-        self._changed_s: float | None = None
+        #: The query that reads; None: there is nothing to read, or one is to be started.
+        self._run: Run | None = None
+        #: Those that were told to stop and may still be in a batch. No other is started meanwhile.
+        self._ending: list[Run] = []
+        self._runs = self._numbers_used = 0
+        #: Not before that a query is started, or stopped to be given more.
+        self._settled_s = 0.0
+        #: The committed offsets of these fences, asked for and perhaps answered.
+        self._asked: tuple[dict[TopicPartition, int], Future[sg.Answer]] | None = None
+        self._commits: list[tuple[Run | None, Offsets, Future[sg.Answer]]] = []
         self._committed_s = 0.0
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"reader of {group}", daemon=True)
@@ -141,17 +149,40 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
     # ---- what the user does -------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Join the group, and read what is assigned. Returns at once."""
-        topics, pattern, exclude = self._wanted
-        self._member.subscribe(topics, pattern, exclude)
+        """Join the group, and read what is assigned, in a thread of its own. Returns at once."""
+        self.join()
         self._thread.start()
         return self
+
+    def join(self) -> None:
+        """Only join, for programs that call `turn` in a loop of their own instead of `start`."""
+        topics, pattern, exclude = self._wanted
+        self._member.subscribe(topics, pattern, exclude)
+
+    def turn(self, timeout_s: float = _POLL_S) -> None:
+        """Do what is due; wait for something to do up to `timeout_s`.
+
+        Raises:
+            CoordError: a query failed, or the group refused this member for good: call `stop`.
+            Exception: what `start` raised, or Spark when it started the query.
+        """
+        self._member.poll(timeout_s)
+        self._hear_of_commits()
+        self._check_query()
+        if self._run is not None and not self._member.may_work():
+            self._give_up("fenced")
+        elif self._has_other_set() and time.monotonic() >= self._settled_s:
+            self._change()
+        elif time.monotonic() - self._committed_s >= self._commit_interval_s:
+            self._committed_s = time.monotonic()
+            self._commit()
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until the reader has ended; False: not within the time.
 
         Raises:
             CoordError: a query failed, or the group refused this member for good.
+            Exception: what `start` raised, or Spark when it started the query.
         """
         self._thread.join(timeout_s)
         if self._thread.is_alive():
@@ -160,13 +191,16 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             raise self._failure
         return True
 
-    def stop(self, timeout_s: float = 120.0) -> None:
-        """Stop between two batches, commit what is finished, and leave. Raises as above."""
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Stop between two batches, commit what is finished, and leave.
+
+        Whether that was done within the time. Raises as `await_termination`.
+        """
         self._is_stopping.set()
         if self._thread.ident is not None:
-            self.await_termination(timeout_s)
-        else:
-            self._member.close()
+            return self.await_termination(timeout_s)
+        self._end()
+        return True
 
     def __enter__(self) -> Self:
         return self.start()
@@ -200,180 +234,215 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
     def _work(self) -> None:
         try:
             while not self._is_stopping.is_set():
-                self._member.poll(_POLL_S)
-                self._turn()
+                self.turn()
         except Exception as problem:  # noqa: BLE001  # told by await_termination
             self._failure = problem
             _log.warning("the reader ends", group=self._member.identity.group, error=repr(problem))
         finally:
             self._end()
 
-    def _turn(self) -> None:
-        self._check_query()
-        if self._run is not None and not self._member.may_work():
-            self._stop_at_once("fenced")
-            self._changed_s = time.monotonic()
-        elif self._is_new_set_due() and self._member.may_work():
-            self._restart()
-        elif time.monotonic() - self._committed_s >= self._commit_interval_s:
-            self._commit_finished()
-
-    def _is_new_set_due(self) -> bool:
-        return self._changed_s is not None and time.monotonic() - self._changed_s >= _GATHER_S
+    def _end(self) -> None:
+        """Let go, leave; whatever happened, no query of this reader runs on."""
+        try:
+            # Runs _asked_back, or _lost where the member may not act any more.
+            self._member.close(_LEAVE_S)
+        except Exception as problem:  # noqa: BLE001  # the first failure is the one to tell
+            self._failure = self._failure or problem
+        finally:
+            self._give_up("ended")
+            for run in self._ending:
+                if run.is_over(self._batch_timeout_s):
+                    run.clean_up()
+            self._hear_of_commits()
 
     def _check_query(self) -> None:
         """Raises CoordError when the query has ended by itself."""
         run = self._run
         if run is None or run.query.isActive:
             return
-        self._commit_finished()
+        self._commit()
         problem = run.query.exception()
-        self._forget_run()
-        where = f"group {self._member.identity.group}, member {self._member.member_id}"
+        self._forget(run)
         raise CoordError(
             f"The query failed: {problem}" if problem else "The query was stopped by somebody.",
-            where,
+            self._where,
             "Others read its partitions from what is committed. Mend the query, then start again.",
         ) from problem
 
-    def _end(self) -> None:
-        """Let go, leave; whatever happened, no query of this reader runs on."""
-        try:
-            # Runs _asked_back, or _lost where the member may not act any more.
-            self._member.close(self._patience_s())
-        except Exception as problem:  # noqa: BLE001  # the first failure is the one to tell
-            self._failure = self._failure or problem
-        finally:
-            if self._run is not None:
-                self._stop_at_once("ended")
+    @property
+    def _where(self) -> str:
+        return f"group {self._member.identity.group}, member {self._member.member_id}"
 
     # ---- callbacks, in the same thread --------------------------------------------------------
 
     def _given(self, partitions: Partitions) -> None:
         self._held.update(partitions)
         if partitions:
-            self._changed_s = time.monotonic()
+            self._settle()
 
     def _asked_back(self, partitions: Partitions) -> None:
-        """Nothing may be read of these when this returns; the commit goes with the Release."""
+        """Nothing is read of these when this returns; their commit goes with the Release."""
         run = self._run
-        if run is not None and not run.share.fences.keys().isdisjoint(partitions):
-            self._stop_between(run)
-            rest = {p: at for p, at in self._uncommitted(run).items() if p not in set(partitions)}
-            if rest:
-                self._member.commit_async(rest)
-            going = self._uncommitted(run, of=partitions)
-            if going:
-                self._member.commit_async(going)
-            self._forget_run()
+        if run is not None and run.reads_any(partitions):
+            run.stop(self._batch_timeout_s)
+            going = {each: at for each, at in run.unsaid().items() if each in partitions}
+            # First the others: only what is committed last goes along.
+            self._commit(leave_out=partitions)
+            self._say(run, going)
+            self._forget(run)
         self._held.difference_update(partitions)
-        self._changed_s = time.monotonic()
+        self._settle()
 
     def _lost(self, partitions: Partitions) -> None:
-        self._stop_at_once("lost")
+        self._give_up("lost")
         self._held.difference_update(partitions)
-        self._changed_s = time.monotonic() if self._held else None
+        self._settle()
+
+    def _settle(self) -> None:
+        self._settled_s = time.monotonic() + self._gather_s
 
     # ---- queries ------------------------------------------------------------------------------
 
-    def _restart(self) -> None:
-        """One query for all that is held, from what is committed."""
-        if (run := self._run) is not None:
-            if set(run.share.fences) == self._held:
-                self._changed_s = None
+    def _has_other_set(self) -> bool:
+        """Whether the query, if there is one, does not read just what is held."""
+        return self._held != (set(self._run.share.fences) if self._run is not None else set())
+
+    def _change(self) -> None:
+        """To one query for all that is held, from what is committed; step by step."""
+        if self._run is not None:
+            self._stop_in_gap(self._run)
+        elif self._held and self._member.may_work() and self._are_over():
+            self._begin()
+
+    def _stop_in_gap(self, run: Run) -> None:
+        """Nobody waits for it: it may take as long as the batch takes."""
+        gap = Gap(run.query)
+        while not gap.is_here and not self._is_stopping.is_set():
+            self._member.poll(LOOK_EVERY_S)
+            if self._run is not run or not self._member.may_work():
                 return
-            self._stop_between(run)
-            self._commit_finished()
-            self._forget_run()
-        self._changed_s = None
-        held = sorted(self._held)
-        if held:
-            self._begin(held)
+        self._check_query()
+        if not self._is_stopping.is_set():
+            run.stop_now()
+            run.is_over(self._batch_timeout_s / 4)
+            self._commit()
+            self._forget(run)
 
-    def _begin(self, held: list[TopicPartition]) -> None:
-        fences = {each: self._member.fence_of(*each) for each in held}
-        if None in fences.values() or not self._member.may_work():
-            self._changed_s = time.monotonic()  # the picture is changing: look again
-            return
-        found = self._member.committed(held, _COMMITTED_TIMEOUT_S)
-        at = {each: found[each].offset for each in held}
-        share = Share(
-            group=self._member.identity.group,
-            member=self._member.member_id,
-            generation=self._member.generation,
-            fences={each: fence for each, fence in fences.items() if fence is not None},
-            checkpoint=str(self._folder / f"{self._member.member_id}-{self._runs}"),
-            batches_before=self._batches,
-            may_work=self._member.may_work,
-        )
-        rows = (
-            self._spark.readStream.format("kafka")
-            .options(**self._source)
-            .option("assign", spark_partitions(held))
-            .option("startingOffsets", spark_offsets(at, self._otherwise))
-            .load()
-        )
-        writer = self._start_query(rows, share).option("checkpointLocation", share.checkpoint)
-        self._runs += 1
-        self._run = _Run(writer.start(), share, {each: at[each] for each in held})
-        _log.info("query started", group=share.group, partitions=len(held), run=self._runs)
-
-    def _stop_between(self, run: _Run) -> None:
-        stop_between_batches(run.query, self._patience_s())
-
-    def _stop_at_once(self, why: str) -> None:
+    def _give_up(self, why: str) -> None:
         """What a batch of it still writes is fenced by its tokens."""
         run = self._run
         if run is not None:
             _log.warning("query stopped at once", group=run.share.group, why=why)
-            run.query.stop()
-            self._forget_run()
+            run.stop_now()
+            self._forget(run)
 
-    def _forget_run(self) -> None:
-        run, self._run = self._run, None
-        if run is None:
+    def _forget(self, run: Run) -> None:
+        run.stop_now()
+        self._numbers_used += run.numbers_used
+        self._ending.append(run)
+        self._run = None
+
+    def _are_over(self) -> bool:
+        """Whether no former run is in a batch any more. Raises CoordError when one hangs."""
+        for run in [each for each in self._ending if each.is_over()]:
+            run.clean_up()
+            self._ending.remove(run)
+        if any(run.ends_since_s > self._batch_timeout_s for run in self._ending):
+            what = "The query was stopped, and its batch does not end."
+            mend = "Look into what foreachBatch waits for; then end this program and start again."
+            raise CoordError(what, self._where, mend)
+        return not self._ending
+
+    def _begin(self) -> None:
+        """Raises what the user's start raises, or Spark."""
+        held = sorted(self._held)
+        found = {each: self._member.fence_of(*each) for each in held}
+        fences = {each: fence for each, fence in found.items() if fence is not None}
+        if self._asked is None or self._asked[0] != fences:
+            self._asked = fences, self._member.committed_async(held)
+        elif self._asked[1].done():
+            answer, self._asked = self._asked[1].result(0), None
+            if answer.error is not None:
+                self._look_again("committed offsets are not known", answer.error)
+                return
+            known = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
+            begins = {each: known.get(each, -1) for each in held}
+            if self._otherwise == "latest" and min(begins.values()) < 0:
+                self._settle_beginnings([each for each in held if begins[each] < 0])
+            else:
+                self._start(fences, begins)
+
+    def _settle_beginnings(self, partitions: Sequence[TopicPartition]) -> None:
+        """Commit the log's end as their beginning: another look finds it, here or elsewhere."""
+        try:
+            ends = log_ends(self._config, partitions)
+        except CannotReach as problem:
+            self._look_again("the log's end is not known", problem)
             return
-        newest = run.query.lastProgress
-        # Counted on beyond every batch that may have begun, so that versions never fall.
-        self._batches += (int(newest["batchId"]) if newest is not None else 0) + 2
-        shutil.rmtree(run.share.checkpoint, ignore_errors=True)
+        self._say(None, ends)
 
-    def _patience_s(self) -> float:
-        """How long a batch may take to end before the member would be put out."""
-        return self._timing.rebalance_timeout_ms / 1000 / 2
+    def _look_again(self, why: str, problem: Exception) -> None:
+        _log.warning(why, group=self._member.identity.group, error=str(problem))
+        self._settled_s = time.monotonic() + _AGAIN_S
+
+    def _start(self, fences: dict[TopicPartition, int], begins: Offsets) -> None:
+        member, ended = self._member, threading.Event()
+        identity = member.identity
+        share = Share(
+            group=identity.group,
+            member=member.member_id,
+            generation=member.generation,
+            log=f"{identity.incarnation}-{identity.shard}",
+            fences=fences,
+            checkpoint=str(self._folder / f"{member.member_id}-{self._runs}"),
+            batches_before=self._numbers_used,
+            may_work=lambda: not ended.is_set() and member.may_work(),
+        )
+        rows = (
+            self._spark.readStream.format("kafka")
+            .options(**self._source)
+            .option("assign", spark_partitions(fences))
+            .option("startingOffsets", spark_offsets(begins, self._otherwise))
+            .load()
+        )
+        writer = self._start_query(rows, share).option("checkpointLocation", share.checkpoint)
+        self._runs += 1
+        self._run = Run(writer.start(), share, ended, begins)
+        _log.info("query started", group=share.group, partitions=len(fences), run=self._runs)
 
     # ---- commits ------------------------------------------------------------------------------
 
-    def _uncommitted(
-        self, run: _Run, of: Sequence[TopicPartition] | None = None
-    ) -> dict[TopicPartition, int]:
-        """What finished batches have read and the log was not told."""
-        wanted = run.share.fences if of is None else of
-        return {
-            each: offset
-            for each, offset in finished(run.query).items()
-            if each in wanted and offset != run.committed.get(each)
-        }
+    def _commit(self, leave_out: Partitions = ()) -> None:
+        """What finished batches have read. Nobody waits for the answer."""
+        if (run := self._run) is not None:
+            offsets = {each: at for each, at in run.unsaid().items() if each not in leave_out}
+            self._say(run, offsets)
 
-    def _commit_finished(self) -> None:
-        self._committed_s = time.monotonic()
-        run = self._run
-        if run is None:
-            return
-        offsets = self._uncommitted(run)
-        if not offsets:
-            return
-        try:
-            failed = self._member.commit(offsets, _COMMITTED_TIMEOUT_S)
-        except (MemberFenced, GroupError) as problem:
-            _log.warning("not committed", group=run.share.group, error=str(problem))
-            return
-        refused = {TopicPartition(row.topic, row.partition) for row in failed}
-        run.committed.update({p: at for p, at in offsets.items() if p not in refused})
+    def _say(self, run: Run | None, offsets: Offsets) -> None:
+        if offsets:
+            if run is not None:
+                run.said(offsets)
+            self._commits.append((run, offsets, self._member.commit_async(offsets)))
+
+    def _hear_of_commits(self) -> None:
+        answered = [each for each in self._commits if each[2].done()]
+        self._commits = [each for each in self._commits if not each[2].done()]
+        for run, offsets, future in answered:
+            answer = future.result(0)
+            failed = {TopicPartition(row.topic, row.partition) for row in answer.failed}
+            refused = offsets if answer.error else {p: offsets[p] for p in failed & offsets.keys()}
+            if refused:
+                why = answer.error or ", ".join(sorted({row.error for row in answer.failed}))
+                _log.warning("not committed", group=self._member.identity.group, error=str(why))
+                if run is not None:
+                    run.refused(refused)
+                else:
+                    self._settled_s = time.monotonic() + _AGAIN_S
 
 
 def _source_options(config: Mapping[str, Any]) -> dict[str, str]:
     """coordlib's clients and Spark's source reach the same brokers."""
-    values = {key: str(value) for key, value in config.items() if key != "bootstrap.servers"}
+    own = ("bootstrap.servers", "group.id", "client.id", "auto.offset.reset")
+    values = {key: str(value) for key, value in config.items() if key not in own}
     servers = str(config["bootstrap.servers"])
     return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": servers}

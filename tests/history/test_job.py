@@ -22,6 +22,7 @@ class FakeQuery:
         self.busy_looks, self.ends = busy_looks, ends
         self.isActive, self.stopped_while_busy = True, False
         self.failure: Exception | None = None
+        self.lastProgress: Any = None
 
     @property
     def status(self) -> dict[str, bool]:

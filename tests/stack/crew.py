@@ -145,18 +145,23 @@ class Crew(AbstractContextManager["Crew"]):
         return self.members[name]
 
     def start(
-        self, *names: str, waits: bool = False, may_be_deaf: bool = False, **config: Any
+        self,
+        *names: str,
+        waits: bool = False,
+        may_be_deaf: bool = False,
+        program: str = "tests.stack.member",
+        **config: Any,
     ) -> None:
         """Start processes, `a__b` for a key `a.b`; with `waits` they connect after `go` only.
 
-        A key that is None is left out.
+        A key that is None is left out. `program` is the module that they run.
         """
         for name in names:
             member = self.members[name] = Member(name, self.folder)
             own = {key.replace("__", "."): value for key, value in config.items()}
             settings = {k: v for k, v in (self._config | own).items() if v is not None}
             command = [
-                *(sys.executable, "-m", "tests.stack.member", "--topics", self._topic),
+                *(sys.executable, "-m", program, "--topics", self._topic),
                 *("--config", json.dumps({"client.id": name} | settings)),
                 *("--witness", str(member.witness), "--hold", str(member.hold)),
                 *("--work", str(member.work)),

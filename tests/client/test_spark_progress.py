@@ -1,0 +1,202 @@
+"""Any query's positions as committed offsets: what is written, when, and how it ends."""
+
+import json
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from coordlib.client import spark_progress
+from coordlib.client.spark_progress import publish_progress
+from coordlib.errors import SetupError
+from coordlib.records.partitioner import shard_of
+
+SHARDS = 4
+
+
+class FakeProducer:
+    """Takes records when it is flushed, or refuses the next ones."""
+
+    made: "FakeProducer"
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        assert config["enable.idempotence"]
+        FakeProducer.made = self
+        self.written: list[tuple[str, int, dict[str, Any]]] = []
+        self.refuses = 0
+        self.was_flushed = threading.Event()
+        self._open: list[Any] = []
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes, partition: int, on_delivery: Any
+    ) -> None:
+        assert key == b"g"
+        self._open.append((topic, partition, json.loads(value), on_delivery))
+
+    def flush(self, _timeout_s: float) -> None:
+        for topic, partition, value, on_delivery in self._open:
+            if self.refuses > 0:
+                self.refuses -= 1
+                on_delivery(KafkaError(KafkaError._MSG_TIMED_OUT), None)
+            else:
+                self.written.append((topic, partition, value))
+                on_delivery(None, None)
+        self._open = []
+        self.was_flushed.set()
+
+    @property
+    def offsets(self) -> list[dict[str, int]]:
+        return [
+            {f"{row['topic']}-{row['partition']}": row["offset"] for row in value["offsets"]}
+            for _, _, value in self.written
+        ]
+
+
+class FakeStreams:
+    """The listeners of a session, and its queries."""
+
+    def __init__(self, *queries: Any) -> None:
+        self.active, self.listeners = list(queries), list[Any]()
+        self.was_removed = threading.Event()
+
+    def addListener(self, listener: Any) -> None:  # noqa: N802  # Spark's name
+        self.listeners.append(listener)
+
+    def removeListener(self, listener: Any) -> None:  # noqa: N802
+        self.listeners.remove(listener)
+        self.was_removed.set()
+
+
+class Progress(dict[str, Any]):
+    id = "q"
+
+
+def progress(batch: int, **ends: int) -> Progress:
+    at = {name[1:]: end for name, end in ends.items()}
+    source = {"description": "KafkaV2[Subscribe[t]]", "endOffset": json.dumps({"t": at})}
+    return Progress(batchId=batch, timestamp=str(batch), sources=[source])
+
+
+class Scene:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        place = SimpleNamespace(shards=SHARDS)
+        monkeypatch.setattr(spark_progress, "find_place", lambda _config, _prefix: place)
+        monkeypatch.setattr(spark_progress, "Producer", FakeProducer)
+        monkeypatch.setattr(spark_progress, "_RETRY_S", 0.01)
+        self.query: Any = SimpleNamespace(id="q", isActive=True, lastProgress=None)
+        self.streams = FakeStreams(self.query)
+        self.spark: Any = SimpleNamespace(streams=self.streams)
+
+    def publish(self) -> Any:
+        self.publication = publish_progress(self.query, "g", config={}, spark=self.spark)
+        return self.publication
+
+    def hear(self, batch: int, **ends: int) -> None:
+        (listener,) = self.streams.listeners
+        producer = FakeProducer.made
+        producer.was_flushed.clear()
+        listener.onQueryProgress(SimpleNamespace(progress=progress(batch, **ends)))
+        assert producer.was_flushed.wait(60)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    scene = Scene(monkeypatch)
+    yield scene
+    assert scene.publication.close(60)
+
+
+def test_each_batch_is_a_commit_without_a_member(scene: Scene) -> None:
+    """As of a simple consumer of Kafka: no member, no generation, nobody waits for the answer."""
+    scene.publish()
+    scene.hear(0, t0=5, t1=0)
+    scene.hear(1, t0=5, t1=3)
+
+    (topic, partition, value), _ = FakeProducer.made.written
+    assert (topic, partition) == ("coord.offsets", shard_of("g", SHARDS))
+    assert value["type"] == "OffsetCommit"
+    assert (value["member"], value["generation"], value["reply"]) == ("", -1, None)
+    # Only what has changed.
+    assert FakeProducer.made.offsets == [{"t-0": 5, "t-1": 0}, {"t-1": 3}]
+
+
+def test_a_query_that_ran_before_shows_at_once(scene: Scene) -> None:
+    scene.query.lastProgress = progress(7, t0=5)
+
+    scene.publish().close(60)
+
+    assert FakeProducer.made.offsets == [{"t-0": 5}]
+
+
+def test_news_that_come_late_take_nothing_back(scene: Scene) -> None:
+    """The progress that was asked for may be older than the one that was told meanwhile."""
+    scene.publish()
+    scene.hear(3, t0=9)
+
+    scene.publication.hear(progress(2, t0=5))
+
+    assert scene.publication.close(60)
+    assert FakeProducer.made.offsets == [{"t-0": 9}]
+
+
+def test_what_the_broker_did_not_take_is_written_again_in_its_newest_form(scene: Scene) -> None:
+    scene.publish()
+    FakeProducer.made.refuses = 1
+    scene.hear(0, t0=5)
+    scene.hear(1, t0=6)
+
+    assert scene.publication.close(60)
+    assert FakeProducer.made.offsets[-1] == {"t-0": 6}
+    assert scene.publication.is_written
+
+
+def test_other_queries_of_the_session_are_their_own_business(scene: Scene) -> None:
+    scene.publish()
+    (listener,) = scene.streams.listeners
+    other = progress(0, t0=99)
+    other.id = "another"
+
+    listener.onQueryProgress(SimpleNamespace(progress=other))
+    listener.onQueryTerminated(SimpleNamespace(id="another"))
+    scene.hear(0, t0=5)
+
+    assert FakeProducer.made.offsets == [{"t-0": 5}]
+    assert scene.streams.listeners == [listener]
+
+
+def test_with_the_query_it_ends_and_no_listener_is_left(scene: Scene) -> None:
+    """A notebook starts and stops queries all day long in one session."""
+    scene.publish()
+    (listener,) = scene.streams.listeners
+
+    listener.onQueryProgress(SimpleNamespace(progress=progress(0, t0=5)))
+    listener.onQueryTerminated(SimpleNamespace(id="q"))
+
+    assert scene.streams.was_removed.wait(60)
+    assert scene.publication.close(60)
+    assert FakeProducer.made.offsets[-1] == {"t-0": 5}
+
+
+def test_a_query_that_ended_before_anybody_listened_leaves_no_listener(scene: Scene) -> None:
+    scene.query.isActive = False
+    scene.query.lastProgress = progress(4, t0=5)
+
+    scene.publish()
+
+    assert scene.streams.listeners == []
+    assert scene.publication.close(60)
+    assert FakeProducer.made.offsets == [{"t-0": 5}]
+
+
+def test_a_query_of_another_session_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session hears nothing of it: the group would stay where it is, without a word."""
+    scene = Scene(monkeypatch)
+    scene.streams.active = []
+
+    with pytest.raises(SetupError, match="spark="):
+        scene.publish()
+
+    assert scene.streams.listeners == []

@@ -1,0 +1,151 @@
+"""A Spark query as one member of a group, in a process of its own, and what happens to it.
+
+    python -m tests.stack.spark_member --config '{…}' --topics orders --witness FILE
+
+Takes what `tests.stack.member` takes, and writes such a witness:
+
+    ready                                           Spark is up
+    query     member generation partitions          a query was started on these
+    record    topic partition offset fence generation     a batch did its work on it
+    finished  offsets                               Spark told of the end of a batch: next to read
+    failed    code text                             the reader ended by itself; exit code 1
+    closed                                          left as it was asked to; exit code 0
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coordlib.client.clock import boottime_ns
+from coordlib.client.settings import read_settings
+from coordlib.client.spark_positions import end_offsets
+from coordlib.client.spark_reader import SparkGroupReader
+from coordlib.client.spark_share import Share
+from coordlib.local.home import conf_file
+from coordlib.local.jars import ensure_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+LOOK_EVERY_S = 0.2
+
+
+class Program:
+    """Read with Spark until told to stop."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._given = arguments
+        self._witness = arguments.witness.open("a", buffering=1)  # by the line
+        self._parent, self._stop = os.getppid(), threading.Event()
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stop.set())
+        spark = _session(self._given.witness.with_suffix(""))
+        spark.streams.addListener(_listener(self._tell))
+        self._tell("ready")
+        try:
+            self._read(spark)
+        except Exception as problem:  # noqa: BLE001  # the witness must have it
+            self._tell("failed", code=type(problem).__name__, text=str(problem))
+            print(problem, file=sys.stderr)
+            return 1
+        finally:
+            spark.stop()
+        self._tell("closed")
+        return 0
+
+    def _read(self, spark: "SparkSession") -> None:
+        settings = read_settings(self._given.config)
+        with SparkGroupReader(
+            spark,
+            settings.group,
+            self._given.topics.split(","),
+            self._start,
+            config=settings.common,
+            folder=self._given.witness.with_suffix(""),
+            timing=settings.timing,
+            client=settings.client,
+            commit_interval_s=1.0,
+        ) as reader:
+            while not reader.await_termination(LOOK_EVERY_S):
+                if self._stop.is_set() or os.getppid() != self._parent:
+                    return
+
+    def _start(self, rows: "DataFrame", share: Share) -> "DataStreamWriter":
+        told = {"member": share.member, "generation": share.generation}
+        self._tell("query", **told, partitions=[tuple(each) for each in share.partitions])
+
+        def each(batch: "DataFrame", _number: int) -> None:
+            for row in batch.select("topic", "partition", "offset").collect():
+                if not share.may_work():
+                    return
+                fence = share.fences[row["topic"], row["partition"]]  # type: ignore[index]
+                self._tell("record", **row.asDict(), fence=fence, generation=share.generation)
+
+        return rows.writeStream.foreachBatch(each)
+
+    def _tell(self, what: str, **fields: Any) -> None:
+        line = {"what": what, "at_ns": boottime_ns(), **fields}
+        self._witness.write(json.dumps(line) + "\n")
+
+
+def _listener(tell: Any) -> Any:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+            """`query` was told."""
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            ends = end_offsets(event.progress)
+            tell("finished", offsets=[(*each, at) for each, at in ends.items()])
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            """Nothing was read."""
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            """The next `query` tells."""
+
+    return Listener()
+
+
+def _session(folder: Path) -> "SparkSession":
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    options = {
+        "spark.jars": ",".join(str(jar) for jar in ensure_jars().spark),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile="
+        + conf_file("log4j2.properties").as_uri(),
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    builder = SparkSession.builder.master("local[1]").appName("coordlib member")
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=json.loads, required=True, help="as of a consumer")
+    parser.add_argument("--topics", required=True, help="parted by commas")
+    parser.add_argument("--witness", type=Path, required=True)
+    parser.add_argument("--hold", type=Path, help="not used")
+    parser.add_argument("--work", type=Path, help="not used")
+    return Program(parser.parse_args()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
