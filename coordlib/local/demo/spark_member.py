@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.client.errors import MemberFenced
 from coordlib.client.settings import read_settings
-from coordlib.client.signals import TopicPartition
 from coordlib.client.spark_positions import end_offsets
 from coordlib.client.spark_reader import SparkGroupReader
 from coordlib.client.spark_share import Share
@@ -36,12 +35,10 @@ LOOK_EVERY_S: Final = 0.2
 class Query:
     """Writes down what the query of each run reads, and which of its batches have ended."""
 
-    def __init__(self, topic: str, witness: WitnessFile) -> None:
-        self._topic, self._witness = topic, witness
+    def __init__(self, witness: WitnessFile) -> None:
+        self._witness = witness
         self._run = -1
         self._owned: list[int] = []
-        #: Told by the reader; set before it starts.
-        self.fence_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
 
     def start(self, rows: "DataFrame", share: Share) -> "DataStreamWriter":
         """For SparkGroupReader: a run on this share begins."""
@@ -55,7 +52,8 @@ class Query:
         def write(batch: "DataFrame", _number: int) -> None:
             found = batch.selectExpr("partition", "offset", "CAST(value AS STRING)").collect()
             for partition, offset, value in sorted(found, key=lambda row: tuple(row[:2])):
-                self._act(share, partition)
+                if not share.may_work():
+                    raise MemberFenced(f"group {share.group}, member {share.member}", None)
                 self._witness.record(partition, offset, int(json.loads(value)["number"]))
 
         return rows.writeStream.foreachBatch(write)
@@ -82,18 +80,12 @@ class Query:
 
         spark.streams.addListener(Listener())
 
-    def _act(self, share: Share, partition: int) -> None:
-        """Raises MemberFenced: the partition may be somebody else's by now."""
-        place = TopicPartition(self._topic, partition)
-        if not share.may_work() or self.fence_of(*place) != share.fences[place]:
-            raise MemberFenced(f"group {share.group}, member {share.member}", None)
-
 
 def _consume(
     config: dict[str, Any], topic: str, witness: WitnessFile, is_over: Callable[[], bool]
 ) -> None:
     settings = read_settings(config)
-    query = Query(topic, witness)
+    query = Query(witness)
     with tempfile.TemporaryDirectory(dir=witness.path.parent, prefix="spark-") as folder:
         spark = _session(Path(folder), str(settings.client))
         query.listen(spark)
@@ -109,7 +101,6 @@ def _consume(
             prefix=settings.prefix,
             commit_interval_s=COMMIT_INTERVAL_S,
         )
-        query.fence_of = reader.member.fence_of
         with reader:
             while not is_over() and not reader.await_termination(LOOK_EVERY_S):
                 pass
