@@ -24,11 +24,7 @@ from coordlib.local.demo.verdict import (
     every_record_consumed,
 )
 from coordlib.local.demo.witness import Consumed, Witness, WitnessFile, unfinished
-
-#: Ten records in each of two partitions; number = 10 * partition + offset.
-PLACED = {
-    10 * partition + offset: (partition, offset) for partition in (0, 1) for offset in range(10)
-}
+from tests.local.test_demo_verdict import PLACED, offences_of
 
 
 def at(seconds: int) -> datetime:
@@ -95,9 +91,7 @@ def failing(facts: Facts) -> dict[str, tuple[str, ...]]:
         "readers": nobody_after_his_successor,
         "committed": committed_to_the_end,
     }
-    found = {name: check(facts) for name, check in names.items()}
-    assert list(found.values()) == judge(facts)
-    return {name: check.offences for name, check in found.items() if not check.is_ok}
+    return offences_of(names, facts, judge)
 
 
 def test_a_good_run_passes_and_its_numbers_are_told() -> None:
@@ -203,7 +197,7 @@ def test_a_partition_that_nobody_was_given_fails() -> None:
 
     assert offences["owner"] == ("partition 0: nobody",)
     assert offences["readers"][0] == (
-        "p with fence 10 read partition 0 offset 0 without being given the partition"
+        "p with fence 10 read partition 0 offset 0 without owning the partition"
     )
 
 
@@ -221,7 +215,7 @@ def test_reading_under_another_ones_fence_fails() -> None:
     facts = with_readings(*consumed("q", 30, 1, 9, at=900))
 
     assert (
-        "q with fence 30 read partition 1 offset 9 without being given the partition"
+        "q with fence 30 read partition 1 offset 9 without owning the partition"
         in failing(facts)["readers"]
     )
 

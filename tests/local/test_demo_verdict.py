@@ -81,8 +81,18 @@ def with_readings(*more: Consumed) -> Facts:
     return replace(facts, consumed=[*facts.consumed, *more])
 
 
+def offences_of(
+    names: dict[str, Callable[[Facts], Check]],
+    facts: Facts,
+    judged: Callable[[Facts], list[Check]],
+) -> dict[str, tuple[str, ...]]:
+    """Names of the checks that fail, with their offences; they must be all that are judged."""
+    found = {name: check(facts) for name, check in names.items()}
+    assert list(found.values()) == judged(facts)
+    return {name: check.offences for name, check in found.items() if not check.is_ok}
+
+
 def failing(facts: Facts) -> dict[str, tuple[str, ...]]:
-    """Names of the checks that fail, with their offences."""
     names: dict[str, Callable[[Facts], Check]] = {
         "consumed": every_record_consumed,
         "duplicates": duplicates_only_from_the_killed,
@@ -90,9 +100,7 @@ def failing(facts: Facts) -> dict[str, tuple[str, ...]]:
         "readers": only_owners_read,
         "committed": committed_to_the_end,
     }
-    found = {name: check(facts) for name, check in names.items()}
-    assert list(found.values()) == judge(facts)
-    return {name: check.offences for name, check in found.items() if not check.is_ok}
+    return offences_of(names, facts, judge)
 
 
 def test_a_good_run_passes_and_its_numbers_are_told() -> None:

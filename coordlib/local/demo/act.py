@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
@@ -13,7 +14,7 @@ from coordlib.local.demo import facts as of
 from coordlib.local.demo import recorded, show
 from coordlib.local.demo.members import Members
 from coordlib.local.demo.production import Production
-from coordlib.local.demo.verdict import Facts
+from coordlib.local.demo.verdict import Check, Facts
 from coordlib.local.demo.watch import Watch
 from coordlib.local.demo.witness import unfinished
 from coordlib.local.progress import phase
@@ -32,6 +33,7 @@ UNCOMMITTED_MIN: Final = 20
 class Act:
     """Who shares what."""
 
+    title: str
     topic: str
     group: str
     records: int
@@ -42,16 +44,18 @@ class Act:
     victim: str
     #: Where the members' history goes, in the stack's folder.
     file: str
+    #: What happens until the last members share the partitions.
+    course: Callable[["Act", Watch], None]
+    judge: Callable[[Facts], list[Check]]
+    #: Partition that the victim had at its end -> what was committed of it.
+    last_commits: Callable[[Facts], Mapping[int, int]]
+    show_owners: Callable[[Facts, show.PrintTable], None]
     partitions: int = 6
     #: A CoordinatedConsumer's, beside what all members have.
     config: Mapping[str, Any] = field(default_factory=dict)
 
-    def play(self, stack: Stack, live: show.Live, course: Callable[[Watch], None]) -> Facts:
-        """Members and records, until everything is consumed, told to Delta, and gathered.
-
-        Args:
-            course: what happens until the last members share the partitions.
-        """
+    def play(self, stack: Stack, live: show.Live) -> Facts:
+        """Members and records, until everything is consumed, told to Delta, and gathered."""
         self._create_topic(stack, live)
         servers = stack.bootstrap_servers
         config = {
@@ -75,7 +79,7 @@ class Act:
                 records=self.records,
                 partitions=self.partitions,
             )
-            course(watch)
+            self.course(self, watch)
             production.go_on()  # the last records are held until then, for machines of any speed
             watch.all_consumed()
             with phase(live, "Stopping the members: they commit and leave"):
@@ -88,6 +92,16 @@ class Act:
                 self.group,
             )
             return self._gather(stack, watch)
+
+    def tell(self, facts: Facts, home: Path, print_table: show.PrintTable) -> list[Check]:
+        """Show what happened and whether the promises hold."""
+        checks = [*self.judge(facts), recorded.check(home / self.file)]
+        show.act(self.title)
+        show.generations(facts, print_table)
+        self.show_owners(facts, print_table)
+        show.partitions(facts, self.last_commits(facts), print_table)
+        show.verdict(checks)
+        return checks
 
     def produce(self, watch: Watch) -> None:
         watch.live(f"Producing {self.records:,} records, {self.per_second} a second")

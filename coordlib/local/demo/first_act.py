@@ -4,53 +4,29 @@ Three members share a topic while records come; when a third is consumed, one is
 word; the others take its partitions over when its session has expired; then a fourth joins.
 """
 
-from pathlib import Path
 from typing import Final
 
 from coordlib.local.demo import recorded, show
 from coordlib.local.demo.act import UNCOMMITTED_MIN, Act
-from coordlib.local.demo.verdict import Check, Facts, judge, last_commits
+from coordlib.local.demo.verdict import judge, last_commits
 from coordlib.local.demo.watch import Watch
 from coordlib.local.progress import phase
-from coordlib.local.stack import Stack
 
-TITLE: Final = "First act: consumers that divide among themselves"
-ACT: Final = Act(
-    topic="orders",
-    group="order-readers",
-    records=20_000,
-    per_second=700,
-    holds=(18_000,),
-    victim="member-2",
-    file=recorded.FILE,
-)
-KILL_AT: Final = ACT.records // 3
-FIRST: Final = ("member-1", ACT.victim, "member-3")
+RECORDS: Final = 20_000
+VICTIM: Final = "member-2"
+KILL_AT: Final = RECORDS // 3
+FIRST: Final = ("member-1", VICTIM, "member-3")
 FOURTH: Final = "member-4"
 
 
-def tell(facts: Facts, home: Path, print_table: show.PrintTable) -> list[Check]:
-    """Show what happened and whether the promises hold."""
-    checks = [*judge(facts), recorded.check(home / ACT.file)]
-    show.generations(facts, print_table)
-    show.owners(facts, print_table)
-    show.partitions(facts, last_commits(facts), print_table)
-    show.verdict(checks)
-    return checks
-
-
-def play(stack: Stack, live: show.Live) -> Facts:
-    return ACT.play(stack, live, _kill_one_and_start_another)
-
-
-def _kill_one_and_start_another(watch: Watch) -> None:
+def _kill_one_and_start_another(act: Act, watch: Watch) -> None:
     live, members = watch.live, watch.members
     with phase(live, f"Starting {', '.join(FIRST)}; the job's first batches take longest"):
         for name in FIRST:
             members.start(name)
         watch.until("They share the partitions", lambda: watch.is_shared_among(FIRST))
-    ACT.produce(watch)
-    victim = members.witnesses[ACT.victim]
+    act.produce(watch)
+    victim = members.witnesses[VICTIM]
     watch.until(
         f"A third of the records is consumed by {len(FIRST)} members",
         lambda: (
@@ -59,8 +35,8 @@ def _kill_one_and_start_another(watch: Watch) -> None:
             and victim.uncommitted >= UNCOMMITTED_MIN
         ),
     )
-    ACT.kill(watch)
-    left = [name for name in FIRST if name != ACT.victim]
+    act.kill(watch)
+    left = [name for name in FIRST if name != VICTIM]
     watch.until(
         "The others own its partitions", lambda: watch.is_shared_among(left, victim.generation)
     )
@@ -68,3 +44,19 @@ def _kill_one_and_start_another(watch: Watch) -> None:
     members.start(FOURTH)
     watch.until(f"{FOURTH} owns partitions", lambda: watch.is_shared_among([*left, FOURTH]))
     live(f"{FOURTH} has joined and consumes too")
+
+
+ACT: Final = Act(
+    title="First act: consumers that divide among themselves",
+    topic="orders",
+    group="order-readers",
+    records=RECORDS,
+    per_second=700,
+    holds=(18_000,),
+    victim=VICTIM,
+    file=recorded.FILE,
+    course=_kill_one_and_start_another,
+    judge=judge,
+    last_commits=last_commits,
+    show_owners=show.owners,
+)

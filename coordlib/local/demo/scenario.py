@@ -19,6 +19,7 @@ from coordlib.local.home import stack_home
 from coordlib.local.progress import Progress
 from coordlib.local.stack import Stack
 
+ACTS: Final = (first_act.ACT, second_act.ACT)
 JOB_ARGS: Final = (
     *("--set", "group.initial_rebalance_delay_ms=0"),
     *("--set", "engine.archive_interval_ms=5000"),
@@ -33,7 +34,7 @@ def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
         is_done = False
         try:
             _start(stack, live)
-            played = [(act, act.play(stack, live)) for act in (first_act, second_act)]
+            played = [(act, act.play(stack, live)) for act in ACTS]
             is_done = True
         finally:
             if not is_done:
@@ -44,8 +45,6 @@ def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
                     stack.down(progress=live)
     checks = []
     for act, found in played:
-        live.end()
-        show.act(act.TITLE)
         checks += act.tell(found, stack.home, print_table)
     show.end(checks, live.elapsed_s())
     _tell_where_to_look(live, keep)
@@ -53,7 +52,7 @@ def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
 
 
 def _tell_where_to_look(live: show.Live, keep: bool) -> None:
-    group = second_act.ACT.group
+    group = ACTS[-1].group
     live(f"Look around: coord groups history {group} --owners --stack {NAME}")
     live(f'             coord sql --stack {NAME} "select * from ownership"')
     live("             notebooks/who-owned-what.ipynb draws it")

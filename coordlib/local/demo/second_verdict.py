@@ -14,7 +14,7 @@ from coordlib.local.demo.verdict import (
     committed_by,
     committed_to_the_end,
     every_record_consumed,
-    place_of,
+    readers_in_turn,
     without_doubles,
 )
 from coordlib.local.demo.witness import Consumed
@@ -84,20 +84,12 @@ def one_owner_at_a_time(facts: Facts) -> Check:
 
 def nobody_after_his_successor(facts: Facts) -> Check:
     """Each reading under a fence that Delta knows as its reader's, and none below a higher one."""
-    given = {(each.member, each.partition, each.fence) for each in facts.tenures}
-    offences: list[str] = []
-    newest: dict[int, Consumed] = {}
-    for each in sorted(facts.consumed, key=lambda one: one.at_ns):
-        reading = f"{each.member} with fence {each.fence} read {place_of(each)}"
-        if (each.member, each.partition, each.fence) not in given:
-            offences.append(f"{reading} without being given the partition")
-        before = newest.get(each.partition, each)
-        if before.fence > each.fence:
-            offences.append(f"{reading} after {before.member} had begun with fence {before.fence}")
-        else:
-            newest[each.partition] = each
-    what = "Nobody read a partition after his successor began"
-    return Check(what, f"{len(facts.consumed):,} readings", tuple(offences))
+    given = {(each.member, each.fence, each.partition) for each in facts.tenures}
+    return readers_in_turn(
+        *("Nobody read a partition after his successor began", facts, "with fence"),
+        turn_of=lambda each: each.fence,
+        is_its=lambda each: (each.member, each.fence, each.partition) in given,
+    )
 
 
 def _at_end(facts: Facts) -> list[Tenure]:

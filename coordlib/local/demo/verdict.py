@@ -222,22 +222,39 @@ def one_owner(facts: Facts) -> Check:
 def only_owners_read(facts: Facts) -> Check:
     """Readings by somebody else, and readings after the successor's first one."""
     owned = {(owner.member, owner.generation, owner.partition) for owner in facts.owners}
+    return readers_in_turn(
+        *("Only owners read, and nobody after his successor began", facts, "in generation"),
+        turn_of=lambda each: each.generation,
+        is_its=lambda each: (each.member, each.generation, each.partition) in owned,
+    )
+
+
+def readers_in_turn(
+    what: str,
+    facts: Facts,
+    by: str,
+    turn_of: Callable[[Consumed], int],
+    is_its: Callable[[Consumed], bool],
+) -> Check:
+    """Whatever gives a partition to a reader has a number that rises.
+
+    Args:
+        by: what the number is, in words.
+        turn_of: the number under which a reading was made.
+        is_its: whether the reader had the partition under that number, by what Delta knows.
+    """
     offences: list[str] = []
     newest: dict[int, Consumed] = {}
     for each in sorted(facts.consumed, key=lambda one: one.at_ns):
-        reading = f"{each.member} in generation {each.generation} read {place_of(each)}"
-        if (each.member, each.generation, each.partition) not in owned:
+        reading = f"{each.member} {by} {turn_of(each)} read {_place_of(each)}"
+        if not is_its(each):
             offences.append(f"{reading} without owning the partition")
         before = newest.get(each.partition, each)
-        if before.generation > each.generation:
-            offences.append(
-                f"{reading} after {before.member} had begun in generation {before.generation}"
-            )
+        if turn_of(before) > turn_of(each):
+            offences.append(f"{reading} after {before.member} had begun {by} {turn_of(before)}")
         else:
             newest[each.partition] = each
-    numbers = f"{len(facts.consumed):,} readings"
-    what = "Only owners read, and nobody after his successor began"
-    return Check(what, numbers, tuple(offences))
+    return Check(what, f"{len(facts.consumed):,} readings", tuple(offences))
 
 
 def committed_to_the_end(facts: Facts) -> Check:
@@ -281,7 +298,7 @@ def _place(place: tuple[int, int]) -> str:
     return f"partition {place[0]} offset {place[1]}"
 
 
-def place_of(each: Consumed) -> str:
+def _place_of(each: Consumed) -> str:
     return _place((each.partition, each.offset))
 
 
