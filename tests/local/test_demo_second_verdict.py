@@ -1,6 +1,5 @@
 """The second act's verdict must find what is wrong: histories that are right but for one thing."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,12 +15,9 @@ from coordlib.local.demo.second_verdict import (
     one_owner_at_a_time,
 )
 from coordlib.local.demo.verdict import (
-    Check,
     Commit,
     Facts,
     Generation,
-    committed_to_the_end,
-    every_record_consumed,
 )
 from coordlib.local.demo.witness import Consumed, Witness, WitnessFile, unfinished
 from tests.local.test_demo_verdict import PLACED, offences_of
@@ -83,15 +79,8 @@ def with_readings(*more: Consumed) -> Facts:
 
 
 def failing(facts: Facts) -> dict[str, tuple[str, ...]]:
-    """Names of the checks that fail, with their offences."""
-    names: dict[str, Callable[[Facts], Check]] = {
-        "consumed": every_record_consumed,
-        "duplicates": duplicates_only_uncommitted,
-        "owner": one_owner_at_a_time,
-        "readers": nobody_after_his_successor,
-        "committed": committed_to_the_end,
-    }
-    return offences_of(names, facts, judge)
+    its_own = (duplicates_only_uncommitted, one_owner_at_a_time, nobody_after_his_successor)
+    return offences_of(facts, judge, *its_own)
 
 
 def test_a_good_run_passes_and_its_numbers_are_told() -> None:
