@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from coordlib.coordinators.assigned.group import Member
 from coordlib.effects.routing import EVENTS as EVENTS_TOPIC
-from coordlib.history.tables import EVENTS
+from coordlib.history.tables import COLUMNS, EVENTS, PARTITIONED_BY, SNAPSHOTS, path_of
 from coordlib.records import requests as rq
 from coordlib.testing.driving import Conversation, commit, heartbeat, leave
 from tests.coordinators.test_topics import listing
@@ -18,6 +18,13 @@ from tests.coordinators.test_topics import listing
 START = datetime(2026, 3, 1, 15, 0, tzinfo=UTC)
 GROUP, TOPIC = "click-readers", "clicks"
 SESSION_S = 10
+_TYPES = {
+    "STRING": pa.string(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+}
 
 
 class Life:
@@ -109,9 +116,12 @@ class Life:
         ]
 
     def write(self, tables: Path) -> Path:
-        """The table of events, as the archive writes it."""
-        rows = [_row(each) for each in self.events]
-        write_deltalake(str(tables / EVENTS), pa.Table.from_pylist(rows), partition_by=["date"])
+        """The tables as the archive writes them; no snapshots."""
+        rows = {EVENTS: [_row(each) for each in self.events], SNAPSHOTS: []}
+        for name, some in rows.items():
+            schema = pa.schema([(column, _TYPES[kind]) for column, kind in COLUMNS[name].items()])
+            table = pa.Table.from_pylist(some, schema)
+            write_deltalake(path_of(str(tables), name), table, partition_by=[*PARTITIONED_BY[name]])
         return tables
 
 
