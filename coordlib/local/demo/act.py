@@ -23,7 +23,7 @@ from coordlib.records.partitioner import shard_of
 
 #: Of the stack, and the prefix of its topics.
 NAME: Final = "demo"
-HISTORY_TIMEOUT_S = 60.0
+HISTORY_TIMEOUT_S = 120.0
 #: Records that the victim has read and not committed when it is killed: so there is something that
 #: has to be read again.
 UNCOMMITTED_MIN: Final = 20
