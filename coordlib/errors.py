@@ -22,7 +22,11 @@ class ErrorCode(Enum):
     UNKNOWN_SERVER_ERROR = (-1, False, "Look into the job's log and the group's events.")
     NONE = (0, False, "Nothing: the request was accepted.")
     OFFSET_METADATA_TOO_LARGE = (12, False, "Commit with shorter metadata.")
-    COORDINATOR_LOAD_IN_PROGRESS = (14, True, "Try again in a moment.")
+    COORDINATOR_LOAD_IN_PROGRESS = (
+        14,
+        True,
+        "Wait: the coordinator reads its state back; what was asked is answered then.",
+    )
     COORDINATOR_NOT_AVAILABLE = (
         15,
         True,

@@ -254,6 +254,8 @@ class _Question:
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self._id = f"{identity.token}-1"
+        #: Whether the coordinator has said that it reads its state back.
+        self._is_loading = False
         self._heard: queue.SimpleQueue[rs.Response | sg.NotWritten] = queue.SimpleQueue()
 
     def envelope(self) -> dict[str, Any]:
@@ -272,6 +274,8 @@ class _Question:
                 self._heard.put(event)
             case sg.Received(message=rs.Response() as answer) if answer.id == self._id:
                 self._heard.put(answer)
+            case sg.Received(message=rs.CoordinatorLoading()):
+                self._is_loading = True
 
     def wake_ms(self) -> int | None:
         return None
@@ -280,6 +284,10 @@ class _Question:
         try:
             heard = self._heard.get(timeout=timeout_s)
         except queue.Empty:
+            if self._is_loading:
+                raise GroupError(
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {self.identity.group}"
+                ) from None
             raise CannotReach(
                 f"The coordinator did not answer within {timeout_s:.0f} s",
                 f"group {self.identity.group}",

@@ -75,6 +75,11 @@ class Asks:
         ask = self._open.get(id_)
         return None if ask is None else ask.request
 
+    def is_put_off(self, id_: str) -> bool:
+        """Whether that question failed for now, and will be asked again."""
+        ask = self._open.get(id_)
+        return ask is not None and ask.again_ms is not None
+
     def are_open(self) -> bool:
         """Whether anything waits for an answer."""
         return bool(self._open)

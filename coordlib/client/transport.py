@@ -108,10 +108,10 @@ class Transport(Protocol):
 
 
 def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
-    """Whether a member is to hear of this: its own answers, its group's notices, all Progress."""
+    """Whether a member is to hear of this: its own answers, its group's notices, the job's own."""
     if isinstance(message, rs.Response):
         return message.id.rpartition("-")[0] == identity.token
-    return isinstance(message, rs.Progress) or message.group == identity.group
+    return isinstance(message, rs.OfTheCoordinator) or message.group == identity.group
 
 
 class KafkaTransport:

@@ -200,4 +200,6 @@ def _expiring_as(group: AnyGroup) -> tuple[object, ...]:
         group.is_settled,
         group.state_since_clock_ms,
         group.is_quarantined,
+        # What members subscribe to may change while the state does not.
+        group.generation,
     )

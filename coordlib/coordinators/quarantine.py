@@ -6,6 +6,8 @@ told COORDINATOR_NOT_AVAILABLE. All other groups of the shard go on.
 
 from typing import Any
 
+import msgspec
+
 from coordlib.coordinators.group import AnyGroup, BrokenInvariant
 from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.registry import ANSWERS
@@ -50,6 +52,16 @@ def refused_release(machine: Machine | None, group: AnyGroup | None) -> dict[str
         why = f"Mend the job first, its state is unsound: {broken}."
         return refusal(ErrorCode.INVALID_REQUEST, why)
     return {}
+
+
+def freed(machine: Machine, group: Any, published: int, clock_ms: int) -> Any:
+    """The group as it goes on: everything that runs has its full time again.
+
+    Ticks that came meanwhile do not come again: what they covered waits for none.
+    """
+    again = machine.restart(msgspec.structs.replace(group, is_quarantined=False), clock_ms)
+    covered, _ = machine.cover(again, published, clock_ms)
+    return covered
 
 
 def effects_of_release(

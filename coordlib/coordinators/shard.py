@@ -10,7 +10,7 @@ states and Progress) depends on the cut, and after compaction not even that.  # 
 Heartbeats are the many; a healthy one changes one number and decodes no group.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -320,14 +320,17 @@ class Shard:
         """Other topics, or more partitions: groups that wait for that are told."""
         self.topics, changed = topics.learn(self.topics, metadata)
         for name in sorted(self.cells) if changed else ():
-            cell = self.cells[name]
-            judge = cell.machine.topics_changed
-            if judge is None or cell.group is None or cell.group.is_quarantined:
-                continue
-            try:
-                self._step(at, name, partial(topics.tell, judge, changed), cell.machine)
-            except Exception as problem:  # noqa: BLE001  INV-42
-                self._quarantine(at, name, problem)
+            self._tell_topics(at, name, changed)
+
+    def _tell_topics(self, at: At, name: str, changed: Collection[str]) -> None:
+        cell = self.cells[name]
+        judge = cell.machine.topics_changed
+        if judge is None or cell.group is None or cell.group.is_quarantined:
+            return
+        try:
+            self._step(at, name, partial(topics.tell, judge, changed), cell.machine)
+        except Exception as problem:  # noqa: BLE001  INV-42
+            self._quarantine(at, name, problem)
 
     # -- quarantine ------------------------------------------------------------------------
 
@@ -344,9 +347,11 @@ class Shard:
         machine = cell.machine if cell else None
         refused = quarantine.refused_release(machine, group)
         if not refused and cell is not None and group is not None:
-            freed = msgspec.structs.replace(group, is_quarantined=False)
-            self._settle(cell, cell.machine.restart(freed, self.clock_ms), list(group.members))
+            freed = quarantine.freed(cell.machine, group, self.published, self.clock_ms)
+            self._settle(cell, freed, list(group.members))
         self._put(at, *quarantine.effects_of_release(request, at, group, refused))
+        if not refused:  # topics may have come and gone meanwhile
+            self._tell_topics(at, request.group, ())
 
     # -- the end of a batch ----------------------------------------------------------------
 

@@ -257,6 +257,20 @@ class Progress(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     time_ms: int
 
 
+class CoordinatorLoading(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
+    """The job has started and reads its state back: requests wait in the log, and are answered.
+
+    Told once in every response partition; the next answer or Progress says that it is over.
+    """
+
+    v: int = 1
+    error: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name
+    design_error: str = "CoordinatorStartupNotComplete"
+    message: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.what_to_do
+
+
+#: Of the job itself, for everybody who reads the partition.
+OfTheCoordinator = Progress | CoordinatorLoading
 AnyResponse = (
     JoinGroupResponse
     | SyncGroupResponse
@@ -276,5 +290,6 @@ AnyResponse = (
     | RebalanceInProgress
     | MemberRemoved
     | Progress
+    | CoordinatorLoading
 )
 Notification = AssignmentChanged | RebalanceInProgress | MemberRemoved

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from coordlib import limits
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.records import codec
+from coordlib.records import responses as rs
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
@@ -135,6 +136,11 @@ class TransactionalSink:
         """Fix what can never change under this prefix."""
         self._transact([("progress", 0, LAYOUT_KEY, codec.encode(layout))])
         self.layout = layout
+
+    def tell_loading(self, reply_partitions: int) -> None:
+        """Tell whoever waits for an answer that one will come: the state is being read back."""
+        told = codec.encode(rs.CoordinatorLoading())
+        self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
 
     def write(self, batch: Batch, identity: Identity) -> Written:
         """Commit a batch, unless it is committed already; returns where its outputs end.

@@ -63,6 +63,7 @@ def agree(
         return identity
     if marker is None:
         return folder.create(prefix, layout.shards, incarnation)
+    sink.tell_loading(layout.reply_partitions)
     seeds = rebuild.seed_blobs(newest_by_key, prefix, layout.shards, marker)
     for shard, blob in seeds.items():
         folder.write_seed(shard, blob)

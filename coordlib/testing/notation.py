@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, Output
 from coordlib.errors import ErrorCode
+from coordlib.records import consumer_protocol as cp
 
 _USUAL: Final[tuple[Any, ...]] = (None, "", 0, -1, [], {}, False)
 _ENVELOPE: Final = frozenset({"v", "type", "id", "client", "group", "cause", "error", "message"})
@@ -112,11 +113,23 @@ def _shown(name: str, field: Any) -> str:
 
 
 def _text(field: str) -> str:
+    owned = _owned(field)
+    if owned is not None:
+        return owned
     try:
         text = base64.b64decode(field, validate=True).decode()
     except ValueError:  # no base64, or no text
         return _quoted(field)
     return _quoted(text) if text.isprintable() else f"base64:{field}"
+
+
+def _owned(field: str) -> str | None:
+    """An assignment in the layout of Kafka's consumers; None: it is not in that layout."""
+    try:
+        partitions = cp.decode_assignment(base64.b64decode(field, validate=True)).partitions
+    except ValueError:
+        return None
+    return f"({_fields({topic: list(some) for topic, some in partitions.items()})})"
 
 
 def _quoted(text: str) -> str:

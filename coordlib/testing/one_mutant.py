@@ -35,7 +35,15 @@ def digest_of(played: "world.World") -> str:
 def traits_of(text: str) -> dict[str, Any]:
     """`batch_ms=50,strategies=range` -> what the world is to be like, whatever the seed says."""
     rows = dict(row.split("=") for row in text.split(",") if row)
-    return {name: (value,) if name == "strategies" else int(value) for name, value in rows.items()}
+    return {name: _trait(name, value) for name, value in rows.items()}
+
+
+def _trait(name: str, value: str) -> Any:
+    if name == "strategies":
+        return (value,)
+    if name == "more_topics":  # 3+2; nothing: there are no others
+        return tuple(int(count) for count in value.split("+") if count)
+    return int(value)
 
 
 def outcomes(

@@ -1,6 +1,6 @@
-"""The page about a classic group's states, drawn from the code that it is about.
+"""The pages about the states of groups, drawn from the code that they are about.
 
-    python -m coordlib.testing.state_diagram      writes it (make diagrams)
+    python -m coordlib.testing.state_diagram      writes them (make diagrams)
 
 States and their meaning come from the enum's own words, arrows from `VALID_PREVIOUS_STATES`, what
 stands beside them from `CAUSES`, and file names from the handlers. Text around the marks is kept.
@@ -9,63 +9,110 @@ stands beside them from `CAUSES`, and file names from the handlers. Text around 
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
 
-from coordlib.coordinators.classic import group, guards, machine, pending, timers
-from coordlib.coordinators.classic.causes import CAUSES
-from coordlib.coordinators.classic.causes import GUARD as GUARD_EVENT
-from coordlib.coordinators.classic.causes import PENDING as PENDING_EVENT
-from coordlib.coordinators.classic.group import VALID_PREVIOUS_STATES, State
+import msgspec
+
+from coordlib.coordinators.assigned import causes as assigned_causes
+from coordlib.coordinators.assigned import group as assigned_group
+from coordlib.coordinators.assigned import machine as assigned_machine
+from coordlib.coordinators.assigned import timers as assigned_timers
+from coordlib.coordinators.classic import causes, group, guards, machine, pending, timers
 from coordlib.coordinators.offsets import retention
 
-PAGE = Path(group.__file__).with_name("README.md")
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
 END = "<!-- end -->"
 
-#: Deadlines that are not judged where they are counted.
-_ELSEWHERE = {
-    retention.CAUSE: retention.__name__,
-    GUARD_EVENT: guards.__name__,
-    PENDING_EVENT: pending.__name__,
-}
-_HANDLERS = {request.__name__: handler for request, handler in machine.HANDLERS.items()}
+
+class Kind(msgspec.Struct, frozen=True):
+    """What a page about one kind of group is drawn from."""
+
+    group: ModuleType
+    machine: Any
+    #: Where deadlines are judged, but for what is in `elsewhere`.
+    timers: ModuleType
+    causes: Mapping[tuple[Any, Any], Mapping[str, str]]
+    #: Events that are judged by no handler and not where deadlines are counted.
+    elsewhere: Mapping[str, str]
+
+    @property
+    def page(self) -> Path:
+        return Path(str(self.group.__file__)).with_name("README.md")
+
+    @property
+    def states(self) -> type[StrEnum]:
+        states: type[StrEnum] = self.group.State
+        return states
+
+    @property
+    def handlers(self) -> dict[str, Any]:
+        """Of requests, by name."""
+        return {request.__name__: handler for request, handler in self.machine.HANDLERS.items()}
 
 
-def drawn() -> str:
+KINDS: Final = (
+    Kind(
+        group,
+        machine,
+        timers,
+        causes.CAUSES,
+        {
+            retention.CAUSE: retention.__name__,
+            causes.GUARD: guards.__name__,
+            causes.PENDING: pending.__name__,
+        },
+    ),
+    Kind(
+        assigned_group,
+        assigned_machine,
+        assigned_timers,
+        assigned_causes.CAUSES,
+        {
+            retention.CAUSE: retention.__name__,
+            assigned_causes.TOPICS: assigned_machine.__name__,
+        },
+    ),
+)
+
+
+def drawn(kind: Kind) -> str:
     """All that stands between the marks."""
-    return "\n".join([*_states(), "", *_diagram(), "", *_events()])
+    return "\n".join([*_states(kind), "", *_diagram(kind), "", *_events(kind)])
 
 
-def with_drawing(page: str) -> str:
+def with_drawing(page: str, kind: Kind) -> str:
     """A page with the newest drawing between its marks. Raises ValueError when there are none."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"The page needs a line {BEGIN!r} and, after it, a line {END!r}.")
-    return f"{before}{BEGIN}\n{drawn()}\n{END}{after}"
+    return f"{before}{BEGIN}\n{drawn(kind)}\n{END}{after}"
 
 
-def _states() -> Iterator[str]:
+def _states(kind: Kind) -> Iterator[str]:
     yield "| state | what it means | what is done in it |"
     yield "|---|---|---|"
-    for state, words in _words_of_states().items():
+    for state, words in _words_of_states(kind).items():
         meaning, _, rest = words.partition("action: ")
         action = rest.partition("transition: ")[0]
         yield f"| {state.value} | {_one_line(meaning)} | {_one_line(action)} |"
 
 
-def _words_of_states() -> dict[State, str]:
+def _words_of_states(kind: Kind) -> dict[StrEnum, str]:
     """The text below each member of the enum, which Python itself throws away."""
-    (kind,) = ast.parse(inspect.getsource(State)).body
-    assert isinstance(kind, ast.ClassDef)
+    (enum,) = ast.parse(inspect.getsource(kind.states)).body
+    assert isinstance(enum, ast.ClassDef)
     found = {}
-    for member, below in zip(kind.body, kind.body[1:], strict=False):
+    for member, below in zip(enum.body, enum.body[1:], strict=False):
         if isinstance(member, ast.Assign) and isinstance(below, ast.Expr):
             (name,) = member.targets
             assert isinstance(name, ast.Name)
             assert isinstance(below.value, ast.Constant)
-            found[State[name.id]] = str(below.value.value)
+            found[kind.states[name.id]] = str(below.value.value)
     return found
 
 
@@ -73,46 +120,52 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _diagram() -> Iterator[str]:
+def _diagram(kind: Kind) -> Iterator[str]:
+    empty, dead = kind.group.State.EMPTY, kind.group.State.DEAD
     yield "```mermaid"
     yield "stateDiagram-v2"
-    yield f"    [*] --> {State.EMPTY.value}: {_label(None, State.EMPTY)}"
-    for before in State:
-        for state, allowed in VALID_PREVIOUS_STATES.items():
+    yield f"    [*] --> {empty.value}: {_label(kind, None, empty)}"
+    for before in kind.states:
+        for state, allowed in kind.group.VALID_PREVIOUS_STATES.items():
             if before in allowed:
-                yield f"    {before.value} --> {state.value}: {_label(before, state)}"
-    yield f"    {State.DEAD.value} --> [*]"
+                yield f"    {before.value} --> {state.value}: {_label(kind, before, state)}"
+    yield f"    {dead.value} --> [*]"
     yield "```"
 
 
-def _label(before: State | None, state: State) -> str:
+def _label(kind: Kind, before: StrEnum | None, state: StrEnum) -> str:
     """Requests by name; deadlines, of which there may be many, stand in the table."""
-    events = CAUSES[before, state]
-    names = [event for event in events if event in _HANDLERS]
+    events = kind.causes[before, state]
+    names = [event for event in events if not event.startswith("deadline:")]
     return ", ".join([*names, *(["a deadline"] if len(names) < len(events) else [])])
 
 
-def _events() -> Iterator[str]:
+def _events(kind: Kind) -> Iterator[str]:
     yield "| from | to | event | when | judged in |"
     yield "|---|---|---|---|---|"
-    for (before, state), events in CAUSES.items():
+    for (before, state), events in kind.causes.items():
         start = "no group" if before is None else before.value
         for event, when in events.items():
-            yield f"| {start} | {state.value} | {event} | {when} | `{_file_of(event)}` |"
+            yield f"| {start} | {state.value} | {event} | {when} | `{_file_of(kind, event)}` |"
 
 
-def _file_of(event: str) -> str:
-    handler = _HANDLERS.get(event)
-    module = handler.__module__ if handler else _ELSEWHERE.get(event, timers.__name__)
+def _file_of(kind: Kind, event: str) -> str:
+    handler = kind.handlers.get(event)
+    if handler is not None:
+        module: str = handler.__module__
+    else:
+        module = kind.elsewhere.get(event, kind.timers.__name__)
     package, _, name = module.rpartition(".")
     folder = package.rpartition(".")[2]
-    return f"{name}.py" if folder == PAGE.parent.name else f"../{folder}/{name}.py"
+    return f"{name}.py" if folder == kind.page.parent.name else f"../{folder}/{name}.py"
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(with_drawing(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    sys.stdout.write(f"{PAGE}\n")
+    """Write the pages."""
+    for kind in KINDS:
+        text = with_drawing(kind.page.read_text(encoding="utf-8"), kind)
+        kind.page.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{kind.page}\n")
 
 
 if __name__ == "__main__":

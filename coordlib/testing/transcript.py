@@ -24,13 +24,18 @@ what it sends, or a word that nobody sends:
     C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
     C fetch
     C delete-offsets T/P…        OffsetDelete
+    C subscribe       first Subscribe: topics=T,… (default t) pattern= exclude= strategy= capacity=
+    C resubscribe     Subscribe under the id and generation that C knows
+    C lets-go T/P=OFFSET…   Release of its oldest demand, or of cause=
     C describe, C delete, C find DescribeGroup, DeleteGroup, FindCoordinator
     C release         ReleaseQuarantine
     raw TEXT          a record of these bytes
+    topics T=COUNT…   TopicMetadata: the cluster's topics, all of them
     tick              covers all that was written;  tick published=N  covers up to N
     wait MS           ticks of 1 s that cover nothing new
     batch             the batch ends, the next one begins from its blob
     rebuild           the same from the compacted topics alone
+    break STEP        from now on every JoinGroup, … or deadline of group g raises;  mend
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
@@ -49,12 +54,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from coordlib.coordinators.assigned.group import Group as AssignedGroup
+from coordlib.coordinators.assigned.group import Partitions
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from coordlib.testing import driving
+from coordlib.testing import assigned_groups, driving
+from coordlib.testing.defects import Defect, in_force
 from coordlib.testing.driving import Conversation
 
 RULER = "----"
@@ -66,11 +74,18 @@ class Session:
     def __init__(self) -> None:
         self.talk = Conversation()
         self._known: dict[str, tuple[str, int]] = {}
+        #: By member id: causes of what it was asked to let go of.
+        self._demands: dict[str, list[int]] = {}
         self._count: dict[str, int] = {}
         self._read = 0
+        self._defects: list[Defect] = []
 
     def run(self, line: str) -> list[str]:
         """Carry out one command; the effects as lines."""
+        with in_force(self._defects):
+            return self._run(line)
+
+    def _run(self, line: str) -> list[str]:
         after_ms = 0
         if line.startswith("+"):
             step, _, line = line.partition(" ")
@@ -93,12 +108,16 @@ class Session:
         return self.talk.send(request, after_ms, COMMITS if verb == "position" else REQUESTS)
 
     def _request(self, client: str, verb: str, words: dict[str, str]) -> rq.AnyRequest:
-        fields = _typed(words)
+        if verb in ("subscribe", "resubscribe", "lets-go"):
+            return self._request_where_divided(client, verb, words)
+        if verb in _ABOUT_GROUPS:
+            return _ABOUT_GROUPS[verb](client, **_typed(words))
+        return self._request_of_kafka(client, verb, _typed(words))
+
+    def _request_of_kafka(self, client: str, verb: str, fields: dict[str, Any]) -> rq.AnyRequest:
         member, generation = self._known.get(client, ("", -1))
         if verb == "join":
             return driving.join(client, **fields)
-        if verb in _ABOUT_GROUPS:
-            return _ABOUT_GROUPS[verb](client, **fields)
         if verb == "delete-offsets":
             places = [_place(name) for name in fields if "/" in name]
             rest = {name: value for name, value in fields.items() if "/" not in name}
@@ -122,13 +141,41 @@ class Session:
             return driving.heartbeat(client, generation, member, **fields)
         return driving.commit(client, generation, member, **fields)
 
+    def _request_where_divided(
+        self, client: str, verb: str, words: dict[str, str]
+    ) -> rq.AnyRequest:
+        """What only members of server-assigned groups write."""
+        wanted = {"topics": tuple(words.pop("topics").split(","))} if "topics" in words else {}
+        fields = {**_typed(words), **wanted}
+        member, generation = self._known.get(client, ("", -1))
+        member = fields.pop("member", member)
+        if verb == "lets-go":
+            fields["offsets"] = _offsets(fields)
+            generation = fields.pop("generation", generation)
+            cause = fields.pop("cause", None)
+            due = self._demands[member].pop(0) if cause is None else cause
+            return assigned_groups.let_go(client, generation, member, due, **fields)
+        if verb == "resubscribe":
+            fields = {"member": member, "generation": generation, **fields}
+        return assigned_groups.subscribe(client, **fields)
+
     def _listen(self) -> None:
-        """What clients learn: from JoinGroup answers, and from the log where theirs stands."""
+        """What clients learn: from answers to those who join, and from pictures of what is theirs.
+
+        A client that has nothing to do with a picture (it stands for another member) misses it.
+        """
         for output in self.talk.outputs[self._read :]:
-            value = json.loads(output.value or b"{}")
-            if output.topic == RESPONSES and value["type"] == "JoinGroup" and value["member"]:
+            value = json.loads(output.value or b"{}") if output.topic == RESPONSES else {}
+            kind, member = value.get("type"), value.get("member")
+            if kind in ("JoinGroup", "Subscribe") and member:
                 known = self._known.get(value["client"], ("", -1))[1]
-                self._known[value["client"]] = (value["member"], value.get("generation", known))
+                self._known[value["client"]] = (member, value.get("generation", known))
+            if kind == "AssignmentChanged":
+                for client, (its_id, _) in self._known.items():
+                    if its_id == member:
+                        self._known[client] = (its_id, value["generation"])
+            if kind in ("Subscribe", "AssignmentChanged") and "release" in value:
+                self._demands[value["member"]] = [row["cause"] for row in value["release"]]
         self._read = len(self.talk.outputs)
 
     def tick(self, words: list[str]) -> list[str]:
@@ -154,8 +201,16 @@ class Session:
         self.talk.load(restore(groups, committed, position))
         return lines
 
+    def topics(self, words: list[str]) -> list[str]:
+        counts = {name: int(count) for name, _, count in (word.partition("=") for word in words)}
+        lines = self.talk.send(assigned_groups.topics(counts))
+        self._listen()
+        return lines
+
     def show(self, words: list[str]) -> list[str]:
         group = self.talk.group(*words)
+        if isinstance(group, AssignedGroup):
+            return list(_shown(group))
         yields = f"group {group.group} {group.state.value} generation={group.generation}"
         members = [
             f"member {m.member}"
@@ -171,6 +226,14 @@ class Session:
         ] + [f"announced {member_id}" for member_id in group.pending]
         return [yields + (" overdue" if group.is_overdue else ""), *members, *waits_for]
 
+    def break_(self, words: list[str]) -> list[str]:
+        self._defects.append(Defect("g", words[0], self.talk.next_offset))
+        return []
+
+    def mend(self, _words: list[str]) -> list[str]:
+        self._defects.clear()
+        return []
+
     def settings(self, words: list[str]) -> list[str]:
         bounds: dict[str, Any] = {k: int(v) for k, v in (word.split("=") for word in words)}
         self.talk = Conversation(driving.settings(**bounds))
@@ -179,12 +242,31 @@ class Session:
 
 _WORDS = {
     "tick": Session.tick,
+    "topics": Session.topics,
     "wait": Session.wait,
     "batch": Session.batch,
     "rebuild": Session.rebuild,
+    "break": Session.break_,
+    "mend": Session.mend,
     "show": Session.show,
     "settings": Session.settings,
 }
+
+
+def _shown(group: AssignedGroup) -> Iterator[str]:
+    """A server-assigned group: who owns what, and what is on its way."""
+    yield f"group {group.group} {group.state.value} generation={group.generation}"
+    for member in group.members.values():
+        asked = f" must let go of {_places(member.asked_back)}" if member.demands else ""
+        yield f"member {member.member} owns {_places(member.owned) or 'nothing'}{asked}"
+    for name, guard in group.guards.items():
+        yield f"guard {name} of {_places(guard.partitions)}"
+
+
+def _places(partitions: Partitions) -> str:
+    return " ".join(f"{topic}/{each}" for topic, some in partitions.items() for each in some)
+
+
 #: Requests that need no more than a group.
 _ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
     "fetch": driving.fetch,
@@ -194,7 +276,7 @@ _ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
     "find": driving.find,
 }
 _NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
-_NUMBERS = frozenset({"session", "rebalance", "generation", "reply"})
+_NUMBERS = frozenset({"session", "rebalance", "generation", "reply", "capacity", "cause"})
 
 
 def _typed(words: dict[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from coordlib.client import signals as sg
 from coordlib.client.admin import Admin, _Question
 from coordlib.coordinators.classic import machine
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
@@ -253,3 +254,16 @@ def test_a_quarantined_group_is_released(log: FakeLog, monkeypatch: pytest.Monke
     admin.release_quarantine("g")
 
     assert commit() == "stored"
+
+
+def test_a_question_to_a_coordinator_that_reads_its_state_back_says_so() -> None:
+    """A job is rebuilding ten thousand groups: nobody must believe that it is down."""
+    log = FakeLog({"t": 1})
+    with Admin(transport=log.transport()) as admin:
+        asked = _Question(admin._identity("g"))
+        asked.feed(sg.Received(0, rs.CoordinatorLoading()))
+
+        with pytest.raises(GroupError) as told:
+            asked.wait(0.01)
+
+    assert told.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -7,11 +7,11 @@ from functools import cache
 import msgspec
 import pytest
 
-from coordlib.testing.simulation import checks, plan
+from coordlib.testing.simulation import checks, commits, plan
 from coordlib.testing.simulation.cluster import Record
 from coordlib.testing.simulation.quiet import quiet_logs
 from coordlib.testing.simulation.run import play
-from coordlib.testing.simulation.world import GROUP, PREFIX, TOPIC, Violation, World
+from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
 
 
 @quiet_logs()
@@ -25,7 +25,11 @@ def peaceful() -> World:
 @cache
 def _plan() -> plan.Plan:
     found = (plan.draw(seed) for seed in range(1_000))
-    return next(each for each in found if each.shards == 1 and each.members == 3)
+    return next(
+        each
+        for each in found
+        if each.shards == 1 and each.members == 3 and each.more_topics and not each.group_size_max
+    )
 
 
 def edit(
@@ -109,6 +113,20 @@ def test_partitions_without_owner_and_members_apart_are_seen() -> None:
     assert_breaks("INV-10", lambda: checks.check_peace(world))
 
 
+def test_an_owner_that_does_not_read_the_topic_is_seen() -> None:
+    """INV-10: with several topics, not everybody may work on everything."""
+    world = World(replace(_plan(), faults=()))
+    world.start_driver(0)
+    programs = [world.start_program(topics=world.topics) for _ in range(2)]
+    world.scheduler.run(40_000, world.check)
+    checks.check_peace(world)
+
+    owner = next(each for each in programs if each.consumer.member.assignment)
+    owner.topics = ()
+
+    assert_breaks("INV-10.*reads", lambda: checks.check_peace(world))
+
+
 def test_a_dead_member_that_nobody_replaces_is_seen() -> None:
     """INV-29, INV-31: its session is not over yet, so its partitions have no owner."""
     world = World(replace(_plan(), faults=()))
@@ -135,7 +153,7 @@ def test_a_lost_commit_is_seen() -> None:
     world = peaceful()
     edit(world, "committed", lambda value: True, lambda value: value.update(offset=1_000))
 
-    assert_breaks("INV-59", lambda: checks.check_committed(world))
+    assert_breaks("INV-59", lambda: commits.check_committed(world))
 
 
 def test_a_member_id_given_twice_is_seen() -> None:
@@ -186,12 +204,28 @@ def test_a_generation_that_is_left_out_is_seen() -> None:
     assert_breaks("INV-11", lambda: checks.check_generations(checks.evidence_of(world)))
 
 
+def test_a_group_that_is_too_large_is_seen() -> None:
+    """INV-43: three members were in, and two were to be the most."""
+    world = peaceful()
+    world.plan = replace(world.plan, group_size_max=2, statics=0)
+
+    assert_breaks("INV-43", lambda: checks.check_size(world, checks.evidence_of(world)))
+
+
 def test_a_commit_of_an_old_generation_is_seen() -> None:
     """INV-18."""
     world = peaceful()
     edit(world, "requests", a_commit, lambda value: value.update(generation=77))
 
-    assert_breaks("INV-18", lambda: checks.check_commits(checks.evidence_of(world)))
+    assert_breaks("INV-18", lambda: commits.check_commits(checks.evidence_of(world)))
+
+
+def test_a_commit_of_a_stranger_is_seen() -> None:
+    """INV-18: the history says that somebody committed who is not in the group."""
+    world = peaceful()
+    edit(world, "events", event("OffsetsCommitted"), lambda value: value.update(member="stranger"))
+
+    assert_breaks("INV-18.*no member", lambda: commits.check_strangers(checks.evidence_of(world)))
 
 
 def test_a_fetch_that_shows_an_older_offset_is_seen() -> None:
@@ -204,7 +238,7 @@ def test_a_fetch_that_shows_an_older_offset_is_seen() -> None:
         lambda value: value["offsets"][0].update(offset=5_000),
     )
 
-    assert_breaks("INV-23", lambda: checks.check_commits(checks.evidence_of(world)))
+    assert_breaks("INV-23", lambda: commits.check_commits(checks.evidence_of(world)))
 
 
 def test_an_early_expulsion_is_seen() -> None:
@@ -250,5 +284,5 @@ def test_all_records_of_the_topic_are_there_to_be_processed() -> None:
     """The checks of the end compare with these."""
     world = peaceful()
 
-    ends = [p.end for (name, _), p in world.cluster.partitions.items() if name == TOPIC]
+    ends = [p.end for (name, _), p in world.cluster.partitions.items() if name in world.topics]
     assert sum(ends) == world.plan.messages

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -19,6 +20,8 @@ from confluent_kafka.admin import (
 from coordlib import topics
 from coordlib.errors import StartRefused
 from coordlib.local.broker import Broker
+from coordlib.records import codec
+from coordlib.records import responses as rs
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 
 if TYPE_CHECKING:
@@ -153,6 +156,32 @@ def test_topics_that_another_checkpoint_continued(start, made):
     start(made, "second", is_rebuild=True)
 
     assert "newest checkpoint" in refusal(start, made)
+
+
+def test_a_rebuild_tells_everybody_who_waits_for_an_answer(start, made, broker):
+    """Members of ten thousand groups have asked, and the state is being read back."""
+    start(made)
+    start(made, "second", is_rebuild=True)
+
+    client = {"bootstrap.servers": broker.bootstrap_servers}
+    told = [read_to_end(client, f"{made}.responses", partition) for partition in range(2)]
+    assert [rs.CoordinatorLoading() in each for each in told] == [True, True]
+
+
+def read_to_end(client: dict[str, str], topic: str, partition: int) -> list[rs.AnyResponse]:
+    consumer = Consumer({**client, "group.id": "t", "isolation.level": "read_committed"})
+    try:
+        place = TopicPartition(topic, partition, 0)
+        consumer.assign([place])
+        end = consumer.get_watermark_offsets(place)[1]
+        found = []
+        while consumer.position([place])[0].offset < end:
+            message = consumer.poll(1.0)
+            if message is not None and message.value() is not None:
+                found.append(codec.decode_response(message.value()))
+        return found
+    finally:
+        consumer.close()
 
 
 def test_a_folder_of_another_query(start, made, tmp_path):

@@ -1,46 +1,52 @@
-"""The page about a group's states is what the code would draw today."""
+"""The pages about groups' states are what the code would draw today."""
 
 import re
 
 import pytest
 
-from coordlib.coordinators.classic.group import VALID_PREVIOUS_STATES, State
 from coordlib.testing import state_diagram
+from coordlib.testing.state_diagram import KINDS, Kind
+
+of_every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.page.parent.name)
 
 
-def test_the_page_is_current() -> None:
+@of_every_kind
+def test_the_page_is_current(kind: Kind) -> None:
     """Somebody changes the table and forgets the page: make diagrams."""
-    page = state_diagram.PAGE.read_text(encoding="utf-8")
+    page = kind.page.read_text(encoding="utf-8")
 
-    assert page == state_diagram.with_drawing(page)
+    assert page == state_diagram.with_drawing(page, kind)
 
 
-def test_the_files_of_the_page_exist() -> None:
+@of_every_kind
+def test_the_files_of_the_page_exist(kind: Kind) -> None:
     """What all kinds of groups have alike is judged in another folder than the page's."""
-    named = re.findall(r"\| `([^`]+\.py)` \|$", state_diagram.drawn(), re.MULTILINE)
+    named = re.findall(r"\| `([^`]+\.py)` \|$", state_diagram.drawn(kind), re.MULTILINE)
 
     assert "../offsets/retention.py" in named
-    assert [name for name in named if not (state_diagram.PAGE.parent / name).exists()] == []
+    assert [name for name in named if not (kind.page.parent / name).exists()] == []
 
 
-def test_the_drawing_has_every_state_and_every_arrow() -> None:
+@of_every_kind
+def test_the_drawing_has_every_state_and_every_arrow(kind: Kind) -> None:
     """In the words of Mermaid's grammar, where a colon ends the name and begins the label."""
-    drawn = state_diagram.drawn()
+    drawn = state_diagram.drawn(kind)
 
     arrows = re.findall(r"^    (\S+) --> (\S+?)(?:: [^:;#\n]+)?$", drawn, re.MULTILINE)
-    legal = {(b.value, s.value) for s, some in VALID_PREVIOUS_STATES.items() for b in some}
+    previous = kind.group.VALID_PREVIOUS_STATES
+    legal = {(before.value, state.value) for state, some in previous.items() for before in some}
     assert set(arrows) == {*legal, ("[*]", "Empty"), ("Dead", "[*]")}
     assert re.findall(r"^```(\w*)$", drawn, re.MULTILINE) == ["mermaid", ""]
-    for state in State:
+    for state in kind.states:
         assert f"| {state.value} | " in drawn
 
 
 def test_text_around_the_marks_is_kept() -> None:
     page = f"before\n{state_diagram.BEGIN}\nold\n{state_diagram.END}\nafter\n"
 
-    written = state_diagram.with_drawing(page)
+    written = state_diagram.with_drawing(page, KINDS[0])
 
     assert written.startswith(f"before\n{state_diagram.BEGIN}\n| state |")
     assert written.endswith(f"\n{state_diagram.END}\nafter\n")
     with pytest.raises(ValueError, match="needs a line"):
-        state_diagram.with_drawing("no marks")
+        state_diagram.with_drawing("no marks", KINDS[0])

@@ -51,8 +51,7 @@ class Holding(Ownership):
 
     def released(self, cause: int) -> None:
         """It is said that this demand is met."""
-        for each in self.demands.pop(cause):
-            self._fences.pop(each, None)
+        del self.demands[cause]
 
     def withdraw(self) -> None:
         super().withdraw()

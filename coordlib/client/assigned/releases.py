@@ -72,7 +72,9 @@ class Releases:
     # ---- written and answered -----------------------------------------------------------------
 
     def written(self, event: sg.Acknowledged) -> None:
-        """Rule 10: that ends the demand for the fence."""
+        """Rule 10: that ends the demand for the fence, unless a refusal was read before this."""
+        if self._asks.is_put_off(event.id):
+            return
         asked = self._asks.asked(event.id)
         if isinstance(asked, rq.Release) and asked.cause in self._unanswered:
             due_ms = self._me.fence.reacted(event.now_ms, asked.cause)

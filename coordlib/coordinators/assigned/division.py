@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from coordlib import limits
 from coordlib.coordinators.assigned import reconciliation
 from coordlib.coordinators.assigned.draft import Draft
-from coordlib.coordinators.assigned.group import Group, Member, State, count
+from coordlib.coordinators.assigned.group import Group, Member, State, count, text_bytes
 from coordlib.coordinators.assigned.patterns import compile_pattern, resolve
 from coordlib.coordinators.assigned.strategies.chosen import divide
 from coordlib.coordinators.assigned.strategies.model import Subscriber
@@ -28,7 +28,7 @@ def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) ->
         _empty(draft, reason)
         return
     wanted = _wanted(group, draft.topics)
-    topics, left_out = _within_bounds(wanted, draft.topics)
+    topics, left_out = _within_bounds(draft, wanted)
     subscribers = {
         name: Subscriber(
             topics=wanted[name] if not left_out else _kept(wanted[name], topics),
@@ -80,9 +80,9 @@ def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted(named))
 
 
-def wanted_by_all(group: Group, topics: Mapping[str, int]) -> dict[str, int]:
+def wanted_by_all(draft: Draft) -> dict[str, int]:
     """All topics that somebody wants and that exist, as far as the group has room."""
-    return _within_bounds(_wanted(group, topics), topics)[0]
+    return _within_bounds(draft, _wanted(draft.live, draft.topics))[0]
 
 
 def after(generation: int) -> int:
@@ -91,19 +91,35 @@ def after(generation: int) -> int:
 
 
 def _within_bounds(
-    wanted: Mapping[str, tuple[str, ...]], known: Mapping[str, int]
+    draft: Draft, wanted: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, int], list[str]]:
-    """The topics to divide, and those for which the group has no room; both by name."""
+    """The topics to divide, and those for which the group has no room; both by name.
+
+    Those that were divided before come first: a newcomer's expression takes nothing from others.
+    """
     topics: dict[str, int] = {}
     left_out: list[str] = []
-    room = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX
-    for topic in sorted({topic for some in wanted.values() for topic in some}):
-        if known[topic] > room:
+    room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, limits.GROUP_BYTES_MAX // 2
+    some = {topic for topics_of_one in wanted.values() for topic in topics_of_one}
+    for topic in sorted(some, key=lambda each: (each not in draft.live.topics, each)):
+        count, size_bytes = draft.topics[topic], _bytes_of(draft, topic)
+        if count > room or size_bytes > room_bytes:
             left_out.append(topic)
             continue
-        room -= known[topic]
-        topics[topic] = known[topic]
-    return topics, left_out
+        room, room_bytes = room - count, room_bytes - size_bytes
+        topics[topic] = count
+    return dict(sorted(topics.items())), sorted(left_out)
+
+
+def _bytes_of(draft: Draft, topic: str) -> int:
+    """What it takes to keep who has this topic, however it is divided: the target, grants, demands.
+
+    What others still hold of an older division is as much again at most, which an output has room
+    for beside it.
+    """
+    count = draft.topics[topic]
+    holders = min(count, draft.config.max_size)
+    return 3 * (holders * (text_bytes(topic) + 16) + 7 * count)
 
 
 def _kept(wanted: tuple[str, ...], topics: Mapping[str, int]) -> tuple[str, ...]:

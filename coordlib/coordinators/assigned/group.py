@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from coordlib import limits
 from coordlib.coordinators.deadlines import Timer
 from coordlib.coordinators.group import BrokenInvariant
 from coordlib.records import consumer_protocol as cp
@@ -26,7 +27,7 @@ class State(StrEnum):
     EMPTY = "Empty"
     """No members, perhaps offsets (Ready).
     action: commits without a member are accepted
-    transition: first Subscribe -> STABLE or RECONCILING; deletion -> DEAD
+    transition: first Subscribe -> STABLE; deletion -> DEAD
     """
     RECONCILING = "Reconciling"
     """Somebody has not let go yet of what others are to have (Prepare for rebalance).
@@ -48,7 +49,7 @@ class State(StrEnum):
 #: INV-12: the only legal changes of state. README.md is drawn from this, and from `causes`.
 VALID_PREVIOUS_STATES: Final[dict[State, frozenset[State]]] = {
     State.EMPTY: frozenset({State.RECONCILING, State.STABLE}),
-    State.RECONCILING: frozenset({State.EMPTY, State.STABLE}),
+    State.RECONCILING: frozenset({State.STABLE}),
     State.STABLE: frozenset({State.EMPTY, State.RECONCILING}),
     State.DEAD: frozenset({State.EMPTY}),
 }
@@ -104,6 +105,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     capacity: int = 1
     #: In the order of their fences; disjoint, also from everybody else's.  # INV-09
     grants: tuple[Grant, ...] = ()
+    #: The highest of its grants, also of those that it let go of: never falls. -1: it had none.
+    fence: int = -1
     #: In the order of their causes; disjoint parts of the grants.
     demands: tuple[Demand, ...] = ()
     #: Its share of the newest division.
@@ -133,11 +136,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether it owns its target, no more and no less."""
         return not self.demands and self.owned == self.target
 
-    @property
-    def fence(self) -> int:
-        """The highest of its grants; -1: it has none."""
-        return max((grant.fence for grant in self.grants), default=-1)
-
     def grant_of(self, topic: str, partition: int) -> Grant | None:
         for grant in self.grants:
             if partition in grant.partitions.get(topic, ()):
@@ -148,20 +146,29 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return next((each for each in self.demands if each.timer.cause == cause), None)
 
     @cached_property
-    def size_bytes(self) -> int:
-        """An upper bound of its share of the group's encoded hard state."""
-        names = 8 * sum(len(each or "") for each in (self.member, self.client, self.first_id))
-        wishes = 8 * sum(len(topic) + 4 for topic in (*self.topics, self.pattern or ""))
+    def own_bytes(self) -> int:
+        """An upper bound of its encoded size, without partitions."""
+        names = (self.member, self.member, self.client, self.first_id)
+        wishes = (*self.topics, self.pattern or "", self.exclude or "")
+        return 512 + sum(map(text_bytes, (*names, *wishes)))
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """An upper bound of the encoded size of all its partitions."""
         parts = [self.target, *(grant.partitions for grant in self.grants)]
         parts += [demand.partitions for demand in self.demands]
-        exclude = 8 * len(self.exclude or "")
-        shares = 128 * len(parts) + sum(map(partitions_bytes, parts))
-        return 1024 + names + wishes + exclude + shares
+        return 192 * len(parts) + sum(map(partitions_bytes, parts))
+
+
+def text_bytes(text: str) -> int:
+    """An upper bound of its encoded size."""
+    is_plain = text.isascii() and '"' not in text and "\\" not in text
+    return 4 + len(text) * (1 if is_plain else 8)
 
 
 def partitions_bytes(partitions: Partitions) -> int:
     """An upper bound of their encoded size."""
-    return sum(8 * len(topic) + 16 + 7 * len(some) for topic, some in partitions.items())
+    return sum(text_bytes(topic) + 16 + 7 * len(some) for topic, some in partitions.items())
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="assigned"):
@@ -200,7 +207,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="as
 
     @property
     def is_settled(self) -> bool:
-        return self.state in (State.STABLE, State.RECONCILING)
+        # Whoever holds a topic keeps its offsets: they count anew when nobody lets go any more.
+        return self.state is State.STABLE and not self.guards
 
     @property
     def tells_subscriptions(self) -> bool:
@@ -236,12 +244,21 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="as
                 return member
         return None
 
+    def own_bytes(self) -> int:
+        """An upper bound of the encoded size of members and what they want."""
+        return sum(member.own_bytes for member in self.members.values())
+
     def size_bytes(self) -> int:
         """An upper bound of the encoded size."""
-        topics = sum(8 * len(topic) + 16 for topic in self.topics)
-        members = sum(member.size_bytes for member in self.members.values())
-        guards = sum(1024 + partitions_bytes(guard.partitions) for guard in self.guards.values())
-        return 1024 + topics + members + guards
+        topics = sum(text_bytes(topic) + 16 for topic in self.topics)
+        held = sum(member.held_bytes for member in self.members.values())
+        guards = sum(
+            512 + 2 * text_bytes(name) + partitions_bytes(guard.partitions)
+            for name, guard in self.guards.items()
+        )
+        names = text_bytes(self.group) + text_bytes(self.protocol or "")
+        reasons = text_bytes(self.rebalance_reason) + text_bytes(self.strategy_fault or "")
+        return 1024 + names + reasons + topics + self.own_bytes() + held + guards
 
 
 # ---- partitions ---------------------------------------------------------------------------------
@@ -316,6 +333,8 @@ def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
             not minus(kept, member.target) or bool(causes),
         )
         yield "grants have partitions", all(map(count, (g.partitions for g in member.grants)))
+    # INV-43
+    yield "it can be written", group.size_bytes() < limits.OUTPUT_BYTES_MAX
     # INV-15
     yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
     yield "former owners are no members", not group.guards.keys() & group.members.keys()

@@ -4,6 +4,8 @@ Its own fence stops it one session after its last heartbeat that the log took (r
 it cannot read that it is out (rule 9). The guard ends earlier when it says itself that it stopped.
 """
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from coordlib.coordinators import deadlines
@@ -52,10 +54,13 @@ def renew(draft: Draft, member_id: str) -> None:
         draft.change(guards={**draft.live.guards, member_id: replace(guard, due_ms=due_ms)})
 
 
-def lift(draft: Draft, member_id: str) -> None:
-    """It has stopped: what it had is given to whom it is meant for."""
-    before = draft.live.members
+def drop(draft: Draft, member_id: str) -> None:
+    """It has stopped. What follows from that is for `conclude`, or for a new division."""
     draft.change(guards={name: g for name, g in draft.live.guards.items() if name != member_id})
+
+
+def conclude(draft: Draft, before: Mapping[str, Member]) -> None:
+    """Give what former owners had to whom it is meant for. `before`: the members of old."""
     if not draft.live.members and not draft.live.guards:
         draft.enter(State.EMPTY)
         draft.record(stored.EVENT_GROUP_EMPTIED, reason="former owner stopped")

@@ -5,7 +5,6 @@ What comes here is of nobody, or of a former owner that others made to leave.
 
 from coordlib.coordinators.assigned import guards
 from coordlib.coordinators.assigned.draft import Draft
-from coordlib.coordinators.assigned.membership import find_member
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -13,9 +12,8 @@ from coordlib.records import responses as rs
 
 def heartbeat(draft: Draft, request: rq.Heartbeat) -> None:
     """Judge one Heartbeat."""
-    member = find_member(draft, request.member, request.generation)
-    if isinstance(member, ErrorCode):
-        guards.renew(draft, request.member)
-        draft.refuse(request, rs.HeartbeatResponse, member)
+    if draft.group is not None and request.member in draft.group.members:
+        draft.touched.append(request.member)  # it named an instance, which nobody has here
         return
-    draft.touched.append(member.member)
+    guards.renew(draft, request.member)
+    draft.refuse(request, rs.HeartbeatResponse, ErrorCode.UNKNOWN_MEMBER_ID)

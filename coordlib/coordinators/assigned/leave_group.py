@@ -14,16 +14,19 @@ from coordlib.records import responses as rs
 
 def leave_group(draft: Draft, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
-    before = dict(draft.group.members) if draft.group else {}
+    start = draft.group
     rows = tuple(_leave(draft, request, leaver) for leaver in request.members)
     draft.answer(request, rs.LeaveGroupResponse, members=rows)
-    if draft.group is None or draft.live.members.keys() == before.keys():
+    if start is None:
         return
-    detail = {"client": request.client}
-    if request.reason:
-        detail["client_reason"] = request.reason
-    division.renew(draft, "member left", detail)
-    reconciliation.tell(draft, before)
+    if draft.live.members.keys() != start.members.keys():
+        detail = {"client": request.client}
+        if request.reason:
+            detail["client_reason"] = request.reason
+        division.renew(draft, "member left", detail)
+        reconciliation.tell(draft, start.members)
+    elif draft.live.guards.keys() != start.guards.keys():
+        guards.conclude(draft, start.members)
 
 
 def _leave(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
@@ -36,7 +39,7 @@ def _judge(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode
         return ErrorCode.UNKNOWN_MEMBER_ID
     guard = draft.live.guards.get(leaver.member)
     if guard is not None and guard.client == request.client:
-        guards.lift(draft, leaver.member)  # the former owner itself says that it stopped
+        guards.drop(draft, leaver.member)  # the former owner itself says that it stopped
         return ErrorCode.UNKNOWN_MEMBER_ID
     member = draft.live.members.get(leaver.member)
     if member is None or leaver.instance is not None:

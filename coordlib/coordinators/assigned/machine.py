@@ -102,7 +102,7 @@ def known_topics(group: Group, /) -> Mapping[str, int]:
 def _topics_changed(draft: Draft, changed: Collection[str]) -> None:
     """Divide anew if it concerns what somebody wants; members do nothing for it."""
     group = draft.live
-    wanted = division.wanted_by_all(group, draft.topics)
+    wanted = division.wanted_by_all(draft)
     if not group.members or wanted == group.topics:
         return
     before = group.members

@@ -4,6 +4,7 @@ from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Member
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
@@ -20,6 +21,22 @@ def find_member(draft: Draft, member_id: str, generation: int) -> Member | Error
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.ILLEGAL_GENERATION if generation > draft.group.generation else member
+
+
+def find_own(
+    draft: Draft, request: rq.Subscribe | rq.Release
+) -> Member | tuple[ErrorCode, str | None]:
+    """The member whose own word this request is, or why it is not judged, and a sentence.
+
+    Nobody else knows what a member wants, or whether it has let go. The names of clients are what
+    a member's own word is told by, as in LeaveGroup.
+    """
+    member = find_member(draft, request.member, request.generation)
+    if isinstance(member, ErrorCode):
+        return member, None
+    if member.client != request.client:
+        return ErrorCode.INVALID_REQUEST, "Only the member itself can say that: it is not yours."
+    return member
 
 
 def remove(draft: Draft, member: Member, reason: str) -> None:

@@ -78,12 +78,14 @@ def _grant(draft: Draft, member: Member, taken: Mapping[str, Collection[int]]) -
     if not free:
         return
     at = draft.at
-    grant = Grant(fence=at.offset, generation=draft.live.generation, partitions=free)
     older = tuple(each for each in member.grants if each.fence != at.offset)
-    same = [each.partitions for each in member.grants if each.fence == at.offset]
-    if same:  # one record may free something twice: a Release, and then what follows from it
-        grant = Grant(fence=at.offset, generation=grant.generation, partitions=union([*same, free]))
-    draft.update(member, grants=(*older, grant))
+    same = [each for each in member.grants if each.fence == at.offset]
+    # One record may free something twice, by a deadline and by what it says. Nobody can have named
+    # the first of its generations before it, so commits that do are none from before the grant.
+    generation = same[0].generation if same else draft.live.generation
+    partitions = union([*(each.partitions for each in same), free])
+    grant = Grant(fence=at.offset, generation=generation, partitions=partitions)
+    draft.update(member, grants=(*older, grant), fence=at.offset)
 
 
 def _settle(draft: Draft) -> None:

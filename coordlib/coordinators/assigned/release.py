@@ -6,7 +6,8 @@ not open, changes nothing and is no fault: it has happened already.
 
 from coordlib.coordinators.assigned import reconciliation
 from coordlib.coordinators.assigned.draft import Draft
-from coordlib.coordinators.assigned.membership import find_member
+from coordlib.coordinators.assigned.group import Demand, Member
+from coordlib.coordinators.assigned.membership import find_own
 from coordlib.coordinators.assigned.offset_commit import fault_of_row
 from coordlib.coordinators.offsets import offset_commit as offsets
 from coordlib.errors import ErrorCode
@@ -16,17 +17,30 @@ from coordlib.records import responses as rs
 
 def release(draft: Draft, request: rq.Release) -> None:
     """Judge one Release."""
-    member = find_member(draft, request.member, request.generation)
-    if isinstance(member, ErrorCode):
-        draft.refuse(request, rs.ReleaseResponse, member)
+    member = find_own(draft, request)
+    if not isinstance(member, Member):
+        code, message = member
+        draft.refuse(request, rs.ReleaseResponse, code, message)
         return
     before = draft.live.members
     draft.touched.append(member.member)
-    # The offsets first: the partitions are still the member's own.
-    of_row = fault_of_row(draft, member)
-    offsets.store(draft, request, rs.ReleaseResponse, of_row)
     demand = member.demand(request.cause)
+    # The offsets first: the partitions are still the member's own.
+    offsets.store(draft, request, rs.ReleaseResponse, _of_demand(draft, member, demand))
     if demand is not None:
         reconciliation.let_go(draft, member, demand)
         reconciliation.go_on(draft)
         reconciliation.tell(draft, before)
+
+
+def _of_demand(draft: Draft, member: Member, demand: Demand | None) -> offsets.OfRow:
+    """Only of what is let go of: a late duplicate must not bring older positions back (rule 12)."""
+    as_commit = fault_of_row(draft, member)
+    partitions = demand.partitions if demand is not None else {}
+
+    def judge(request: rq.Release, row: rq.CommittedOffset) -> ErrorCode:
+        if row.partition not in partitions.get(row.topic, ()):
+            return ErrorCode.PARTITION_NOT_OWNED
+        return as_commit(request, row)
+
+    return judge

@@ -13,7 +13,7 @@ from coordlib import limits
 from coordlib.coordinators.assigned import division, reconciliation
 from coordlib.coordinators.assigned.draft import SESSION_TIMEOUT_TOO_HIGH, Draft
 from coordlib.coordinators.assigned.group import Group, Member
-from coordlib.coordinators.assigned.membership import find_member
+from coordlib.coordinators.assigned.membership import find_own
 from coordlib.coordinators.assigned.patterns import BadPattern, compile_pattern
 from coordlib.coordinators.assigned.strategies.model import DEFAULT
 from coordlib.coordinators.draft import SHARD_IS_FULL
@@ -25,6 +25,8 @@ from coordlib.records import stored
 
 #: Of the topics that a member wants, those that its line of history names.
 TOPICS_NAMED_MAX: Final = 100
+#: Without one, a late duplicate could not be told from a new wish.
+_NO_GENERATION: Final = "Name the newest generation that you were told with your member id."
 _TOO_LARGE: Final = "Leave, or subscribe to less: the group would be too large to be kept."
 
 
@@ -150,11 +152,16 @@ def _made_from(draft: Draft, request: rq.Subscribe) -> Member:
 
 
 def _change(draft: Draft, request: rq.Subscribe) -> None:
-    member = find_member(draft, request.member, request.generation)
-    if isinstance(member, ErrorCode):
-        draft.refuse(request, rs.SubscribeResponse, member, member=request.member)
+    member = find_own(draft, request)
+    if not isinstance(member, Member):
+        code, message = member
+        draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
         return
-    if 0 <= request.generation < member.subscribed_generation:
+    if request.generation < 0:
+        code, message = ErrorCode.ILLEGAL_GENERATION, _NO_GENERATION
+        draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+        return
+    if request.generation < member.subscribed_generation:
         # Rule 12: a late duplicate must not bring back what the member wanted before.
         _answer(draft, request, member.member)
         return
@@ -165,11 +172,10 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
     wanted = _as_wanted(draft, request, member)
     protocol = request.strategy or draft.live.protocol
     draft.touched.append(member.member)
-    if _wish(wanted) == _wish(member) and protocol == draft.live.protocol:
-        if wanted != member:
-            draft.put(wanted)
+    if wanted == member and protocol == draft.live.protocol:
         _answer(draft, request, member.member)
         return
+    # Also for another timeout alone: only a new generation tells it from its own late duplicate.
     start, before = draft.group, draft.live.members
     draft.change(protocol=protocol)
     draft.put(replace(wanted, subscribed_generation=division.after(draft.live.generation)))
@@ -190,11 +196,6 @@ def _as_wanted(draft: Draft, request: rq.Subscribe, member: Member) -> Member:
     )
 
 
-def _wish(member: Member) -> tuple[object, ...]:
-    """All of a member by which partitions are divided."""
-    return member.topics, member.pattern, member.exclude, member.capacity
-
-
 # ---- the end ------------------------------------------------------------------------------------
 
 
@@ -206,7 +207,7 @@ def _conclude(
     before: Mapping[str, Member],
 ) -> None:
     """Answer, and tell the others; or nothing of it happened, because it would not fit."""
-    if draft.live.size_bytes() > limits.GROUP_BYTES_MAX:
+    if draft.live.own_bytes() > limits.GROUP_BYTES_MAX // 2:
         draft.group = start
         draft.effects.clear()
         code = ErrorCode.GROUP_MAX_SIZE_REACHED

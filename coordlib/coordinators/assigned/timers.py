@@ -42,16 +42,29 @@ def _dues(group: Group, heard: Mapping[str, int]) -> Iterator[Due]:
 
 
 def fire(draft: Draft, due: Due) -> None:
-    """Do what follows from one deadline."""
-    draft.cause = due.name
-    if due.kind == GUARD:
-        guards.lift(draft, due.member)
-        return
+    """Do what follows from a deadline, and from all others of the group that are due by now.
+
+    One division for all of them: what a dead member had must not be given to another dead one,
+    nor be asked back from the living for its sake.
+    """
     before = draft.live.members
-    member = before[due.member]
-    reason = "session expired" if due.kind == SESSION else "did not let go in time"
-    remove(draft, member, reason)
-    division.renew(draft, reason, {"member": member.member, "client": member.client})
+    dues = [each for each in _dues(draft.live, draft.heard) if each.due_ms <= draft.at.clock_ms]
+    removed: list[tuple[Member, str]] = []
+    for each in sorted(dues):
+        draft.cause = each.name
+        if each.kind == GUARD:
+            guards.drop(draft, each.member)
+        elif each.member in draft.live.members:
+            reason = "session expired" if each.kind == SESSION else "did not let go in time"
+            removed.append((before[each.member], reason))
+            remove(draft, before[each.member], reason)
+    draft.cause = due.name
+    if not removed:
+        guards.conclude(draft, before)
+        return
+    member, reason = removed[0]
+    detail = {"member": member.member, "client": member.client}
+    division.renew(draft, reason, detail if len(removed) == 1 else {"removed": len(removed)})
     reconciliation.tell(draft, before)
 
 

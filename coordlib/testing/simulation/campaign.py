@@ -14,8 +14,8 @@ from coordlib.testing.simulation.sometimes import SITUATIONS
 
 #: A campaign of so many seeds must have met every situation and every kind of fault.
 STRONG_FROM_SEEDS = 200
-#: How often, at least: some need a coincidence.
-MET_AT_LEAST = 1
+#: How many seeds there are for each time that something must have been met: ten in a thousand.
+SEEDS_PER_MEETING = 100
 CHUNK = 4
 
 
@@ -64,8 +64,9 @@ class Summary:
         """What a campaign of this length should have met, and has not."""
         if self.is_partial or self.seeds < STRONG_FROM_SEEDS:
             return []
-        missed = [name for name in SITUATIONS if self.sometimes[name] < MET_AT_LEAST]
-        return missed + [kind for kind in KINDS if self.faults[kind] < MET_AT_LEAST]
+        least = self.seeds // SEEDS_PER_MEETING
+        missed = [name for name in SITUATIONS if self.sometimes[name] < least]
+        return missed + [kind for kind in KINDS if self.faults[kind] < least]
 
 
 @quiet_logs()

@@ -12,14 +12,14 @@ from coordlib.coordinators.shard import InputRecord, fold
 from coordlib.coordinators.transition import REQUESTS
 from coordlib.records import requests as rq
 from coordlib.testing import checkers
-from coordlib.testing.simulation import rules
-from coordlib.testing.simulation.evidence import Asked, Evidence
+from coordlib.testing.defects import in_force
+from coordlib.testing.simulation import commits, rules, set_aside
+from coordlib.testing.simulation.evidence import Evidence
 from coordlib.testing.simulation.plan import CLOCK_KINDS
 from coordlib.testing.simulation.world import (
     GROUP,
     PREFIX,
     REPLY_PARTITIONS,
-    TOPIC,
     Violation,
     World,
 )
@@ -40,13 +40,18 @@ def check_peace(world: World) -> None:
     check_job(world)
     programs = world.living
     owned = Counter(each for program in programs for each in program.consumer.member.assignment)
-    everything = world.cluster.count(TOPIC)
     generations = {program.consumer.member.generation for program in programs}
     if len(generations) > 1 or -1 in generations:
         states = {p.name: p.consumer.member.generation for p in programs}
         raise Violation(f"INV-28: not settled in one generation: {states}")
+    wanted = {topic for program in programs for topic in program.topics}
+    everything = sum(map(world.cluster.count, wanted))
     if len(owned) != everything:
         raise Violation(f"INV-10: {len(owned)} of {everything} partitions are owned")
+    for program in programs:
+        for each in program.consumer.member.assignment:
+            if each.topic not in program.topics:
+                raise Violation(f"INV-10: {program.name} owns {each}, and reads {program.topics}")
 
 
 def check_mourned(world: World) -> None:
@@ -67,33 +72,18 @@ def check_end(world: World) -> None:
         raise Violation(found[0])
     world.cluster.write_markers()
     evidence = evidence_of(world)
-    check_committed(world)
+    commits.check_committed(world)
     check_ids(evidence)
     check_answers(evidence)
     check_generations(evidence)
-    check_commits(evidence)
+    check_size(world, evidence)
+    commits.check(evidence)
     check_expiries(world, evidence)
     rules.check(world, evidence)
+    set_aside.check(world, evidence)
     check_storm(world, evidence)
     if world.checkpoints == 1:
         check_against_one_fold(world, evidence)
-
-
-def check_committed(world: World) -> None:
-    """INV-22, INV-59: all is done and committed; a commit is not lost."""
-    committed = world.cluster.newest_by_key
-    found: dict[int, int] = {}
-    for shard in range(world.plan.shards):
-        for key, value in committed(f"{PREFIX}.committed", shard).items():
-            group, topic, partition = msgspec.json.decode(key)
-            if (group, topic) == (GROUP, TOPIC):
-                found[partition] = msgspec.json.decode(value)["offset"]
-    for partition in range(world.cluster.count(TOPIC)):
-        end = world.cluster.partitions[(TOPIC, partition)].end
-        if end and found.get(partition) != end:
-            raise Violation(
-                f"INV-59: partition {partition} ends at {end}, committed is {found.get(partition)}"
-            )
 
 
 def check_ids(evidence: Evidence) -> None:
@@ -143,63 +133,19 @@ def check_generations(evidence: Evidence) -> None:
             newest[event.group] = event.generation
 
 
-def check_commits(evidence: Evidence) -> None:
-    """INV-18, INV-22, INV-23: only the living generation commits, and a fetch shows the newest."""
-    begun = {
-        (event.shard, event.offset): event.generation
-        for event in evidence.told
-        if event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
-    }
-    unassigned = _unassigned(evidence)
-    committed: dict[tuple[str, int], int] = {}
-    generation, since = 0, sorted(begun)
-    for each in evidence.asked:
-        request = each.request
-        if request.group != GROUP:
-            continue
-        while since and since[0] <= (each.shard, each.offset):
-            generation = begun[since.pop(0)]
-        answers = evidence.answers.get(each.coordinate, [])
-        if isinstance(request, rq.OffsetCommit) and answers[0]["error"] == "NONE":
-            # -1: an operator's, and nobody is left in the group.
-            if request.generation not in (generation, -1):
-                raise Violation(
-                    f"INV-18: a commit of generation {request.generation} was taken in generation "
-                    f"{generation} ({each.coordinate})"
-                )
-            if any(first < (each.shard, each.offset) < last for first, last in unassigned):
-                raise Violation(f"INV-18: {each.coordinate} commits before anybody has synced")
-            for row in request.offsets:
-                committed[(row.topic, row.partition)] = row.offset
-        elif isinstance(request, rq.OffsetFetch):
-            for answer in answers:
-                _check_fetch(each, answer, committed)
+def check_size(world: World, evidence: Evidence) -> None:
+    """INV-43: no generation has more members than the group takes.
 
-
-def _unassigned(evidence: Evidence) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """From each generation's beginning to its assignment: CompletingRebalance."""
-    found, begun = [], None
+    Static members that did not rejoin keep their places, as in Kafka: then it is not asked.
+    """
+    most = world.plan.group_size_max
     for event in evidence.told:
-        if event.group == GROUP and event.type == "GenerationStarted":
-            begun = (event.shard, event.offset)
-        elif event.group == GROUP and event.type in ("AssignmentIssued", "RebalanceStarted"):
-            if begun is not None:
-                found.append((begun, (event.shard, event.offset)))
-            begun = None
-    return found
-
-
-def _check_fetch(
-    each: Asked, answer: dict[str, object], committed: dict[tuple[str, int], int]
-) -> None:
-    rows = answer.get("offsets")
-    for row in rows if isinstance(rows, list) else []:
-        expected = committed.get((row["topic"], row["partition"]), -1)
-        if row["offset"] != expected:
-            raise Violation(
-                f"INV-23: {each.coordinate} was told offset {row['offset']} of partition "
-                f"{row['partition']}, committed was {expected}"
-            )
+        if most and not world.plan.statics and event.type == "GenerationStarted":
+            count = len(event.detail["members"])
+            if event.group == GROUP and count > most:
+                raise Violation(
+                    f"INV-43: generation {event.generation} has {count} members, {most} is the most"
+                )
 
 
 def check_expiries(world: World, evidence: Evidence) -> None:
@@ -259,7 +205,8 @@ def check_against_one_fold(world: World, evidence: Evidence) -> None:
         ]
         if not records:
             continue
-        whole = fold(None, records, msgspec.structs.replace(settings, shard=shard))
+        with in_force(world.engine.defects):
+            whole = fold(None, records, msgspec.structs.replace(settings, shard=shard))
         expected = [o.value for o in whole.outputs if o.topic == "events"]
         written = [record.value for record in evidence.records("events", shard)]
         if expected != written:

@@ -23,6 +23,7 @@ from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.sink import TransactionalSink, transactional_id
 from coordlib.streaming.start import agree
 from coordlib.streaming.ticks import TickWriter
+from coordlib.testing.defects import Defect, in_force
 from coordlib.testing.simulation.cluster import Cluster, Place, Transaction
 from coordlib.testing.simulation.driver_io import (
     TRANSACTION_TIMEOUT_MS,
@@ -111,6 +112,8 @@ class Engine:
     recomputes: bool = False
     #: The source brings rows once more that earlier batches had.
     repeats_rows: bool = False
+    #: Bugs of the job, with the records that are judged while it has them.
+    defects: list[Defect] = field(default_factory=list)
     batches: int = 0
     crashes: dict[str, int] = field(default_factory=dict)
     #: Broken promises of the job, in words.
@@ -275,11 +278,12 @@ class Driver(Process):
             self._strike("P2")
             blob = before.get(shard, kept.seeds.get(shard))
             mine = msgspec.structs.replace(settings, shard=shard)
-            fresh[shard], outputs = judge_rows(blob, records, mine)
-            if self.engine.recomputes and (fresh[shard], outputs) != judge_rows(
-                blob, records, mine
-            ):
-                self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
+            with in_force(self.engine.defects):
+                fresh[shard], outputs = judge_rows(blob, records, mine)
+                if self.engine.recomputes and (fresh[shard], outputs) != judge_rows(
+                    blob, records, mine
+                ):
+                    self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
             rows += outputs
             kept.states[number] = dict(fresh)
             self._strike("P3")

@@ -5,27 +5,14 @@ from random import Random
 
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
-from coordlib.testing.simulation import late
+from coordlib.testing.simulation import late, poison, strangers
 from coordlib.testing.simulation.engine import CRASH_POINTS
 from coordlib.testing.simulation.late import Mend, join, somebody
 from coordlib.testing.simulation.plan import Fault
 from coordlib.testing.simulation.program import Program
-from coordlib.testing.simulation.world import PREFIX, TOPIC, World
+from coordlib.testing.simulation.world import PREFIX, World
 
 HOUR_MS = 3_600_000
-GARBAGE = (
-    b"",
-    b"{",
-    b"\xff\xfe\x00",
-    b"[" * 5_000,
-    b'{"v":1,"type":"Heartbeat","id":"x","client":"a","group":"readers"}',
-    b'{"v":9,"type":"JoinGroup","id":"x","client":"a","group":"readers"}',
-    b'{"v":1,"type":"Tick","published":1e400}',
-    b'{"v":1,"type":"Tick","published":9223372036854775807}',
-    b'{"v":1,"type":"DescribeGroup","id":"x","client":"\\u001b[31m","group":"readers"}',
-    b"x" * 70_000,
-)
 
 
 def bring(world: World, fault: Fault) -> None:
@@ -75,6 +62,16 @@ def _close(world: World, luck: Random, for_ms: int) -> None:
         world.perturbations += 2
         program.close()
         _replace(world, program, luck)
+
+
+def _all_leave(world: World, luck: Random, for_ms: int) -> None:
+    """A deployment that stops everybody before it starts anybody."""
+    pause_ms = luck.choice([2_000, 5_000, 15_000])
+    for program in world.living:
+        world.perturbations += 2
+        program.close()
+        instance = program.habits.config.get("group.instance.id")
+        world.start_program_after(pause_ms + luck.uniform(0, 3_000), instance)
 
 
 def _replace(world: World, program: Program, luck: Random) -> None:
@@ -133,50 +130,15 @@ def _duplicate(world: World, luck: Random, for_ms: int) -> None:
             world.cluster.append(place, again.key, again.value)
 
 
-# ---- strangers --------------------------------------------------------------------------------
-
-
-def _garbage(world: World, luck: Random, for_ms: int) -> None:
-    for _ in range(luck.randint(1, 5)):
-        place = (
-            f"{PREFIX}.{luck.choice(['requests', 'offsets'])}",
-            luck.randrange(world.plan.shards),
-        )
-        value = luck.choice((*GARBAGE, luck.randbytes(luck.randrange(200))))
-        world.cluster.append(place, None, value)
-
-
-def _flood(world: World, luck: Random, for_ms: int) -> Mend:
-    """Ever-new members of another group that never sync (F-21)."""
-    group = f"hostile-{luck.randrange(100)}"
-    shard = shard_of(group, world.plan.shards)
-    is_on = [True]
-
-    def join() -> bool:
-        for _ in range(5):
-            name = f"h{luck.getrandbits(32)}"
-            request = rq.JoinGroup(
-                v=1,
-                id="1",
-                client=name,
-                group=group,
-                session_timeout_ms=6_000,
-                rebalance_timeout_ms=6_000,
-                protocol_type="consumer",
-                protocols=(rq.Protocol(name="range", metadata=b""),),
-            )
-            world.cluster.append((f"{PREFIX}.requests", shard), None, codec.encode(request))
-        return is_on[0]
-
-    world.every(100, join)
-    return lambda: is_on.__setitem__(0, False)
+# ---- topics --------------------------------------------------------------------------------------
 
 
 def _topic_grows(world: World, luck: Random, for_ms: int) -> None:
-    count = world.cluster.count(TOPIC)
+    topic = luck.choice(world.topics)
+    count = world.cluster.count(topic)
     if count < 12:
         world.perturbations += 2  # noticed by a leader, perhaps by two after each other
-        world.cluster.create(TOPIC, count + 1)
+        world.cluster.create(topic, count + 1)
 
 
 # ---- the job ----------------------------------------------------------------------------------
@@ -210,8 +172,7 @@ def _away(world: World, luck: Random, for_ms: int) -> Mend | None:
 
     def mend() -> None:
         world.is_supervised = True
-        if world.driver is None:
-            world.restart_driver(0)
+        world.require_driver(0)
 
     return mend
 
@@ -331,6 +292,7 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "member-killed": _kill,
     "member-closed": _close,
     "member-joins": join,
+    "all-leave": _all_leave,
     "member-cut-off": _switch("is_cut"),
     "member-deaf": _switch("is_deaf"),
     "deaf-while-joining": late.deaf_while_joining,
@@ -346,8 +308,10 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "leaders-move": _leaders_move,
     "ticks-lost": _ticks_lost,
     "broker-away": _broker_away,
-    "garbage": _garbage,
-    "flood-of-joins": _flood,
+    "garbage": strangers.garbage,
+    "flood-of-joins": strangers.flood,
+    "stranger-commits": strangers.commits,
+    "poison-step": poison.poison_step,
     "twin-starts": _twin,
     "member-removed": late.removed,
     "second-driver": _second_driver,

@@ -32,6 +32,7 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "member-killed": ("F-06", 0, 0),
     "member-closed": ("F-06", 0, 0),
     "member-joins": ("F-06", 0, 0),
+    "all-leave": ("F-06", 0, 0),
     "member-cut-off": ("F-04", 500, 30_000),
     "member-deaf": ("F-34", 500, 30_000),
     "deaf-while-joining": ("F-34", 2_000, 30_000),
@@ -49,6 +50,8 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "broker-away": ("F-16", 500, 40_000),
     "garbage": ("F-18", 0, 0),
     "flood-of-joins": ("F-21", 2_000, 5_000),
+    "stranger-commits": ("F-35", 2_000, 20_000),
+    "poison-step": ("F-33", 5_000, 30_000),
     "twin-starts": ("F-23", 0, 0),
     "member-removed": ("F-23", 5_000, 30_000),
     "second-driver": ("F-24", 0, 0),
@@ -60,7 +63,7 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
 }
 #: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
 MEMBER_KINDS: Final = frozenset(
-    {"member-paused", "member-busy", "member-killed", "member-closed", "member-joins"}
+    {"member-paused", "member-busy", "member-killed", "member-closed", "member-joins", "all-leave"}
     | {"member-cut-off", "member-deaf", "acks-lost", "slow-network", "duplicate-request"}
     | {
         "late-consent",
@@ -70,6 +73,7 @@ MEMBER_KINDS: Final = frozenset(
         "twin-starts",
         "member-removed",
         "topic-grows",
+        "stranger-commits",
     }
 )
 #: One forward step of the brokers' clocks within one session is what is promised to be survived.
@@ -102,6 +106,10 @@ class Plan:
     initial_rebalance_delay_ms: int
     requires_member_id: bool
     messages: int
+    #: Partitions of each other topic; members subscribe to all topics or to some.
+    more_topics: tuple[int, ...] = ()
+    #: How many members the group takes; 0: more than there ever are.
+    group_size_max: int = 0
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, first: int, count: int = 1) -> "Plan":
@@ -132,7 +140,16 @@ def draw(seed: int, kinds: tuple[str, ...] = ()) -> Plan:
         requires_member_id=luck.random() < 0.2,
         messages=luck.choice([50, 150, 300]),
     )
+    plan = _with_topics_and_size(plan)
     return replace(plan, faults=_faults(luck, plan.length_ms, kinds or _swarm(luck)))
+
+
+def _with_topics_and_size(plan: Plan) -> Plan:
+    """One topic to three, and now and then a group that is too small for its members."""
+    luck = Random(f"topics and size {plan.seed}")
+    more = tuple(luck.randint(1, 5) for _ in range(luck.choice([0, 0, 1, 1, 2])))
+    size_max = max(2, plan.members + luck.randint(-1, 1)) if luck.random() < 0.25 else 0
+    return replace(plan, more_topics=more, group_size_max=size_max)
 
 
 def _strategies(luck: Random) -> tuple[str, ...]:

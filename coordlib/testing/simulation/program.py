@@ -109,9 +109,13 @@ class Program(Process):
         habits: Habits,
         record: Callable[[Happened], None],
         connect: Callable[["Program"], SimulatedTransport],
-        topics: list[str],
+        topics: tuple[str, ...],
+        failed: Callable[["Program", CoordError], None] = lambda program, problem: None,
     ) -> None:
         self._cluster, self.habits, self._record = cluster, habits, record
+        #: What it subscribes to.
+        self.topics = topics
+        self._failed = failed
         super().__init__(cluster.scheduler, name)
         self.transport = connect(self)
         self.group = str(habits.config["group.id"])
@@ -130,7 +134,7 @@ class Program(Process):
         #: Whether its user has ended it; it may still be writing.
         self.is_done = False
         self.tell("started", detail=str(habits.config.get("group.instance.id") or ""))
-        self.consumer.subscribe(topics, self._assigned, self._revoked, self._lost)
+        self.consumer.subscribe(list(topics), self._assigned, self._revoked, self._lost)
         self.after(1, self._turn)
 
     @property
@@ -158,7 +162,7 @@ class Program(Process):
         try:
             message: Any = self.consumer.poll(0)
         except CoordError as problem:
-            self.end(f"failed: {problem}")
+            self._fail(problem)
             return
         if message is None:
             self.after(self.habits.poll_every_ms, self._turn)
@@ -194,7 +198,7 @@ class Program(Process):
         try:
             self.consumer.member.poll()
         except CoordError as problem:
-            self.end(f"failed: {problem}")
+            self._fail(problem)
             return
         if place in self.held:
             self.after(50, lambda: self._act(message))
@@ -245,6 +249,11 @@ class Program(Process):
     def close(self) -> None:
         """The user ends it in good order; what is still on its way gets its time."""
         self.end("closed")
+
+    def _fail(self, problem: CoordError) -> None:
+        """Its client cannot go on, and its user ends it; perhaps somebody starts it again."""
+        self.end(f"failed: {problem}")
+        self._failed(self, problem)
 
     def end(self, how: str) -> None:
         if not self.is_alive:

@@ -8,9 +8,8 @@ from typing import Any
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
-from coordlib.testing.simulation import faults, plan
+from coordlib.testing.simulation import commits, faults, plan
 from coordlib.testing.simulation.checks import (
-    check_commits,
     check_end,
     check_mourned,
     check_peace,
@@ -24,7 +23,7 @@ from coordlib.testing.simulation.world import (
     GROUP,
     METADATA_REFRESH_MS,
     PREFIX,
-    TOPIC,
+    TRIES_AGAIN_MS,
     Violation,
     World,
 )
@@ -92,6 +91,7 @@ def play(world: World) -> None:
     settled_ms = length_ms + peace_ms(world)
     world.scheduler.run(settled_ms, world.check)
     check_peace(world)
+    world.takes_newcomers = False
     if len(world.living) > 1:
         world.living[0].kill()
         settled_ms += mourning_ms(world)
@@ -122,15 +122,16 @@ def look_back(world: World) -> None:
     """
     place = (f"{PREFIX}.requests", shard_of(GROUP, world.plan.shards))
     offsets = [
-        rq.CommittedOffset(topic=TOPIC, partition=number, offset=number // 2)
-        for number in range(world.cluster.count(TOPIC))
+        rq.CommittedOffset(topic=topic, partition=number, offset=number // 2)
+        for topic in world.topics
+        for number in range(world.cluster.count(topic))
     ]
     who: dict[str, Any] = {"v": 1, "client": "operator", "group": GROUP, "reply": 0}
     seek = rq.OffsetCommit(**who, id="1", generation=-1, member="", offsets=tuple(offsets))
     for request in (seek, rq.OffsetFetch(**who, id="2", topics=None)):
         world.cluster.append(place, None, codec.encode(request))
     world.scheduler.run(world.scheduler.now_ms + leaving_ms(world), world.check)
-    check_commits(evidence_of(world))
+    commits.check(evidence_of(world))
 
 
 def _produce(world: World, luck: Random) -> None:
@@ -141,8 +142,10 @@ def _produce(world: World, luck: Random) -> None:
 
 
 def _append(world: World, dice: float) -> None:
-    partition = int(dice * world.cluster.count(TOPIC))
-    world.cluster.append((TOPIC, partition), None, b"")
+    places = [
+        (topic, number) for topic in world.topics for number in range(world.cluster.count(topic))
+    ]
+    world.cluster.append(places[int(dice * len(places))], None, b"")
 
 
 def _compact(world: World) -> bool:
@@ -156,14 +159,17 @@ def peace_ms(world: World) -> int:
     """INV-28: by when everything has settled (TIME-AND-FENCING.md, what follows).
 
     S + CAP/2 + 8D + RT, counted from the moment at which a driver runs and a leader has seen the
-    newest metadata.
+    newest metadata; and from the moment at which the last of those is in for whom the dead left
+    no place.
     """
     chosen = world.plan
     cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
     longest_batch_ms = 3 * chosen.batch_ms
+    waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS if chosen.group_size_max else 0
     return (
         DRIVER_STARTS_MS
         + METADATA_REFRESH_MS
+        + waits_ms
         + chosen.session_timeout_ms
         + cap_ms // 2
         + 8 * longest_batch_ms

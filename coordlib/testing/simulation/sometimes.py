@@ -6,7 +6,9 @@ Counted from what a run has left; `coord sim` adds them up over all seeds.
 from typing import Final
 
 from coordlib.records import requests as rq
+from coordlib.testing.defects import DEADLINE
 from coordlib.testing.simulation.evidence import Evidence, Told
+from coordlib.testing.simulation.strangers import STRANGER
 from coordlib.testing.simulation.world import GROUP, REPLY_PARTITIONS, World
 
 SITUATIONS: Final = (
@@ -24,7 +26,20 @@ SITUATIONS: Final = (
     "driver fenced by a newer one",
     "start refused",
     "undecodable request",
+    "members of different topics",
+    "group is full",
+    "let in after the group was full",
+    "stranger's commit refused",
+    "stranger's commit into an empty group",
+    "group set aside",
+    "group set aside by a deadline",
+    "group set aside once more",
+    "group went on after its release",
+    "neighbour set aside",
 )
+
+#: What a group does that goes on.
+PROGRESS: Final = ("RebalanceStarted", "GenerationStarted", "AssignmentIssued", "OffsetsCommitted")
 
 
 def count_sometimes(world: World) -> dict[str, int]:
@@ -33,6 +48,13 @@ def count_sometimes(world: World) -> dict[str, int]:
     events = [event for event in evidence.told if event.group == GROUP]
     _from_events(found, events, evidence)
     _from_requests(found, evidence)
+    _from_quarantines(found, evidence.told)
+    topics = {program.topics for program in world.programs}
+    found["members of different topics"] += len(topics) > 1
+    late = tuple(f"{name}-" for name in world.tried_again)
+    for event in events:
+        is_late = event.type == "MemberJoined" and event.member.startswith(late)
+        found["let in after the group was full"] += is_late
     for line in world.history:
         found["member fenced by its own clock"] += line.what == "lost"
     found["batch ran again after its commit"] += world.engine.crashes.get("P6", 0)
@@ -57,8 +79,29 @@ def _from_events(found: dict[str, int], events: list[Told], evidence: Evidence) 
         elif event.type == "MemberRemoved":
             found["session expired"] += event.reason == "session expired"
             found["leader dies before its sync"] += "sync" in event.reason
+    known = {(each.shard, each.offset) for each in evidence.asked}
     for event in evidence.told:
-        found["undecodable request"] += event.type == "RequestRejected"
+        is_unknown = (event.shard, event.offset) not in known
+        found["undecodable request"] += event.type == "RequestRejected" and is_unknown
+
+
+def _from_quarantines(found: dict[str, int], events: list[Told]) -> None:
+    was_released, releases = False, 0
+    for event in events:
+        if event.type == "GroupQuarantined":
+            if event.group != GROUP:
+                found["neighbour set aside"] += 1
+                continue
+            found["group set aside"] += 1
+            found["group set aside once more"] += releases > 0
+            is_by_deadline = DEADLINE in event.detail["exception"]
+            found["group set aside by a deadline"] += is_by_deadline
+            was_released = False
+        elif event.group == GROUP:
+            releases += event.type == "GroupReleased"
+            goes_on = was_released and event.type in PROGRESS
+            found["group went on after its release"] += goes_on
+            was_released = event.type == "GroupReleased" or (was_released and not goes_on)
 
 
 def _from_requests(found: dict[str, int], evidence: Evidence) -> None:
@@ -70,8 +113,13 @@ def _from_requests(found: dict[str, int], evidence: Evidence) -> None:
         for answer in evidence.answers.get(each.coordinate, []):
             error = answer["error"]
             if isinstance(each.request, rq.OffsetCommit):
+                if each.request.client == STRANGER:
+                    found["stranger's commit refused"] += error != "NONE"
+                    found["stranger's commit into an empty group"] += error == "NONE"
                 refused = error == "REBALANCE_IN_PROGRESS"
                 found["commit in CompletingRebalance refused"] += refused
+            if isinstance(each.request, rq.JoinGroup) and each.request.group == GROUP:
+                found["group is full"] += error == "GROUP_MAX_SIZE_REACHED"
             if isinstance(each.request, rq.JoinGroup | rq.SyncGroup):
                 found["static member replaced while parked"] += error == "FENCED_INSTANCE_ID"
             if isinstance(each.request, rq.SyncGroup) and not each.request.assignments:

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import msgspec
+
 from coordlib.client.layout import Place as Where
 from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
+from coordlib.errors import CoordError, ErrorCode, GroupError
 from coordlib.records.stored import Layout
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.engine import Checkpoint, Driver, Engine
@@ -25,10 +28,13 @@ from coordlib.testing.simulation.transport import Network, SimulatedTransport
 PREFIX = "coord"
 INCARNATION = "Simulat0"
 REPLY_PARTITIONS = 2
-TOPIC, GROUP = "orders", "readers"
+#: The topics that are read; a plan says how many of them there are, and how large.
+TOPICS, GROUP = ("orders", "parcels", "returns"), "readers"
 RATE_ERROR = 0.002
 BROKERS = 3
 METADATA_REFRESH_MS = 5_000
+#: Whoever found the group full is started again after this time, at the latest.
+TRIES_AGAIN_MS = 8_000
 
 
 class Violation(AssertionError):
@@ -49,6 +55,7 @@ class World:
             [Clock(self.scheduler, 1.0, number * skew) for number in range(BROKERS)],
         )
         self.cluster.marker_delay_ms = plan.marker_delay_ms
+        self.topics = TOPICS[: 1 + len(plan.more_topics)]
         self._create_topics()
         self.engine = self._engine()
         self.checkpoints = 0
@@ -61,13 +68,19 @@ class World:
         self.is_supervised = True
         #: Whether anything that a user of the group notices may still be disturbed.
         self.is_healing = False
+        #: Until peace has been seen: from then on everybody is in, or will never be.
+        self.takes_newcomers = True
         self.perturbations = 0
         self.are_ticks_lost = False
         self._lasting: list[Callable[[], None]] = []
         #: What each living program was told to own when that was last looked at.
         self._told: dict[str, Partitions | None] = {}
         self._is_contested = False
+        #: Programs that live, and some that have died since the newest news.
+        self._watched: list[Program] = []
         self.refusals = 0
+        #: Programs that were started again because the group had been full.
+        self.tried_again: set[str] = set()
         self._habits_luck = self.stream("habits")
 
     def stream(self, name: str) -> Random:
@@ -81,7 +94,10 @@ class World:
             count = REPLY_PARTITIONS if topic == RESPONSES else shards
             self.cluster.create(f"{PREFIX}.{topic}", count)
         self.cluster.create(f"{PREFIX}.progress", 1)
-        self.cluster.create(TOPIC, self.plan.partitions)
+        for topic, count in zip(
+            self.topics, (self.plan.partitions, *self.plan.more_topics), strict=True
+        ):
+            self.cluster.create(topic, count)
 
     def _engine(self) -> Engine:
         plan, luck = self.plan, self.stream("engine")
@@ -95,10 +111,7 @@ class World:
             shards=plan.shards,
             reply_partitions=REPLY_PARTITIONS,
             incarnation=INCARNATION,
-            group=ClassicConfig(
-                initial_rebalance_delay_ms=plan.initial_rebalance_delay_ms,
-                requires_member_id=plan.requires_member_id,
-            ),
+            group=_group_config(plan),
             checks_invariants=True,
         )
         engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, settings)
@@ -168,6 +181,11 @@ class World:
         is_new = self.checkpoint.identity() is None
         self.start_driver(after_ms, is_rebuild=is_new and self.has_history())
 
+    def require_driver(self, after_ms: float) -> None:
+        """A supervisor looks after the newest: an older one that lives may be fenced already."""
+        if not self.drivers[-1].is_alive:
+            self.restart_driver(after_ms)
+
     def has_history(self) -> bool:
         """Whether the topics have a progress marker."""
         return b"marker" in {
@@ -185,7 +203,12 @@ class World:
 
         self.scheduler.after(delay_ms, start)
 
-    def start_program(self, instance: str | None = None, strategy: str | None = None) -> Program:
+    def start_program(
+        self,
+        instance: str | None = None,
+        strategy: str | None = None,
+        topics: tuple[str, ...] | None = None,
+    ) -> Program:
         self._names += 1
         name = f"m{self._names}"
         luck = self.stream(f"program {name}")
@@ -218,9 +241,40 @@ class World:
             reply = luck.randrange(REPLY_PARTITIONS)
             return SimulatedTransport(process, self.cluster, where, reply, clock, network, luck)
 
-        program = Program(name, self.cluster, habits, self.history.append, connect, [TOPIC])
+        topics = topics or self._topics_of(instance or name)
+        program = Program(
+            name, self.cluster, habits, self.history.append, connect, topics, self._program_failed
+        )
         self.programs.append(program)
+        self._watched.append(program)
         return program
+
+    def _topics_of(self, name: str) -> tuple[str, ...]:
+        """All, or some; a static member's are the same whenever it starts.
+
+        Of a group that does not take everybody, each reads all: there is no place for one more
+        that would read what nobody does.
+        """
+        luck = self.stream(f"topics {name}")
+        if self.plan.group_size_max or luck.random() < 0.5:
+            return self.topics
+        return tuple(sorted(luck.sample(self.topics, luck.randint(1, len(self.topics)))))
+
+    def _program_failed(self, program: Program, problem: CoordError) -> None:
+        """Who finds the group full waits a while and tries again, until there is peace."""
+        code = problem.code if isinstance(problem, GroupError) else None
+        if code is not ErrorCode.GROUP_MAX_SIZE_REACHED:
+            return
+
+        def again() -> None:
+            # In peace only those come for whom there will be a place.
+            has_place = not self.is_healing or len(self.living) < self.plan.group_size_max
+            if self.takes_newcomers and has_place:
+                instance = program.habits.config.get("group.instance.id")
+                self.tried_again.add(self.start_program(instance).name)
+
+        luck = self.stream(f"again {program.name}")
+        self.scheduler.after(luck.uniform(0.3, 1) * TRIES_AGAIN_MS, again)
 
     @property
     def living(self) -> list[Program]:
@@ -236,12 +290,13 @@ class World:
         told the same, which is looked at when one was told something else.
         """
         has_news = False
-        for program in self.programs:
+        for program in self._watched:
             told = program.told if program.is_alive else None
             if self._told.get(program.name) is not told:
                 self._told[program.name] = told
                 has_news = True
         if has_news:
+            self._watched = [program for program in self._watched if program.is_alive]
             claims = [each for told in self._told.values() for each in told or ()]
             self._is_contested = len(claims) > len(set(claims))
         if self._is_contested:
@@ -280,10 +335,15 @@ class World:
         self.engine.crash_at = None
         for end in self._lasting:
             end()
-        if not self.living:
-            self.start_program()
-        if self.driver is None:
-            self.restart_driver(1_000)
+        self._cover_topics()
+        self.require_driver(1_000)
+
+    def _cover_topics(self) -> None:
+        """Every topic has somebody who reads it, even when the first of them is killed."""
+        living = self.living
+        read = {topic for program in living[1:] or living for topic in program.topics}
+        if not living or read != set(self.topics):
+            self.start_program(topics=self.topics)
 
     def every(self, interval_ms: int, action: Callable[[], bool]) -> None:
         """Do it again and again, until it says False."""
@@ -293,6 +353,16 @@ class World:
                 self.scheduler.after(interval_ms, again)
 
         self.scheduler.after(interval_ms, again)
+
+
+def _group_config(plan: Plan) -> ClassicConfig:
+    config = ClassicConfig(
+        initial_rebalance_delay_ms=plan.initial_rebalance_delay_ms,
+        requires_member_id=plan.requires_member_id,
+    )
+    if not plan.group_size_max:
+        return config
+    return msgspec.structs.replace(config, max_size=plan.group_size_max)
 
 
 def _rate(luck: Random) -> float:

@@ -28,6 +28,17 @@ def programs(log: FakeLog, *clients: str, **config: Any) -> list[Program]:
     return made
 
 
+def handed_over(log: FakeLog) -> tuple[Program, Program, int]:
+    """a reads three messages, then b comes and gets one of the partitions; which."""
+    (a,) = programs(log, "a")
+    assert [a.poll() for _ in range(3)] == [(0, 0), (1, 0), (0, 1)]
+    b = Program(log, "b", **ASSIGNED)
+    for program in (b, a, b, a, b):
+        program.settle()
+    ((_, (moved,)),) = [told for told in a.told if told[0] == "revoke"]
+    return a, b, moved
+
+
 def test_a_consumer_reads_what_the_coordinator_gives_it(log: FakeLog) -> None:
     (a,) = programs(log, "a", **{"group.remote.assignor": "range"})
 
@@ -38,14 +49,8 @@ def test_a_consumer_reads_what_the_coordinator_gives_it(log: FakeLog) -> None:
 
 def test_a_newcomer_reads_on_where_the_former_owner_stopped(log: FakeLog) -> None:
     """commit() in on_revoke says just what goes, in one record with letting go of it."""
-    (a,) = programs(log, "a")
-    assert [a.poll() for _ in range(3)] == [(0, 0), (1, 0), (0, 1)]
-    b = Program(log, "b", **ASSIGNED)
-    for program in (b, a, b, a, b):
-        program.settle()
+    a, b, number = handed_over(log)
 
-    ((_, moved),) = [told for told in a.told if told[0] == "revoke"]
-    (number,) = moved
     releases = [each for batch in log.batches for each in batch if isinstance(each, rq.Release)]
     commits = [each for batch in log.batches for each in batch if isinstance(each, rq.OffsetCommit)]
     done = {0: 2, 1: 1}[number]
@@ -59,12 +64,7 @@ def test_a_newcomer_reads_on_where_the_former_owner_stopped(log: FakeLog) -> Non
 
 
 def test_what_stays_is_read_on_and_committed_later(log: FakeLog) -> None:
-    (a,) = programs(log, "a")
-    assert [a.poll() for _ in range(3)] == [(0, 0), (1, 0), (0, 1)]
-    b = Program(log, "b", **ASSIGNED)
-    for program in (b, a, b, a, b):
-        program.settle()
-    ((_, (gone,)),) = [told for told in a.told if told[0] == "revoke"]
+    a, _, gone = handed_over(log)
 
     a.consumer.commit()
     log.pump()

@@ -17,6 +17,7 @@ from tests.client.assigned.play import (
     assigned,
     commit,
     lost,
+    picture,
     release,
     revoked,
     subscribe,
@@ -180,6 +181,24 @@ def test_a_commit_of_other_partitions_too_is_written_at_once_behind_the_one_befo
     assert back(play) == [release("cafe-6", 44)]
 
 
+def test_a_commit_of_what_another_demand_asks_for_is_written_at_once() -> None:
+    """That one is not let go of yet: its Release may come long after."""
+    play = demanded()
+    play.told(150, (0,), {44: (1,), 47: (2,)})
+    assert play.say(sg.Polled(200)) == [revoked(1)]
+
+    assert play.commit(210, (2, 9)) == [commit("cafe-4", (2, 9))]
+
+
+def test_a_commit_rides_with_its_own_demand_only() -> None:
+    """Another one, of what the user never had, is met in the middle of the callback."""
+    play = letting_go()
+    play.commit(210, (1, 9))
+
+    assert play.told(220, (0, 2), {44: (1,), 47: (5,)}) == [release("cafe-4", 47)]
+    assert back(play) == [release("cafe-5", 44, (1, 9))]
+
+
 def test_a_commit_that_may_be_waited_for_in_the_callback_does_not_wait_for_its_end() -> None:
     """commit_async(…).result() in on_revoked: it must come to an end."""
     play = letting_go()
@@ -265,6 +284,23 @@ def test_a_release_that_is_refused_for_now_is_said_again_and_its_date_stands() -
     assert play.member.fence.stopped_by(10_001) is Stop.NO_REACTION
 
 
+def test_an_acknowledgement_that_comes_after_the_refusal_meets_no_demand() -> None:
+    """Two threads again: the refusal is read before the log's word for what was refused."""
+    play = letting_go()
+    back(play)
+    play.answer(400, rs.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
+    play.say(sg.Acknowledged(410, "cafe-4", 60, 300))
+    for now_ms in range(1_000, 10_001, 1_000):
+        for out in play.say(sg.Elapsed(now_ms)):
+            assert isinstance(out, sg.Send)
+            if isinstance(out.request, rq.Heartbeat):
+                play.written(now_ms)
+        play.say(sg.ReadToEnd(now_ms, now_ms))
+
+    assert play.member.assignment(10_000) == t(0, 2)
+    assert play.member.assignment(10_001) == ()
+
+
 def test_a_release_that_is_refused_for_good_is_raised() -> None:
     play = letting_go()
     back(play)
@@ -294,6 +330,38 @@ def test_a_release_of_an_older_membership_is_not_said_again() -> None:
         for each in play.live(1_000, 3_000)
         if isinstance(each, sg.Send) and isinstance(each.request, rq.Release)
     ]
+
+
+def test_a_release_that_is_under_way_when_its_membership_ends_is_not_said_again_either() -> None:
+    play = letting_go()
+    play.commit(210, (1, 9), ticket=5)
+    back(play)
+    sent = play.sent[-1]
+    play.say(
+        sg.Received(
+            350, rs.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
+        )
+    )
+    play.polled(360)
+    again = picture((4,), member="app-AbCdEfGh-1-60", generation=4)
+    play.answer(380, rs.SubscribeResponse, **again)
+    late = play.response(sent, rs.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
+
+    (ended,) = play.say(sg.Received(400, late))
+    assert isinstance(ended, sg.Answer)
+    assert ended.error is not None
+    assert play.say(sg.Elapsed(2_000)) == []
+
+
+def test_a_new_member_owes_nothing_of_what_the_old_one_owed() -> None:
+    play = demanded()
+    removed = rs.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
+    play.say(sg.Received(150, removed))
+    play.polled(200)
+
+    again = picture((4,), member="app-AbCdEfGh-1-60", generation=4)
+    assert play.answer(300, rs.SubscribeResponse, **again) == []
+    assert play.say(sg.Polled(400)) == [assigned(4)]
 
 
 # ---- too late: rules 10 and 11 ------------------------------------------------------------------

@@ -1,0 +1,109 @@
+"""What was committed: by whom it was taken, what a fetch shows of it, and that it is all.
+
+Offsets are kept alike for every kind of group. Who is a member, and of which generation, is read
+from the history.
+"""
+
+import msgspec
+
+from coordlib.records import requests as rq
+from coordlib.testing.simulation.evidence import Asked, Evidence
+from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
+
+
+def check(evidence: Evidence) -> None:
+    """Everything here that a run's log alone can show."""
+    check_commits(evidence)
+    check_strangers(evidence)
+
+
+def check_committed(world: World) -> None:
+    """INV-22, INV-59: all is done and committed; a commit is not lost."""
+    committed = world.cluster.newest_by_key
+    found: dict[tuple[str, int], int] = {}
+    for shard in range(world.plan.shards):
+        for key, value in committed(f"{PREFIX}.committed", shard).items():
+            group, topic, partition = msgspec.json.decode(key)
+            if group == GROUP:
+                found[(topic, partition)] = msgspec.json.decode(value)["offset"]
+    for place, partition in world.cluster.partitions.items():
+        if place[0] in world.topics and partition.end and found.get(place) != partition.end:
+            raise Violation(
+                f"INV-59: {place} ends at {partition.end}, committed is {found.get(place)}"
+            )
+
+
+def check_strangers(evidence: Evidence) -> None:
+    """INV-18: who is no member changes no offset, unless nobody is one."""
+    living: set[str] = set()
+    for event in evidence.told:
+        if event.group != GROUP:
+            continue
+        if event.type == "MemberJoined":
+            living.add(event.member)
+        elif event.type in ("MemberRemoved", "MemberFenced"):
+            living.discard(event.member)
+        elif event.type == "OffsetsCommitted" and living and event.member not in living:
+            raise Violation(
+                f"INV-18: a commit of {event.member or 'nobody'} was taken (r{event.shard}-"
+                f"{event.offset}), who is no member, and {len(living)} are"
+            )
+
+
+def check_commits(evidence: Evidence) -> None:
+    """INV-18, INV-22, INV-23: only the living generation commits, and a fetch shows the newest."""
+    begun = {
+        (event.shard, event.offset): event.generation
+        for event in evidence.told
+        if event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
+    }
+    unassigned = _unassigned(evidence)
+    committed: dict[tuple[str, int], int] = {}
+    generation, since = 0, sorted(begun)
+    for each in evidence.asked:
+        request = each.request
+        if request.group != GROUP:
+            continue
+        while since and since[0] <= (each.shard, each.offset):
+            generation = begun[since.pop(0)]
+        answers = evidence.answers.get(each.coordinate, [])
+        if isinstance(request, rq.OffsetCommit) and answers[0]["error"] == "NONE":
+            # -1: an operator's, and nobody is left in the group.
+            if request.generation not in (generation, -1):
+                raise Violation(
+                    f"INV-18: a commit of generation {request.generation} was taken in generation "
+                    f"{generation} ({each.coordinate})"
+                )
+            if any(first < (each.shard, each.offset) < last for first, last in unassigned):
+                raise Violation(f"INV-18: {each.coordinate} commits before anybody has synced")
+            for row in request.offsets:
+                committed[(row.topic, row.partition)] = row.offset
+        elif isinstance(request, rq.OffsetFetch):
+            for answer in answers:
+                _check_fetch(each, answer, committed)
+
+
+def _unassigned(evidence: Evidence) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """From each generation's beginning to its assignment: CompletingRebalance."""
+    found, begun = [], None
+    for event in evidence.told:
+        if event.group == GROUP and event.type == "GenerationStarted":
+            begun = (event.shard, event.offset)
+        elif event.group == GROUP and event.type in ("AssignmentIssued", "RebalanceStarted"):
+            if begun is not None:
+                found.append((begun, (event.shard, event.offset)))
+            begun = None
+    return found
+
+
+def _check_fetch(
+    each: Asked, answer: dict[str, object], committed: dict[tuple[str, int], int]
+) -> None:
+    rows = answer.get("offsets")
+    for row in rows if isinstance(rows, list) else []:
+        expected = committed.get((row["topic"], row["partition"]), -1)
+        if row["offset"] != expected:
+            raise Violation(
+                f"INV-23: {each.coordinate} was told offset {row['offset']} of partition "
+                f"{row['partition']}, committed was {expected}"
+            )
