@@ -1,10 +1,11 @@
-"""Members of groups, for any Python program; nothing here needs Spark.
+"""Members of groups, for any Python program; nothing that is named here needs Spark.
 
 `CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `GroupMember` is what it stands
 on, for programs that share partitions but read them in their own way; `AssignedMember` is the same
 for groups whose coordinator divides. Below them: `membership` and `assigned` (the protocols, which
 share `life` and `leaving`; the classic one's steps are `rounds`) and `fence` (when to stop), pure
-state machines; `division` is a leader's work, `transport` brings Kafka.
+state machines; `division` is a leader's work, `transport` brings Kafka. `spark_reader` makes a
+Spark query a member; it is imported from there, by who has Spark.
 """
 
 from coordlib.client.assigned import AssignedMember

@@ -18,7 +18,7 @@ is to end before something is let go of. The coordinator may be away for as long
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -30,24 +30,21 @@ import structlog
 from coordlib.client import signals as sg
 from coordlib.client.assigned.member import AssignedMember
 from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.client.spark_positions import Otherwise, log_ends, spark_offsets, spark_partitions
+from coordlib.client.spark_commits import Commits
+from coordlib.client.spark_positions import Otherwise, log_ends
+from coordlib.client.spark_queries import Queries, Start, source_options
 from coordlib.client.spark_run import Run
-from coordlib.client.spark_share import Share
 from coordlib.client.transport import Transport
 from coordlib.client.wording import Timing
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.kafka_options import KafkaOptions
 from coordlib.queries import LOOK_EVERY_S, Gap
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _log = structlog.get_logger()
-#: Makes the query of one share from the Kafka source's rows; the reader starts it.
-Start = Callable[["DataFrame", Share], "DataStreamWriter"]
-Offsets = dict[TopicPartition, int]
+_STOPPED: Final = "The query was stopped by somebody."
 _POLL_S: Final = 0.1
 _AGAIN_S: Final = 1.0
 _LEAVE_S: Final = 10.0
@@ -61,10 +58,11 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         group: the group's name.
         topics: by name; or see `pattern`.
         start: is given the rows of the Kafka source and the `Share` that they come from, and
-            returns the query's writer, not started. Called for every new set of partitions. The
-            query keeps no state over batches: its next run begins with an empty one.
+            returns the query's writer, not started. Called for every new set of partitions, by the
+            thread that polls: it must return within the rebalance timeout. State that the query
+            keeps over batches is gone with each run.
         config: confluent-kafka's keys for coordlib's clients, at least `bootstrap.servers`.
-        folder: where checkpoints of runs are kept, local or mounted; emptied as runs end.
+        folder: where checkpoints of runs are kept, on the driver's disk; emptied as runs end.
         kafka: options of Spark's Kafka source, with its own spelling (`maxOffsetsPerTrigger`,
             `kafka.security.protocol`); they win over `config` translated.
         otherwise: where a partition begins for which nothing is committed. With `latest` the log's
@@ -110,10 +108,9 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             bounds = "A batch may go on for at most three quarters of the rebalance timeout."
             mend = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
             raise SetupError(bounds, f"{batch_timeout_s} s", mend)
-        self._spark, self._start_query = spark, start
-        self._config = dict(config)
-        self._source = _source_options(config) | dict(kafka or {})
-        self._folder, self._otherwise = Path(folder), otherwise
+        self._config, self._otherwise = dict(config), otherwise
+        source = source_options(config) | dict(kafka or {})
+        self._queries = Queries(spark, start, source, Path(folder).absolute(), otherwise)
         self._wanted = (tuple(topics), pattern, exclude)
         self._commit_interval_s, self._gather_s = commit_interval_s, gather_s
         self._member = AssignedMember(
@@ -133,14 +130,11 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         self._held: set[TopicPartition] = set()
         #: The query that reads; None: there is nothing to read, or one is to be started.
         self._run: Run | None = None
-        #: Those that were told to stop and may still be in a batch. No other is started meanwhile.
-        self._ending: list[Run] = []
-        self._runs = self._numbers_used = 0
         #: Not before that a query is started, or stopped to be given more.
         self._settled_s = 0.0
         #: The committed offsets of these fences, asked for and perhaps answered.
         self._asked: tuple[dict[TopicPartition, int], Future[sg.Answer]] | None = None
-        self._commits: list[tuple[Run | None, Offsets, Future[sg.Answer]]] = []
+        self._commits = Commits(group, self._member.commit_async)
         self._committed_s = 0.0
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"reader of {group}", daemon=True)
@@ -167,7 +161,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             Exception: what `start` raised, or Spark when it started the query.
         """
         self._member.poll(timeout_s)
-        self._hear_of_commits()
+        if not self._commits.hear():
+            self._settled_s = time.monotonic() + _AGAIN_S
         self._check_query()
         if self._run is not None and not self._member.may_work():
             self._give_up("fenced")
@@ -227,7 +222,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
     @property
     def runs(self) -> int:
         """How many queries were started so far."""
-        return self._runs
+        return self._queries.count
 
     # ---- the reader's thread ------------------------------------------------------------------
 
@@ -250,10 +245,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._failure = self._failure or problem
         finally:
             self._give_up("ended")
-            for run in self._ending:
-                if run.is_over(self._batch_timeout_s):
-                    run.clean_up()
-            self._hear_of_commits()
+            self._queries.end(self._batch_timeout_s)
+            self._commits.hear()
 
     def _check_query(self) -> None:
         """Raises CoordError when the query has ended by itself."""
@@ -264,7 +257,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         problem = run.query.exception()
         self._forget(run)
         raise CoordError(
-            f"The query failed: {problem}" if problem else "The query was stopped by somebody.",
+            # Spark's own text goes on for pages; all of it is in the cause.
+            f"The query failed: {_first_line(problem)}" if problem else _STOPPED,
             self._where,
             "Others read its partitions from what is committed. Mend the query, then start again.",
         ) from problem
@@ -288,7 +282,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             going = {each: at for each, at in run.unsaid().items() if each in partitions}
             # First the others: only what is committed last goes along.
             self._commit(leave_out=partitions)
-            self._say(run, going)
+            self._commits.say(run, going)
             self._forget(run)
         self._held.difference_update(partitions)
         self._settle()
@@ -311,7 +305,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         """To one query for all that is held, from what is committed; step by step."""
         if self._run is not None:
             self._stop_in_gap(self._run)
-        elif self._held and self._member.may_work() and self._are_over():
+        elif self._member.may_work() and self._queries.are_over(self._batch_timeout_s):
             self._begin()
 
     def _stop_in_gap(self, run: Run) -> None:
@@ -337,27 +331,16 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._forget(run)
 
     def _forget(self, run: Run) -> None:
-        run.stop_now()
-        self._numbers_used += run.numbers_used
-        self._ending.append(run)
+        self._queries.forget(run)
         self._run = None
-
-    def _are_over(self) -> bool:
-        """Whether no former run is in a batch any more. Raises CoordError when one hangs."""
-        for run in [each for each in self._ending if each.is_over()]:
-            run.clean_up()
-            self._ending.remove(run)
-        if any(run.ends_since_s > self._batch_timeout_s for run in self._ending):
-            what = "The query was stopped, and its batch does not end."
-            mend = "Look into what foreachBatch waits for; then end this program and start again."
-            raise CoordError(what, self._where, mend)
-        return not self._ending
 
     def _begin(self) -> None:
         """Raises what the user's start raises, or Spark."""
         held = sorted(self._held)
         found = {each: self._member.fence_of(*each) for each in held}
         fences = {each: fence for each, fence in found.items() if fence is not None}
+        if len(fences) < len(held):
+            return  # a callback is due
         if self._asked is None or self._asked[0] != fences:
             self._asked = fences, self._member.committed_async(held)
         elif self._asked[1].done():
@@ -370,7 +353,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             if self._otherwise == "latest" and min(begins.values()) < 0:
                 self._settle_beginnings([each for each in held if begins[each] < 0])
             else:
-                self._start(fences, begins)
+                self._run = self._queries.begin(self._member, fences, begins)
 
     def _settle_beginnings(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit the log's end as their beginning: another look finds it, here or elsewhere."""
@@ -379,36 +362,11 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         except CannotReach as problem:
             self._look_again("the log's end is not known", problem)
             return
-        self._say(None, ends)
+        self._commits.say(None, ends)
 
     def _look_again(self, why: str, problem: Exception) -> None:
         _log.warning(why, group=self._member.identity.group, error=str(problem))
         self._settled_s = time.monotonic() + _AGAIN_S
-
-    def _start(self, fences: dict[TopicPartition, int], begins: Offsets) -> None:
-        member, ended = self._member, threading.Event()
-        identity = member.identity
-        share = Share(
-            group=identity.group,
-            member=member.member_id,
-            generation=member.generation,
-            log=f"{identity.incarnation}-{identity.shard}",
-            fences=fences,
-            checkpoint=str(self._folder / f"{member.member_id}-{self._runs}"),
-            batches_before=self._numbers_used,
-            may_work=lambda: not ended.is_set() and member.may_work(),
-        )
-        rows = (
-            self._spark.readStream.format("kafka")
-            .options(**self._source)
-            .option("assign", spark_partitions(fences))
-            .option("startingOffsets", spark_offsets(begins, self._otherwise))
-            .load()
-        )
-        writer = self._start_query(rows, share).option("checkpointLocation", share.checkpoint)
-        self._runs += 1
-        self._run = Run(writer.start(), share, ended, begins)
-        _log.info("query started", group=share.group, partitions=len(fences), run=self._runs)
 
     # ---- commits ------------------------------------------------------------------------------
 
@@ -416,33 +374,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         """What finished batches have read. Nobody waits for the answer."""
         if (run := self._run) is not None:
             offsets = {each: at for each, at in run.unsaid().items() if each not in leave_out}
-            self._say(run, offsets)
-
-    def _say(self, run: Run | None, offsets: Offsets) -> None:
-        if offsets:
-            if run is not None:
-                run.said(offsets)
-            self._commits.append((run, offsets, self._member.commit_async(offsets)))
-
-    def _hear_of_commits(self) -> None:
-        answered = [each for each in self._commits if each[2].done()]
-        self._commits = [each for each in self._commits if not each[2].done()]
-        for run, offsets, future in answered:
-            answer = future.result(0)
-            failed = {TopicPartition(row.topic, row.partition) for row in answer.failed}
-            refused = offsets if answer.error else {p: offsets[p] for p in failed & offsets.keys()}
-            if refused:
-                why = answer.error or ", ".join(sorted({row.error for row in answer.failed}))
-                _log.warning("not committed", group=self._member.identity.group, error=str(why))
-                if run is not None:
-                    run.refused(refused)
-                else:
-                    self._settled_s = time.monotonic() + _AGAIN_S
+            self._commits.say(run, offsets)
 
 
-def _source_options(config: Mapping[str, Any]) -> dict[str, str]:
-    """coordlib's clients and Spark's source reach the same brokers."""
-    own = ("bootstrap.servers", "group.id", "client.id", "auto.offset.reset")
-    values = {key: str(value) for key, value in config.items() if key not in own}
-    servers = str(config["bootstrap.servers"])
-    return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": servers}
+def _first_line(problem: Exception) -> str:
+    return str(problem).partition("\n")[0]

@@ -195,13 +195,14 @@ def test_a_query_that_fails_makes_the_reader_leave_and_tell_why(world: ReaderWor
     query = world.query
     query.end(**{f"t{number}": 5 for number in numbers(query.share.partitions)})
     query.begin()
-    query.fail(ValueError("no such column"))
+    query.fail(ValueError("no such column\n  at org.apache.spark…"))
 
     with pytest.raises(CoordError, match="The query failed: no such column") as told:
         world.run(500)
     world.stop(reader)
     world.run(500)
 
+    assert told.value.what == "The query failed: no such column"
     assert "member spark-" in told.value.where
     assert "Mend the query" in told.value.mend
     assert set(world.committed("spark")[-1].values()) == {5}
@@ -423,7 +424,7 @@ def test_the_source_reaches_the_same_brokers_in_the_same_way(
     }
     reader = world.read(config=config, kafka={"maxOffsetsPerTrigger": "9"})
     assert world.query.share.member == reader.member.member_id
-    reader._start_query = start  # type: ignore[assignment]
+    reader._queries._start = start  # type: ignore[assignment]
     world.join("python")
 
     given = seen[-1].rows.given
@@ -431,7 +432,15 @@ def test_the_source_reaches_the_same_brokers_in_the_same_way(
     assert given["kafka.security.protocol"] == "SSL"
     assert given["maxOffsetsPerTrigger"] == "9"
     assert not given.keys() & {"kafka.client.id", "kafka.group.id"}
-    assert seen[-1].checkpoint == seen[-1].share.checkpoint
+    assert seen[-1].checkpoint == f"file://{seen[-1].share.checkpoint}"
+
+
+def test_a_checkpoint_stays_in_its_folder_whatever_the_client_is_called(world: ReaderWorld) -> None:
+    """A client id is any text; this one would lead out of the folder."""
+    world.read("../../eu/till 7")
+
+    assert Path(world.query.share.checkpoint).parent == world.folder
+    assert " " not in Path(world.query.share.checkpoint).name
 
 
 def test_a_batch_must_not_take_the_whole_rebalance_timeout(world: ReaderWorld) -> None:

@@ -105,6 +105,8 @@ class Member:
             for row in line["partitions"]:
                 assert _place(row) not in self.owned, f"{self.name} was given {row} twice"
                 self.owned[_place(row)] = at_ns
+        elif what == "query":
+            self.member, self.generation = line["member"], line["generation"]
         elif what in ("revoked", "lost"):
             # Who lost something stopped before it was told: at the latest after its last deed.
             self._end(map(_place, line["partitions"]), self._active_ns if what == "lost" else at_ns)
