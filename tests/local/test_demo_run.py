@@ -15,7 +15,7 @@ from coordlib.local.jars import ensure_jars
 from coordlib.local.programs import belonging_to
 from coordlib.local.progress import silent
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]  # two demos, on a busy machine
 
 COORD = (sys.executable, "-m", "coordlib.cli.main")
 PATIENCE_S = 480.0  # what the demo is allowed to take
@@ -58,7 +58,7 @@ def test_interrupted_leaves_nothing_running_and_the_next_run_ends_well(home: Pat
     assert again.returncode == 0, again.stdout + again.stderr
     assert "An earlier demo was left" in again.stderr
     assert again.stdout.splitlines()[-1].startswith("Demo: all 12 checks hold, after ")
-    assert "session expired" in again.stdout
+    assert again.stdout.count("session expired") == 2  # one in each act
     for history in ("history.jsonl", "history-assigned.jsonl"):
         checked = subprocess.run(
             [*COORD, "log", "check", str(stack / history)],
