@@ -82,7 +82,7 @@ VIEWS: Final[dict[str, str]] = {
         LEFT JOIN (SELECT group_id, member_id, MIN(time) AS removed
                    FROM events WHERE type = 'MemberRemoved' GROUP BY group_id, member_id) AS r
         ON r.group_id = i.group_id AND r.member_id = i.member_id
-        GROUP BY i.group_id, i.generation, i.member_id, i.topic, i.partition, i.fence""",
+        GROUP BY i.group_id, i.generation, i.member_id, i.topic, i.partition, i.fence, i.sync""",
     "current_groups": """
         SELECT g.group_id, g.state, g.generation, g.protocol, g.leader, g.members, g.as_of_time
         FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id

@@ -11,6 +11,7 @@ from coordlib.errors import CannotReach, CoordError
 from coordlib.history.sql import describe_tables, query_tables
 from coordlib.history.tables import COLUMNS, TABLES
 from coordlib.history.views import VIEWS, register_spark
+from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.rows import KAFKA_SCHEMA, a_life_of_a_group, at
 
 if TYPE_CHECKING:
@@ -49,6 +50,25 @@ def test_both_engines_give_the_same_rows(spark: "SparkSession", tables: Path, na
 
 def _utc(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+@pytest.mark.parametrize("name", ["generations", "member_history", "offset_history", "ownership"])
+def test_both_engines_agree_where_the_coordinator_divides(
+    spark: "SparkSession", tmp_path: Path, name: str
+) -> None:
+    """Rows of each member's own assignments, which follow upon each other member by member."""
+    from pyspark.testing import assertDataFrameEqual
+
+    tables = a_life_of_an_assigned_group().write(tmp_path)
+    session = spark.newSession()  # with views of its own
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    register_spark(session, str(tables))
+    answer = query_tables(tables, f"SELECT * FROM {name}")
+    expected = session.table(name)
+
+    assert len(answer.rows) > 0
+    naive = [tuple(_utc(value) for value in row) for row in answer.rows]
+    assertDataFrameEqual(session.createDataFrame(naive, expected.schema), expected)
 
 
 def test_ownership_ends_with_removal_or_the_next_assignment(tables: Path) -> None:

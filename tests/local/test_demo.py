@@ -12,7 +12,7 @@ import pytest
 from coordlib.errors import SetupError
 from coordlib.local.demo import recorded, show
 from coordlib.local.demo.scenario import _alone
-from coordlib.local.demo.verdict import Check, judge
+from coordlib.local.demo.verdict import Check, judge, last_commits
 from coordlib.local.demo.witness import Consumed, Witness, WitnessFile
 from coordlib.testing.simulation import history
 from tests.local.test_demo_verdict import a_good_run
@@ -95,7 +95,7 @@ def test_a_kill_explains_what_is_read_twice_and_nothing_else_does(tmp_path: Path
     victim = told_by(tmp_path, "victim", refused=True)
     victim.deeds = [each for each in victim.deeds if each.what not in ("refused", "closed")]
     after = told_by(tmp_path, "after", refused=False)
-    after.consumed = [replace(each, generation=2) for each in after.consumed]
+    after.consumed = [replace(each, generation=2, fence=8) for each in after.consumed]
     after.deeds = [replace(each, generation=2, fence=8) for each in after.deeds]
 
     recorded.record(path, [victim, after], {}, "orders", "readers")
@@ -103,6 +103,29 @@ def test_a_kill_explains_what_is_read_twice_and_nothing_else_does(tmp_path: Path
     killed_ns = {"victim": after.consumed[0].at_ns - 1}
     recorded.record(path, [victim, after], killed_ns, "orders", "readers")
     assert recorded.check(path).is_ok
+
+
+def test_a_batch_that_did_not_end_explains_what_is_read_twice(tmp_path: Path) -> None:
+    """A query was cut short: its next run begins where the last finished batch ended."""
+    path = tmp_path / recorded.FILE
+    file = WitnessFile(tmp_path / "q.txt")
+    file.assigned(1, [0], fence=7)
+    for run in (0, 1):
+        file.revoked([0])
+        file.assigned(1, [0], fence=7)
+        file.began(run)
+        file.record(0, 0, 0)
+    file.finished(1, {0: 1})
+    query = Witness("q", tmp_path / "q.txt")
+    query.read_on()
+    recorded.record(path, [query], {}, "clicks", "readers")
+    assert recorded.check(path).is_ok
+
+    file.finished(0, {0: 1})
+    query.read_on()
+    recorded.record(path, [query], {}, "clicks", "readers")
+    (offence,) = recorded.check(path).offences
+    assert offence.startswith("INV-60: q processes clicks-0 0")
 
 
 def test_witness_survives_sigkill(tmp_path: Path) -> None:
@@ -132,7 +155,10 @@ def test_tables_show_generations_owners_and_partitions(capsys: pytest.CaptureFix
         printed.append([list(headers), *map(list, rows)])
 
     facts = a_good_run()
-    show.tables(replace(facts, owners=[*facts.owners[:2], *facts.owners[4:]]), print_table)
+    facts = replace(facts, owners=[*facts.owners[:2], *facts.owners[4:]])
+    show.generations(facts, print_table)
+    show.owners(facts, print_table)
+    show.partitions(facts, last_commits(facts), print_table)
 
     generations, owners, partitions = printed
     assert generations[2][1:] == [2, "session expired", "0.0s", "a"]
@@ -144,7 +170,9 @@ def test_verdict_tells_a_few_offences_and_how_many_more(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong = Check("Nothing is wrong", "9 things", tuple(f"thing {n}" for n in range(9)))
-    show.verdict([*judge(a_good_run()), wrong], 12.3)
+    checks = [*judge(a_good_run()), wrong]
+    show.verdict(checks)
+    show.end(checks, 12.3)
 
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("ok  ") for line in lines) == 5

@@ -81,18 +81,26 @@ def with_readings(*more: Consumed) -> Facts:
     return replace(facts, consumed=[*facts.consumed, *more])
 
 
-def failing(facts: Facts) -> dict[str, tuple[str, ...]]:
-    """Names of the checks that fail, with their offences."""
-    names: dict[str, Callable[[Facts], Check]] = {
-        "consumed": every_record_consumed,
-        "duplicates": duplicates_only_from_the_killed,
-        "owner": one_owner,
-        "readers": only_owners_read,
-        "committed": committed_to_the_end,
-    }
-    found = {name: check(facts) for name, check in names.items()}
-    assert list(found.values()) == judge(facts)
+def offences_of(
+    facts: Facts,
+    judged: Callable[[Facts], list[Check]],
+    *its_own: Callable[[Facts], Check],
+) -> dict[str, tuple[str, ...]]:
+    """Names of the checks that fail, with their offences; they must be all that are judged.
+
+    Args:
+        its_own: what one act has checks of its own for: duplicates, owners, readers.
+    """
+    checks = (every_record_consumed, *its_own, committed_to_the_end)
+    names = ("consumed", "duplicates", "owner", "readers", "committed")
+    found = {name: check(facts) for name, check in zip(names, checks, strict=True)}
+    assert list(found.values()) == judged(facts)
     return {name: check.offences for name, check in found.items() if not check.is_ok}
+
+
+def failing(facts: Facts) -> dict[str, tuple[str, ...]]:
+    its_own = (duplicates_only_from_the_killed, one_owner, only_owners_read)
+    return offences_of(facts, judge, *its_own)
 
 
 def test_a_good_run_passes_and_its_numbers_are_told() -> None:

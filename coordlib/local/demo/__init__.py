@@ -1,13 +1,19 @@
-"""`coord demo`: 20,000 records, three member processes, one of them killed, and a verdict.
+"""`coord demo`: two groups at work, a member of each killed, and a verdict.
 
-scenario     the course of events, from an empty folder to a stopped stack
-production   the records
-members      the member processes: started, killed, stopped
-member       what runs in each of them
-witness      what each wrote down of what it consumed, and reading it
-facts        everything that the verdict is computed from: witnesses, Delta, the broker
-verdict      whether the promises hold; pure
-show         tables, verdict, and the line that tells how far it is
+scenario        from an empty folder to a stopped stack: both acts, and what they prove
+act             what both have in common: a topic, a group, records, facts
+first_act       20,000 records, consumers that divide by themselves
+second_act      6,000 records, Spark queries and a consumer, divided by the coordinator
+production      the records
+members         the member processes: started, killed, stopped
+member          what runs in each of them; spark_member: in one that is a Spark query
+witness         what each wrote down of what it consumed, and reading it
+watch           looks at everything while it runs
+facts           everything that a verdict is computed from: witnesses, Delta, the broker
+verdict         whether the promises of the first act hold; pure
+second_verdict  the same of the second; pure
+recorded        the witnesses in the form that simulated runs have, for the same checkers
+show            tables, verdict, and the line that tells how far it is
 """
 
 from coordlib.local.demo.show import PrintTable

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from coordlib.compacted import newest_by_key
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables
+from coordlib.history.tenures import OWNERSHIP, Tenure, tenures_of
 from coordlib.local.demo.verdict import Commit, Generation, Owner
 from coordlib.records.stored import CommittedValue
 
@@ -68,6 +70,15 @@ class History:
     def owners(self) -> list[Owner]:
         rows = self._rows(_OWNERS, self._group, self._topic)
         return [Owner(generation, each, self._name(member)) for generation, each, member in rows]
+
+    def tenures(self) -> list[Tenure]:
+        """Where the coordinator divides; of this topic."""
+        found = tenures_of(self._rows(OWNERSHIP, self._group))
+        return [
+            replace(each, member=self._name(each.member))
+            for each in found
+            if each.topic == self._topic
+        ]
 
     def commits(self) -> list[Commit]:
         rows = self._rows(_COMMITS, self._group, self._topic)

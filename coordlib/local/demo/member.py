@@ -9,11 +9,13 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Message, TopicPartition
 
+from coordlib.client.assigned import AssignedMember
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.errors import CoordError, GroupError
 from coordlib.local.demo.witness import WitnessFile
@@ -22,20 +24,29 @@ COMMIT_EVERY = 150
 POLL_S = 0.2
 
 
-def main() -> int:
-    """Consume until told to stop."""
-    parser = argparse.ArgumentParser(description="A member of the demo's group.")
+#: Reads a topic by a consumer's configuration, writing down what, until it is over.
+Consume = Callable[[dict[str, Any], str, WitnessFile, Callable[[], bool]], None]
+
+
+def run(consume: Consume) -> int:
+    """Consume until told to stop. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="A member of one of the demo's groups.")
     parser.add_argument("--config", type=json.loads, required=True, help="the consumer's, as JSON")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--witness", type=Path, required=True)
     arguments = parser.parse_args()
-    stop = threading.Event()
+    stop, parent = threading.Event(), os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     witness = WitnessFile(arguments.witness)
     witness.started()
     try:
-        _consume(arguments.config, arguments.topic, witness, stop)
+        consume(
+            arguments.config,
+            arguments.topic,
+            witness,
+            lambda: stop.is_set() or os.getppid() != parent,
+        )
     except CoordError as problem:
         witness.error(problem)
         return 1
@@ -44,22 +55,17 @@ def main() -> int:
 
 
 def _consume(
-    config: dict[str, Any], topic: str, witness: WitnessFile, stop: threading.Event
+    config: dict[str, Any], topic: str, witness: WitnessFile, is_over: Callable[[], bool]
 ) -> None:
-    parent = os.getppid()
     with CoordinatedConsumer({**config, "on_commit": _told_of(witness)}) as consumer:
         consumer.subscribe(
             [topic],
-            on_assign=lambda consumer, partitions: witness.assigned(
-                consumer.member.generation,
-                _numbers(partitions),
-                -1 if consumer.member.fence_token is None else consumer.member.fence_token,
-            ),
+            on_assign=lambda consumer, partitions: _begin(consumer, witness, partitions),
             on_revoke=lambda consumer, partitions: _let_go(consumer, witness, partitions),
             on_lost=lambda _, partitions: witness.lost(_numbers(partitions)),
         )
         since_commit = 0
-        while not stop.is_set() and os.getppid() == parent:
+        while not is_over():
             message = _next(consumer, witness)
             if message is None:
                 continue
@@ -90,6 +96,20 @@ def _write_down(message: Message, witness: WitnessFile) -> None:
     assert offset is not None
     assert value is not None
     witness.record(partition, offset, int(json.loads(value)["number"]))
+
+
+def _begin(
+    consumer: CoordinatedConsumer, witness: WitnessFile, partitions: list[TopicPartition]
+) -> None:
+    """Where the coordinator divides, each partition has a token of its own."""
+    member = consumer.member
+    fences = {
+        each.partition: member.fence_of(each.topic, each.partition)
+        if isinstance(member, AssignedMember)
+        else member.fence_token
+        for each in partitions
+    }
+    witness.assigned_by_fence(member.generation, fences)
 
 
 def _let_go(
@@ -130,4 +150,4 @@ def _offsets(some: list[TopicPartition]) -> dict[int, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(_consume))

@@ -1,6 +1,8 @@
 """The member processes: started, killed, stopped; none of them outlives the demo."""
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from coordlib.client.clock import boottime_ns
 from coordlib.errors import CoordError
@@ -19,7 +21,12 @@ from coordlib.local.logs import last_lines
 from coordlib.local.programs import belonging_to, environment_of
 
 ROLE = "member"
-STOP_TIMEOUT_S = 30.0  # letting go, a last commit and its answer; a busy machine
+#: What a member's process runs.
+PYTHON: Final = "coordlib.local.demo.member"
+SPARK: Final = "coordlib.local.demo.spark_member"
+STOP_TIMEOUT_S = (
+    60.0  # a batch of a query, letting go, a last commit and its answer; a busy machine
+)
 
 
 class Members(AbstractContextManager["Members"]):
@@ -43,13 +50,13 @@ class Members(AbstractContextManager["Members"]):
         """Those that were started, and neither killed nor stopped."""
         return list(self._running)
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, module: str = PYTHON) -> None:
         """Start one, and return at once."""
         folder = self._home / "witnesses"
         folder.mkdir(exist_ok=True)
         self.witnesses[name] = Witness(name, folder / f"{name}.txt")
         command = [
-            *(sys.executable, "-m", "coordlib.local.demo.member", "--topic", self._topic),
+            *(sys.executable, "-m", module, "--topic", self._topic),
             *("--config", json.dumps(self._config | {"client.id": name})),
             *("--witness", str(self.witnesses[name].path)),
         ]
@@ -65,10 +72,9 @@ class Members(AbstractContextManager["Members"]):
             )
 
     def kill(self, name: str) -> None:
-        """SIGKILL: no commit, no leave, no last word."""
+        """SIGKILL to it and, if it is a query, its JVM: no commit, no leave, no last word."""
         killed = self._running.pop(name)
-        killed.kill()
-        killed.wait()
+        _end(killed)
         self.killed_ns[name] = boottime_ns()
 
     def read_on(self) -> None:
@@ -103,8 +109,7 @@ class Members(AbstractContextManager["Members"]):
             ) from problem
         finally:
             for running in stopping:
-                running.kill()
-                running.wait()
+                _end(running)
             for witness in self.witnesses.values():
                 witness.read_on()
 
@@ -115,11 +120,18 @@ class Members(AbstractContextManager["Members"]):
         trace: TracebackType | None,
     ) -> None:
         for running in self._running.values():
-            running.kill()
-            running.wait()
+            _end(running)
 
     def _log(self, name: str) -> Path:
         return self._home / "logs" / f"{name}.log"
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """Kill it with all that it started; each member leads a process group of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        if running.returncode is None:
+            os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
 
 
 def end_leftovers(home: Path) -> None:

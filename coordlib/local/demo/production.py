@@ -1,12 +1,13 @@
 """The records: numbered, about 100 bytes each, written in the background at a steady pace.
 
-Paced, so that members join, die and take over while records come; and held before the last part
-until somebody says so, so that also the last member finds new records, on machines of any speed.
+Paced, so that members join, die and take over while records come; and held here and there until
+somebody says so, so that each member finds new records, on machines of any speed.
 """
 
 import json
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -22,11 +23,16 @@ class Production(AbstractContextManager["Production"]):
 
     Args:
         per_second: pace.
-        hold_at: number of records after which it waits for `go_on`.
+        holds: numbers of records after which it waits for a `go_on`, each for one of its own.
     """
 
     def __init__(
-        self, bootstrap_servers: str, topic: str, count: int, per_second: int, hold_at: int
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        count: int,
+        per_second: int,
+        holds: Sequence[int],
     ) -> None:
         self._producer = Producer(
             {
@@ -37,11 +43,11 @@ class Production(AbstractContextManager["Production"]):
             }
         )
         self._topic, self._count = topic, count
-        self._per_second, self._hold_at = per_second, hold_at
+        self._per_second, self._holds = per_second, tuple(holds)
         #: Number -> (partition, offset), as acknowledged.
         self.placed: dict[int, tuple[int, int]] = {}
         self._failure: str | None = None
-        self._go_on, self._stop = threading.Event(), threading.Event()
+        self._go_on, self._stop = threading.Semaphore(0), threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-production", daemon=True)
 
     def start(self) -> None:
@@ -49,8 +55,8 @@ class Production(AbstractContextManager["Production"]):
         self._thread.start()
 
     def go_on(self) -> None:
-        """Write the last part too."""
-        self._go_on.set()
+        """Write the next part too."""
+        self._go_on.release()
 
     def check(self) -> None:
         """Raises CannotReach when a record could not be written."""
@@ -64,16 +70,18 @@ class Production(AbstractContextManager["Production"]):
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._go_on.set()
         if self._thread.is_alive():
             self._thread.join(FLUSH_TIMEOUT_S)
 
     def _run(self) -> None:
         try:
-            self._produce(0, self._hold_at)
-            while not self._go_on.wait(0.1):
-                self._producer.poll(0)
-            self._produce(self._hold_at, self._count)
+            first = 0
+            for end in self._holds:
+                self._produce(first, end)
+                first = end
+                while not self._stop.is_set() and not self._go_on.acquire(timeout=0.1):
+                    self._producer.poll(0)
+            self._produce(first, self._count)
             if not self._stop.is_set() and self._producer.flush(FLUSH_TIMEOUT_S):
                 self._failure = self._failure or "not all records were acknowledged"
         except (KafkaException, BufferError) as problem:

@@ -1,6 +1,6 @@
 """The demo as a history in the form that simulated runs have, for the same checkers.
 
-`history.jsonl` in the stack's folder is what `coord log check` reads.
+A file for each act lies in the stack's folder; it is what `coord log check` reads.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from coordlib.local.demo.verdict import Check
-from coordlib.local.demo.witness import Consumed, Deed, Witness
+from coordlib.local.demo.witness import Consumed, Deed, Witness, unfinished
 from coordlib.testing import checkers
 from coordlib.testing.simulation.history import Happened, read, write
 
 FILE: Final = "history.jsonl"
+SECOND_FILE: Final = "history-assigned.jsonl"
 _WHAT: Final = {"refused": "commit_failed", "closed": "ended"}
 
 
@@ -46,14 +47,21 @@ def check(path: Path) -> Check:
 
 
 def _of_member(witness: Witness, topic: str, group: str) -> Iterable[tuple[int, Happened]]:
-    fences = {deed.generation: deed.fence for deed in witness.deeds if deed.what == "assigned"}
     for each in witness.consumed:
-        yield each.at_ns, _act(each, fences.get(each.generation, -1), topic, group)
+        yield each.at_ns, _act(each, topic, group)
     for deed in witness.deeds:
-        yield deed.at_ns, _told(deed, witness.member, topic, group)
+        if deed.what not in ("began", "finished"):
+            yield deed.at_ns, _told(deed, witness.member, topic, group)
+    for each in unfinished(witness):
+        # As good as a commit that failed: what the batch did is done again.
+        why = f"run {each.run} ended in the middle of a batch"
+        yield (
+            each.at_ns,
+            Happened(_ms(each.at_ns), "commit_failed", member=each.member, group=group, detail=why),
+        )
 
 
-def _act(each: Consumed, fence: int, topic: str, group: str) -> Happened:
+def _act(each: Consumed, topic: str, group: str) -> Happened:
     return Happened(
         _ms(each.at_ns),
         "act",
@@ -62,7 +70,7 @@ def _act(each: Consumed, fence: int, topic: str, group: str) -> Happened:
         partitions=(f"{topic}-{each.partition}",),
         offset=each.offset,
         generation=each.generation,
-        fence=fence,
+        fence=each.fence,
     )
 
 

@@ -4,10 +4,11 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 
-from coordlib.local.demo.verdict import EXAMPLES_MAX, Check, Facts, last_commits
+from coordlib.local.demo.verdict import EXAMPLES_MAX, Check, Facts
+from coordlib.local.demo.witness import Witness
 from coordlib.local.progress import Progress
 
 PrintTable = Callable[[Sequence[str], Iterable[Sequence[object]]], None]
@@ -59,8 +60,11 @@ class Live:
         return f"{self.elapsed_s():6.1f} s  {line}"
 
 
-def tables(facts: Facts, print_table: PrintTable) -> None:
-    """Generations, owners, partitions."""
+def act(title: str) -> None:
+    print(f"\n{title}\n{'=' * len(title)}")
+
+
+def generations(facts: Facts, print_table: PrintTable) -> None:
     print("\nGenerations, from Delta")
     print_table(
         ["TIME", "GENERATION", "CAUSE", "DURATION", "MEMBERS"],
@@ -69,17 +73,42 @@ def tables(facts: Facts, print_table: PrintTable) -> None:
             for each in facts.generations
         ],
     )
+
+
+def owners(facts: Facts, print_table: PrintTable) -> None:
     print("\nOwners of each partition, from Delta")
     print_table(["GENERATION", *(f"P{each}" for each in facts.partitions)], _owners(facts))
-    print("\nPartitions at the end, from the members' witnesses, Delta and Kafka")
+
+
+def tenures(facts: Facts, print_table: PrintTable) -> None:
+    """Where the coordinator divides; each partition goes from one to the next on its own."""
+    print("\nOwners of each partition, from Delta")
     print_table(
-        ["PARTITION", "READ", "TWICE", "COMMITTED-BEFORE-KILL", "COMMITTED", "LOG-END"],
-        _partitions(facts),
+        ["PARTITION", "FENCE", "OWNER", "SINCE", "UNTIL"],
+        [
+            (each.partition, each.fence, each.member, each.since, each.until)
+            for each in facts.tenures
+        ],
     )
 
 
-def verdict(checks: Sequence[Check], elapsed_s: float) -> None:
-    """A line for each check, with what contradicts it, and a last one."""
+def partitions(facts: Facts, last: Mapping[int, int], print_table: PrintTable) -> None:
+    """`last`: what was committed of the killed member's partitions when it was put out."""
+    print("\nPartitions at the end, from the members' witnesses, Delta and Kafka")
+    read = Counter((each.partition, each.offset) for each in facts.consumed)
+    twice = Counter(partition for (partition, _), count in read.items() if count > 1)
+    readings = Counter(each.partition for each in facts.consumed)
+    print_table(
+        ["PARTITION", "READ", "TWICE", "COMMITTED-BEFORE-KILL", "COMMITTED", "LOG-END"],
+        [
+            [p, readings[p], twice[p], last.get(p), facts.committed.get(p), facts.log_ends[p]]
+            for p in facts.partitions
+        ],
+    )
+
+
+def verdict(checks: Sequence[Check]) -> None:
+    """A line for each check, with what contradicts it."""
     print("\nVerdict")
     for check in checks:
         print(f"{'ok' if check.is_ok else 'FAILED':6}  {check.what}: {check.numbers}")
@@ -87,9 +116,18 @@ def verdict(checks: Sequence[Check], elapsed_s: float) -> None:
             print(f"{'':8}{offence}")
         if len(check.offences) > EXAMPLES_MAX:
             print(f"{'':8}and {len(check.offences) - EXAMPLES_MAX:,} more")
+
+
+def end(checks: Sequence[Check], elapsed_s: float) -> None:
+    """The last line."""
     failed = sum(not check.is_ok for check in checks)
-    end = f"{failed} of {len(checks)} checks FAILED" if failed else f"all {len(checks)} checks hold"
-    print(f"\nDemo: {end}, after {elapsed_s:.0f} s")
+    how = f"{failed} of {len(checks)} checks FAILED" if failed else f"all {len(checks)} checks hold"
+    print(f"\nDemo: {how}, after {elapsed_s:.0f} s")
+
+
+def partitions_text(witness: Witness) -> str:
+    """`2,3`, or `-` for none."""
+    return ",".join(map(str, witness.partitions or ())) or "-"
 
 
 def _owners(facts: Facts) -> list[list[object]]:
@@ -101,17 +139,6 @@ def _owners(facts: Facts) -> list[list[object]]:
         [each.number, *("+".join(cells.get((each.number, p), [])) for p in facts.partitions)]
         for each in facts.generations
         if each.members
-    ]
-
-
-def _partitions(facts: Facts) -> list[list[object]]:
-    read = Counter((each.partition, each.offset) for each in facts.consumed)
-    twice = Counter(partition for (partition, _), count in read.items() if count > 1)
-    readings = Counter(each.partition for each in facts.consumed)
-    last = last_commits(facts)
-    return [
-        [p, readings[p], twice[p], last.get(p), facts.committed.get(p), facts.log_ends[p]]
-        for p in facts.partitions
     ]
 
 

@@ -5,10 +5,11 @@ and what was committed; the broker says where the logs end.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from coordlib.history.tenures import Tenure
 from coordlib.local.demo.witness import Consumed
 
 EXAMPLES_MAX = 5
@@ -62,6 +63,10 @@ class Facts:
     log_ends: Mapping[int, int]
     #: The member that was killed.
     killed: str
+    #: Where the coordinator divides: who had what, from Delta.
+    tenures: Sequence[Tenure] = ()
+    #: What Spark queries have read in batches that did not end.
+    unfinished: Sequence[Consumed] = ()
 
     @property
     def partitions(self) -> tuple[int, ...]:
@@ -113,51 +118,80 @@ def every_record_consumed(facts: Facts) -> Check:
 def last_commits(facts: Facts) -> dict[int, int]:
     """Partition that the killed member owned at the end -> next offset to read, as committed by
     the end of its generation."""
-    generation = max((o.generation for o in facts.owners if o.member == facts.killed), default=-1)
-    owned = [
-        o.partition for o in facts.owners if (o.member, o.generation) == (facts.killed, generation)
-    ]
+    generation = last_generation(facts)
     return {
-        partition: max(
-            (
-                commit.offset
-                for commit in facts.commits
-                if commit.partition == partition and commit.generation <= generation
-            ),
-            default=0,
+        partition: committed_by(facts, partition, generation)
+        for partition in sorted(
+            o.partition
+            for o in facts.owners
+            if (o.member, o.generation) == (facts.killed, generation)
         )
-        for partition in owned
     }
+
+
+def last_generation(facts: Facts) -> int:
+    """In which the killed member owned something for the last time; -1: never."""
+    return max((o.generation for o in facts.owners if o.member == facts.killed), default=-1)
+
+
+def committed_by(facts: Facts, partition: int, generation: int) -> int:
+    """The newest commit by the end of a generation, 0 before the first."""
+    found = (
+        commit.offset
+        for commit in facts.commits
+        if commit.partition == partition and commit.generation <= generation
+    )
+    return max(found, default=0)
 
 
 def duplicates_only_from_the_killed(facts: Facts) -> Check:
     """Take out what the killed member read after its last commits: nothing left may be double."""
-    last = last_commits(facts)
-    generation = max((o.generation for o in facts.owners if o.member == facts.killed), default=-1)
+    last, generation = last_commits(facts), last_generation(facts)
 
     def is_forgiven(each: Consumed) -> bool:
         by_killed = (each.member, each.generation) == (facts.killed, generation)
         return by_killed and each.offset >= last.get(each.partition, each.offset + 1)
 
-    forgiven = _readers(each for each in facts.consumed if is_forgiven(each))
-    others = _readers(each for each in facts.consumed if not is_forgiven(each))
+    what = f"Duplicates only above the last commit of {facts.killed}, on its partitions"
+    return without_doubles(what, facts, is_forgiven, last)
+
+
+def without_doubles(
+    what: str,
+    facts: Facts,
+    is_forgiven: Callable[[Consumed], bool],
+    last: Mapping[int, int],
+    unfinished: Sequence[Consumed] = (),
+) -> Check:
+    """Nothing is double of what is forgiven, nor of all the rest.
+
+    Args:
+        is_forgiven: whether the killed member had read this and not committed.
+        last: partition of the killed member -> its last commit.
+        unfinished: not looked at: whatever follows, it is to be read again.
+    """
+    left_out = set(unfinished)
+    forgiven = [each for each in facts.consumed if is_forgiven(each)]
+    others = [each for each in facts.consumed if not is_forgiven(each) and each not in left_out]
     doubles = {
-        place: readers for rows in (forgiven, others) for place, readers in rows.items()
+        place: readers
+        for rows in (_readers(forgiven), _readers(others))
+        for place, readers in rows.items()
         if len(readers) > 1
-    }  # fmt: skip
+    }
     offences = tuple(
         f"{_place(place)} was read by {' and '.join(readers)}"
         f"{_commit_text(place, last, facts.killed)}"
         for place, readers in sorted(doubles.items())
     )
-    again = Counter(partition for partition, offset in forgiven if (partition, offset) in others)
+    places = {(each.partition, each.offset) for each in others}
+    again = Counter(p for p, offset in _readers(forgiven) if (p, offset) in places)
     where = ", ".join(f"{count:,} on {partition}" for partition, count in sorted(again.items()))
     numbers = (
         f"{facts.killed} owned {', '.join(map(str, sorted(last))) or 'nothing'}; "
         f"{again.total():,} records that it had not committed were read again"
         f"{f': {where}' if where else ''}"
     )
-    what = f"Duplicates only above the last commit of {facts.killed}, on its partitions"
     return Check(what, numbers, offences)
 
 
@@ -188,22 +222,39 @@ def one_owner(facts: Facts) -> Check:
 def only_owners_read(facts: Facts) -> Check:
     """Readings by somebody else, and readings after the successor's first one."""
     owned = {(owner.member, owner.generation, owner.partition) for owner in facts.owners}
+    return readers_in_turn(
+        *("Only owners read, and nobody after his successor began", facts, "in generation"),
+        turn_of=lambda each: each.generation,
+        is_its=lambda each: (each.member, each.generation, each.partition) in owned,
+    )
+
+
+def readers_in_turn(
+    what: str,
+    facts: Facts,
+    by: str,
+    turn_of: Callable[[Consumed], int],
+    is_its: Callable[[Consumed], bool],
+) -> Check:
+    """Whatever gives a partition to a reader has a number that rises.
+
+    Args:
+        by: what the number is, in words.
+        turn_of: the number under which a reading was made.
+        is_its: whether the reader had the partition under that number, by what Delta knows.
+    """
     offences: list[str] = []
     newest: dict[int, Consumed] = {}
     for each in sorted(facts.consumed, key=lambda one: one.at_ns):
-        reading = f"{each.member} in generation {each.generation} read {_place_of(each)}"
-        if (each.member, each.generation, each.partition) not in owned:
+        reading = f"{each.member} {by} {turn_of(each)} read {_place_of(each)}"
+        if not is_its(each):
             offences.append(f"{reading} without owning the partition")
         before = newest.get(each.partition, each)
-        if before.generation > each.generation:
-            offences.append(
-                f"{reading} after {before.member} had begun in generation {before.generation}"
-            )
+        if turn_of(before) > turn_of(each):
+            offences.append(f"{reading} after {before.member} had begun {by} {turn_of(before)}")
         else:
             newest[each.partition] = each
-    numbers = f"{len(facts.consumed):,} readings"
-    what = "Only owners read, and nobody after his successor began"
-    return Check(what, numbers, tuple(offences))
+    return Check(what, f"{len(facts.consumed):,} readings", tuple(offences))
 
 
 def committed_to_the_end(facts: Facts) -> Check:

@@ -1,13 +1,12 @@
 """Look at everything while it runs: witnesses, production, job; tell how far they are; wait."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from coordlib.errors import CoordError
 from coordlib.local.demo.members import Members
 from coordlib.local.demo.production import Production
-from coordlib.local.demo.show import Live
-from coordlib.local.demo.witness import Witness
+from coordlib.local.demo.show import Live, partitions_text
 from coordlib.local.stack import Stack
 
 STEP_TIMEOUT_S = 90.0  # a rebalance after a session of 10 s takes 12; a busy machine more
@@ -49,6 +48,13 @@ class Watch:
             return False
         owned = [each for witness in found for each in witness.partitions or ()]
         return len({each.generation for each in found}) == 1 and len(owned) == self._partitions
+
+    def is_divided_among(self, names: Iterable[str]) -> bool:
+        """Whether these own the partitions evenly, in whatever generations, and none is two's."""
+        found = [self.members.witnesses[name].partitions or () for name in names]
+        owned = sorted(each for some in found for each in some)
+        counts = [len(some) for some in found]
+        return max(counts) - min(counts) <= 1 and owned == list(range(self._partitions))
 
     def until(self, what: str, is_so: Callable[[], bool]) -> None:
         """Wait for it, showing how far everything is.
@@ -103,8 +109,3 @@ class Watch:
             f"produced {len(self.production.placed):,}  consumed {self.consumed():,} "
             f"({percent} %)  generation {max(generation, 0)}  {owners}"
         )
-
-
-def partitions_text(witness: Witness) -> str:
-    """`2,3`, or `-` for none."""
-    return ",".join(map(str, witness.partitions or ())) or "-"

@@ -1,0 +1,224 @@
+"""Pictures of a group's life, out of rows of the views; what they draw on is given.
+
+Works with anything that has matplotlib's axes: nothing is imported here. Colours are those of
+Okabe and Ito, which people who see fewer colours can tell apart; names stand in the bars as well.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from coordlib.history.tenures import Tenure
+
+#: Okabe and Ito, without yellow and black, which are poor on white and behind text.
+COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+#: For more members than there are colours.
+HATCHES: Final = ("", "//", "..", "xx")
+#: Of the whole width: a name does not fit into a shorter bar.
+NAMED_WIDTH_MIN: Final = 0.09
+
+#: Of the whole width, left and right: what happens first and last is seen whole.
+MARGIN: Final = 0.02
+
+Look = tuple[str, str]
+"""A colour and a hatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One tenure, in seconds since the beginning."""
+
+    row: int
+    start_s: float
+    width_s: float
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A commit: the next offset to read, from this moment on."""
+
+    at_s: float
+    offset: int
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A partition went from one member to another."""
+
+    partition: str
+    when: datetime
+    from_member: str
+    to_member: str
+    fence_before: int
+    fence: int
+    #: What was committed then; None: nothing.
+    read_on_from: int | None
+
+
+def named(tenure: Tenure, names: Mapping[str, str]) -> Tenure:
+    """The same with its member's client id, where it is known."""
+    return replace(tenure, member=names.get(tenure.member, tenure.member))
+
+
+def looks_of(members: Iterable[str]) -> dict[str, Look]:
+    """Each member's own colour, or colour and hatch; by the order in which they are given."""
+    names = list(dict.fromkeys(members))
+    return {
+        name: (COLOURS[at % len(COLOURS)], HATCHES[at // len(COLOURS) % len(HATCHES)])
+        for at, name in enumerate(names)
+    }
+
+
+def rows_of(tenures: Sequence[Tenure]) -> list[tuple[str, int]]:
+    """Topics and partitions from top to bottom."""
+    return sorted({(each.topic, each.partition) for each in tenures})
+
+
+def bars_of(tenures: Sequence[Tenure], begin: datetime, end: datetime) -> list[Bar]:
+    """What lies within a span of time; a tenure without an end reaches its end."""
+    rows = {place: row for row, place in enumerate(rows_of(tenures))}
+    bars = []
+    for each in tenures:
+        start = max(each.since, begin)
+        until = min(each.until or end, end)
+        if until > start:
+            width_s = (until - start).total_seconds()
+            row = rows[each.topic, each.partition]
+            bars.append(Bar(row, (start - begin).total_seconds(), width_s, each.member))
+    return bars
+
+
+def steps_of(
+    commits: Iterable[tuple[str, int, int, str, datetime]], begin: datetime
+) -> dict[tuple[str, int], list[Step]]:
+    """Topic, partition, offset, member, time of each commit: by partition, in order of time."""
+    found: dict[tuple[str, int], list[Step]] = {}
+    for topic, partition, offset, member, at in sorted(commits, key=lambda row: row[4]):
+        step = Step((at - begin).total_seconds(), offset, member)
+        found.setdefault((topic, partition), []).append(step)
+    return dict(sorted(found.items()))
+
+
+def hand_overs_of(
+    tenures: Sequence[Tenure],
+    steps: Mapping[tuple[str, int], Sequence[Step]],
+    begin: datetime,
+) -> list[HandOver]:
+    """Tenures of one partition in pairs; `tenures` in their usual order."""
+    found = []
+    for before, after in pairwise(tenures):
+        place = after.topic, after.partition
+        if (before.topic, before.partition) == place:
+            at_s = (after.since - begin).total_seconds()
+            known = [each.offset for each in steps.get(place, ()) if each.at_s <= at_s]
+            found.append(
+                HandOver(
+                    partition=f"{after.topic}-{after.partition}",
+                    when=after.since,
+                    from_member=before.member,
+                    to_member=after.member,
+                    fence_before=before.fence,
+                    fence=after.fence,
+                    read_on_from=known[-1] if known else None,
+                )
+            )
+    return found
+
+
+def draw_ownership(
+    axes: Any,
+    tenures: Sequence[Tenure],
+    looks: Mapping[str, Look],
+    generations: Sequence[tuple[int, datetime]],
+    begin: datetime,
+    end: datetime,
+) -> None:
+    """Partition by time, colour by member; a line where each generation began."""
+    span_s = (end - begin).total_seconds()
+    for bar in bars_of(tenures, begin, end):
+        colour, hatch = looks[bar.member]
+        axes.barh(
+            *(bar.row, bar.width_s),
+            left=bar.start_s,
+            height=0.8,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+        )
+        if bar.width_s >= NAMED_WIDTH_MIN * span_s:
+            middle_s = bar.start_s + bar.width_s / 2
+            axes.text(
+                *(middle_s, bar.row, bar.member), ha="center", va="center", color="black", size=8,
+                bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.5},
+            )  # fmt: skip
+    _mark_generations(axes, generations, begin, span_s)
+    places = rows_of(tenures)
+    axes.set_yticks(range(len(places)), [f"{topic}-{number}" for topic, number in places])
+    axes.set_ylabel("partition")
+    axes.invert_yaxis()
+    _label_time(axes, begin, span_s)
+
+
+def draw_commits(
+    axes: Any, steps: Sequence[Step], looks: Mapping[str, Look], title: str, end_s: float
+) -> None:
+    """One partition: a staircase, and a mark in the member's colour at each commit."""
+    stairs = [Step(0.0, 0, ""), *steps]
+    times, offsets = [each.at_s for each in stairs], [each.offset for each in stairs]
+    axes.step(
+        *([*times, end_s], [*offsets, offsets[-1]]),
+        where="post",
+        color="0.6",
+        linewidth=1,
+        zorder=1,
+    )
+    for each in steps:
+        axes.plot(
+            *(each.at_s, each.offset),
+            marker="o",
+            color=looks[each.member][0],
+            markersize=5,
+            zorder=2,
+        )
+    axes.set_title(title, size=9)
+    axes.set_xlim(-MARGIN * end_s, end_s * (1 + MARGIN))
+    axes.set_ylim(bottom=0)
+    axes.grid(visible=True, color="0.9")
+
+
+def legend_of(patch: Any, looks: Mapping[str, Look]) -> list[Any]:
+    """Handles for a legend. `patch`: matplotlib.patches.Patch."""
+    return [patch(facecolor=c, hatch=h, label=name) for name, (c, h) in looks.items()]
+
+
+def _mark_generations(
+    axes: Any, generations: Sequence[tuple[int, datetime]], begin: datetime, span_s: float
+) -> None:
+    """Numbers that would lie upon each other are written as one: `2-3`."""
+    near: list[tuple[float, list[int]]] = []
+    for number, started in generations:
+        at_s = (started - begin).total_seconds()
+        axes.axvline(at_s, color="black", linestyle="--", linewidth=0.8)
+        if near and at_s - near[-1][0] < 0.03 * span_s:
+            near[-1][1].append(number)
+        else:
+            near.append((at_s, [number]))
+    for at_s, numbers in near:
+        text = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+        axes.annotate(
+            *(text, (at_s, 1.0)),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            size=8,
+        )
+
+
+def _label_time(axes: Any, begin: datetime, span_s: float) -> None:
+    axes.set_xlim(-MARGIN * span_s, span_s * (1 + MARGIN))
+    axes.set_xlabel(f"seconds since {begin:%Y-%m-%d %H:%M:%S} UTC")

@@ -1,0 +1,160 @@
+"""A server-assigned group's life, as the real core tells it, in Delta tables without a JVM."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from coordlib.coordinators.assigned.group import Member
+from coordlib.effects.routing import EVENTS as EVENTS_TOPIC
+from coordlib.history.tables import COLUMNS, EVENTS, PARTITIONED_BY, SNAPSHOTS, path_of
+from coordlib.records import requests as rq
+from coordlib.testing.driving import Conversation, commit, heartbeat, leave
+from tests.coordinators.test_topics import listing
+
+START = datetime(2026, 3, 1, 15, 0, tzinfo=UTC)
+GROUP, TOPIC = "click-readers", "clicks"
+SESSION_S = 10
+_TYPES = {
+    "STRING": pa.string(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+}
+
+
+class Life:
+    """Members come and go; whoever is asked to let go does so 400 ms later, and commits."""
+
+    def __init__(self, partitions: int = 6) -> None:
+        self.talk = Conversation()
+        self.talk.now_ms = int(START.timestamp() * 1000)
+        self.talk.send(listing({TOPIC: partitions}))
+        self._rows = 0
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """By client."""
+        group: Any = self.talk.group(GROUP)
+        return {each.client: each for each in group.members.values()}
+
+    def join(self, client: str, after_ms: int = 1_000, settles: bool = True) -> None:
+        self.talk.send(
+            rq.Subscribe(
+                v=1, id=f"{client}-1", client=client, group=GROUP, topics=(TOPIC,),
+                session_timeout_ms=SESSION_S * 1000, rebalance_timeout_ms=20_000,
+            ),
+            after_ms,
+        )  # fmt: skip
+        if settles:
+            self.settle()
+
+    def settle(self) -> None:
+        """Until nobody is asked for anything any more."""
+        self.talk.tick(after_ms=50)
+        while owing := [(each, d) for each in self.members.values() for d in each.demands]:
+            for each, demand in owing:
+                self.let_go(each, demand.timer.cause, demand.partitions.get(TOPIC, ()))
+
+    def let_go(self, member: Member, cause: int, partitions: Any, after_ms: int = 400) -> None:
+        self._rows += 100
+        rows = tuple(rq.CommittedOffset(TOPIC, each, self._rows) for each in partitions)
+        generation = self.talk.group(GROUP).generation
+        self.talk.send(
+            rq.Release(
+                v=1, id=f"{member.client}-{self.talk.next_offset}", client=member.client,
+                group=GROUP, generation=generation, member=member.member, cause=cause, offsets=rows,
+            ),
+            after_ms,
+        )  # fmt: skip
+        self.talk.tick(after_ms=50)
+
+    def work(self, seconds: int, *clients: str) -> None:
+        """These send heartbeats and commit; others are silent."""
+        for _ in range(seconds):
+            self._rows += 100
+            for client in clients:
+                self._work(self.members[client])
+            self.talk.tick(after_ms=1_000)
+            for client in clients:
+                for demand in self.members[client].demands:
+                    self.let_go(
+                        self.members[client], demand.timer.cause, demand.partitions.get(TOPIC, ())
+                    )
+
+    def _work(self, member: Member) -> None:
+        generation = self.talk.group(GROUP).generation
+        id_ = f"{member.client}-{self.talk.next_offset}"
+        self.talk.send(heartbeat(member.client, generation, member.member, group=GROUP, id=id_))
+        owned = member.owned.get(TOPIC, ())
+        rows = tuple(rq.CommittedOffset(TOPIC, each, self._rows + each) for each in owned)
+        if rows:
+            self.talk.send(
+                commit(
+                    *(member.client, generation, member.member),
+                    group=GROUP,
+                    id=f"{id_}c",
+                    offsets=rows,
+                )
+            )
+
+    def leave(self, client: str) -> None:
+        member = self.members[client].member
+        self.talk.send(leave(client, member, group=GROUP), 500)
+        self.talk.tick(after_ms=50)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [
+            json.loads(each.value)
+            for each in self.talk.outputs
+            if each.topic == EVENTS_TOPIC and each.value is not None
+        ]
+
+    def write(self, tables: Path) -> Path:
+        """The tables as the archive writes them; no snapshots."""
+        rows = {EVENTS: [_row(each) for each in self.events], SNAPSHOTS: []}
+        for name, some in rows.items():
+            schema = pa.schema([(column, _TYPES[kind]) for column, kind in COLUMNS[name].items()])
+            table = pa.Table.from_pylist(some, schema)
+            write_deltalake(path_of(str(tables), name), table, partition_by=[*PARTITIONED_BY[name]])
+        return tables
+
+
+def a_life_of_an_assigned_group() -> Life:
+    """Two share, a third joins, one of the first two dies, the others leave."""
+    life = Life()
+    life.join("query-1")
+    life.join("query-2")
+    life.work(6, "query-1", "query-2")
+    life.join("member-5")
+    life.work(4, "query-1", "query-2", "member-5")
+    life.work(SESSION_S + 8, "query-1", "member-5")
+    life.leave("member-5")
+    life.work(2, "query-1")
+    life.leave("query-1")
+    return life
+
+
+def _row(event: dict[str, Any]) -> dict[str, Any]:
+    time = datetime.fromtimestamp(event["time_ms"] / 1000, UTC)
+    _, shard, offset, _ = event["event_id"].rsplit("-", 3)
+    return {
+        "event_id": event["event_id"],
+        "time": time,
+        "date": time.date(),
+        "shard": int(shard[1:]),
+        "log_offset": int(offset),
+        "group_id": event["group"],
+        "protocol": event.get("protocol", ""),
+        "type": event["type"],
+        "generation": event["generation"],
+        "member_id": event.get("member", ""),
+        "cause": event["cause"],
+        "reason": event.get("reason", ""),
+        "detail": json.dumps(event.get("detail", {})),
+    }
