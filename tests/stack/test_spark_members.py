@@ -1,5 +1,6 @@
 """Spark queries as members of a group, over a real broker, job and Spark."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,8 @@ from confluent_kafka import Producer
 
 from coordlib.cli.main import main
 from coordlib.client.admin import Admin
+from coordlib.client.signals import TopicPartition
+from coordlib.client.spark_positions import log_ends, starting_offsets
 from coordlib.client.spark_progress import publish_progress
 from coordlib.client.spark_reader import SparkGroupReader
 from coordlib.client.spark_share import Share
@@ -225,3 +228,7 @@ def test_a_former_owner_writes_nothing_late_and_progress_shows(
         return [f"shown-{group}", topic, "0", "4", "4", "0"] in [row[:6] for row in rows]
 
     wait_until("the group shows where the query is", is_shown, PATIENCE_S)
+    # Another query may go on from there, or from the end of the log, which is the same place.
+    text = starting_offsets(f"shown-{group}", [topic], config=config)
+    assert json.loads(text) == {topic: {"0": 4}}
+    assert log_ends(config, [TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 4}
