@@ -75,7 +75,7 @@ def _happened(line: dict[str, Any], member: str, group: str) -> Happened:
         partitions=tuple(f"{topic}-{partition}" for topic, partition in rows),
         offset=line.get("offset", -1),
         generation=line.get("generation", -1),
-        fence=line.get("fence", -1),
+        fence=-1 if line.get("fence") is None else line["fence"],
         offsets={f"{row[0]}-{row[1]}": row[2] for row in line.get("offsets", [])},
         detail=str(line.get("text") or line.get("code") or ""),
     )
