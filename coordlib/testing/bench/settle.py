@@ -25,6 +25,8 @@ from coordlib.testing.bench.settled import Ownership
 from coordlib.testing.bench.stand import Stand, standing
 
 LIMIT_S: Final = 60.0
+#: More for each member that is started at first: their connections alone take a while.
+FILL_S_PER_MEMBER: Final = 2.0
 CALM_S: Final = 4.0
 PAUSE_S: Final = (1.0, 4.0)
 OURS: Final = "ours"
@@ -89,7 +91,8 @@ class Running:
         began = time.monotonic()
         for _ in range(self._work.members):
             self._start()
-        return self._wait(self._work.members, began)
+        limit_s = LIMIT_S + FILL_S_PER_MEMBER * self._work.members
+        return self._wait(self._work.members, began, limit_s)
 
     def join_one(self) -> tuple[Member, float | None]:
         began = time.monotonic()
@@ -116,8 +119,8 @@ class Running:
         self._members.append(member)
         return member
 
-    def _wait(self, members: int, began: float) -> float | None:
-        since = self._ownership.wait(members, LIMIT_S)
+    def _wait(self, members: int, began: float, limit_s: float = LIMIT_S) -> float | None:
+        since = self._ownership.wait(members, limit_s)
         failure = next((each.failure for each in self._members if each.failure), None)
         if failure is not None:
             raise failure
@@ -131,7 +134,7 @@ def turn(work: Work, name: str, stand: Stand) -> Iterator[Running]:
     try:
         initial_s = running.fill()
         if initial_s is None:
-            raise CannotReach(f"The group of {name} never settled", f"within {LIMIT_S:.0f} s")
+            raise CannotReach(f"The group of {name} never settled", f"{work.members} members")
         tell("settle", "filled", side=name, members=work.members, initial_s=initial_s)
         yield running
     finally:
