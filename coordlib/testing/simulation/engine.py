@@ -192,9 +192,7 @@ class Driver(Process):
             luck = Random(f"{self.name} {engine.luck.random()}")
             channel = Channel(engine.scheduler, lambda: luck.uniform(1, 20))
             shards = engine.layout.shards
-            SimulatedWatch(
-                self, engine.cluster, engine.prefix, shards, channel, luck
-            ).start()
+            SimulatedWatch(self, engine.cluster, engine.prefix, shards, channel, luck).start()
         self._trigger()
 
     def kill(self) -> None:

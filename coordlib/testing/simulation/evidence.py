@@ -14,6 +14,9 @@ from coordlib.testing.simulation.cluster import Cluster, Record
 from coordlib.testing.simulation.plan import ASSIGNED
 from coordlib.testing.simulation.world import GROUP, PREFIX
 
+#: Lines that the group's kind writes; those of the shard about it may name another one.
+TOLD_BY_KIND = ("MemberJoined", "GenerationStarted", "GroupEmptied", "GroupKindChanged")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -85,8 +88,18 @@ class Evidence:
         ]
 
     @cached_property
+    def releases(self) -> set[int]:
+        """Where the Releases of the group's shard stand."""
+        is_ours = [each for each in self.asked if each.request.group == GROUP]
+        return {each.offset for each in is_ours if isinstance(each.request, rq.Release)}
+
+    @cached_property
     def _kinds(self) -> tuple[list[int], list[str]]:
-        lines = [event for event in self.told if event.group == GROUP and event.offset >= 0]
+        lines = [
+            event
+            for event in self.told
+            if event.group == GROUP and event.offset >= 0 and event.type in TOLD_BY_KIND
+        ]
         return [event.offset for event in lines], [event.kind for event in lines]
 
     def is_assigned(self, each: Asked) -> bool:

@@ -292,9 +292,7 @@ def patience_ms(world: World) -> int:
     )
 
 
-def _check_patience(
-    world: World, evidence: Evidence, open_ms: dict[tuple[str, int], int]
-) -> None:
+def _check_patience(world: World, evidence: Evidence, open_ms: dict[tuple[str, int], int]) -> None:
     """Of runs in which members only are disturbed: a demand is met, or its member is out."""
     met_ms: dict[tuple[str, int], int] = {}
     for each in evidence.asked:

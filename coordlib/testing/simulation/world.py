@@ -17,10 +17,10 @@ from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from coordlib.records.stored import Layout
+from coordlib.testing.simulation import wishes
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.engine import Checkpoint, Driver, Engine
 from coordlib.testing.simulation.history import Happened
-from coordlib.testing.simulation import wishes
 from coordlib.testing.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
 from coordlib.testing.simulation.program import Habits, Program
 from coordlib.testing.simulation.scheduler import Clock, Process, Scheduler
