@@ -45,8 +45,9 @@ def _is_by_release(event: Told, evidence: Evidence) -> bool:
 
 def _from_times(found: dict[str, int], world: World, events: list[Told]) -> None:
     """What was broken while a demand was open, by true time."""
+    lines = [line for line in world.history if line.what in ("driver ended", "lost")]
     for member, from_ms, to_ms in _open_demands(events, world.scheduler.now_ms):
-        for line in world.history:
+        for line in lines:
             if from_ms <= line.t_ms <= to_ms:
                 ended = line.what == "driver ended"
                 found["hand-over under way when a driver ended"] += ended
