@@ -46,8 +46,6 @@ class Holders:
 
     owned: dict[str, frozenset[Spot]] = field(default_factory=dict)
     demands: dict[tuple[str, int], Demanded] = field(default_factory=dict)
-    #: The offset at which a member was removed by others, and what it had.
-    guarded: dict[str, frozenset[Spot]] = field(default_factory=dict)
 
     def take(self, event: Told) -> None:
         """One line of history."""
@@ -71,7 +69,9 @@ def _spots(partitions: dict[str, list[int]]) -> frozenset[Spot]:
 def steps(evidence: Evidence) -> Iterator[tuple[Holders, int, list[Told]]]:
     """Who had what before a record, where it stands, and the lines of history that it caused."""
     holders = Holders()
-    lines = [e for e in evidence.told if e.group == GROUP and e.kind == ASSIGNED]
+    # Lines about the offsets topic are in no order with the requests.
+    ours = [e for e in evidence.told if e.group == GROUP and e.offset >= 0]
+    lines = [event for event in ours if event.kind == ASSIGNED]
     for offset, some in groupby(lines, key=lambda event: event.offset):
         events = list(some)
         yield holders, offset, events
@@ -206,18 +206,16 @@ def check_commits(evidence: Evidence) -> None:
     """INV-18: an offset is taken from the partition's owner only, and until it has let go."""
     offsets: list[int] = []
     owned: list[dict[str, frozenset[Spot]]] = []
-    demands: list[dict[tuple[str, int], Demanded]] = []
     for holders, offset, events in steps(evidence):
-        # A deadline that falls before the record takes partitions away before it is judged.
         offsets.append(offset)
-        gone = {e.member for e in events if e.cause.startswith("deadline:")}
-        before = {m: spots for m, spots in holders.owned.items() if m not in gone}
-        after = dict(holders.owned)
-        later = Holders(after, dict(holders.demands))
-        for event in events:
-            later.take(event)
-        owned += [before, later.owned]
-        demands += [dict(holders.demands), later.demands]
+        now = Holders(dict(holders.owned))
+        # A deadline that falls before the record gives and takes before it is judged.
+        for event in (e for e in events if e.cause.startswith("deadline:")):
+            now.take(event)
+        owned.append(dict(now.owned))
+        for event in (e for e in events if not e.cause.startswith("deadline:")):
+            now.take(event)
+        owned.append(now.owned)
     for each in evidence.asked:
         request = each.request
         if request.group != GROUP or not isinstance(request, rq.OffsetCommit | rq.Release):

@@ -143,7 +143,7 @@ class Program(Process):
         self.tell("started", detail=str(habits.config.get("group.instance.id") or ""))
         names = list(topics) if wish is None else _first_word(wish)
         self.consumer.subscribe(names, self._assigned, self._revoked, self._lost)
-        if wish is not None and names != list(wish.names):
+        if wish is not None and wish != Wish(tuple(names)):
             self.say(wish)
         self.after(1, self._turn)
 
