@@ -26,9 +26,7 @@ def unavailable(request: rq.Request, at: At) -> fx.Respond:
     return fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused))
 
 
-def recorded(
-    name: str, kind: str, group: AnyGroup | None, at: At, problem: Exception
-) -> fx.Record:
+def recorded(name: str, kind: str, group: AnyGroup | None, at: At, problem: Exception) -> fx.Record:
     """The line of history that says what went wrong. `kind`: the group's."""
     return fx.Record(
         type=stored.EVENT_GROUP_QUARANTINED,

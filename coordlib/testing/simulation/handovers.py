@@ -257,6 +257,10 @@ def check_time_to_let_go(world: World, evidence: Evidence, seen: Visible) -> Non
     is_calm = {fault.kind for fault in plan.faults} <= MEMBER_KINDS
     forged = {s for s in range(plan.shards) if Ticks(world, s).are_forged}
     open_ms: dict[tuple[str, int], int] = {}
+    met: dict[tuple[str, int], int] = {}
+    for each in evidence.asked:
+        if isinstance(each.request, rq.Release):
+            met.setdefault((each.request.member, each.request.cause), each.offset)
     for event in evidence.told:
         if event.group != GROUP or event.kind != ASSIGNED or event.shard in forged:
             continue
@@ -264,7 +268,11 @@ def check_time_to_let_go(world: World, evidence: Evidence, seen: Visible) -> Non
         if event.type == "ReleaseDemanded":
             open_ms[key] = seen.since_ms(event.record)
         elif event.type == "MemberRemoved" and event.reason == NOT_LET_GO:
-            asked = [at_ms for (name, _), at_ms in open_ms.items() if name == event.member]
+            asked = [
+                at_ms
+                for (name, cause), at_ms in open_ms.items()
+                if name == event.member and met.get((name, cause), event.offset) >= event.offset
+            ]
             waited_ms = evidence.taken_ms(event.shard, event.offset) - min(asked, default=0)
             if not asked or waited_ms < least_ms:
                 raise Violation(

@@ -106,7 +106,7 @@ class Habits:
 class Program(Process):
     """One process with one consumer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # all that one process is
         self,
         name: str,
         cluster: Cluster,

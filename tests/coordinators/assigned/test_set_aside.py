@@ -8,7 +8,7 @@ from coordlib.testing.driving import SETTINGS, Conversation, commit, release
 
 
 def test_the_lines_about_a_quarantine_name_the_kind_of_the_group() -> None:
-    """Who looks for all that happened to groups of one protocol misses the worst of it otherwise."""
+    """Who looks for all that happened to groups of one protocol must find the worst of it, too."""
     talk = Conversation(SETTINGS)
     talk.send(subscribe("a"))
     with in_force([Defect("g", "OffsetCommit", 0)]):
