@@ -310,8 +310,8 @@ def _check_patience(world: World, evidence: Evidence, open_ms: dict[tuple[str, i
         if event.type == "MemberRemoved" and event.offset >= 0
     }
     for key, asked_ms in open_ms.items():
-        ends_ms = [at[name] for at, name in ((met_ms, key), (out_ms, key[0])) if name in at]
-        end_ms = min(ends_ms, default=world.scheduler.now_ms)
+        now_ms = world.scheduler.now_ms
+        end_ms = min(met_ms.get(key, now_ms), out_ms.get(key[0], now_ms))
         if end_ms - asked_ms > patience_ms(world):
             raise Violation(
                 f"INV-29: {key[0]} was asked to let go at {asked_ms} ms and was in until "

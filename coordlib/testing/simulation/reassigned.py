@@ -124,7 +124,6 @@ def never_lets_go(world: World, luck: Random, for_ms: int) -> Mend | None:
     world.perturbations += 3
     place, is_on, plan = place_of(world), [True], world.plan
     client = f"{UNWILLING}-{luck.getrandbits(24)}"
-    strategy = {"strategy": plan.strategies[0]} if plan.strategies[0] else {}
     request = rq.Subscribe(
         v=1,
         id="1",
@@ -133,7 +132,7 @@ def never_lets_go(world: World, luck: Random, for_ms: int) -> Mend | None:
         topics=TOPICS,
         session_timeout_ms=plan.session_timeout_ms,
         rebalance_timeout_ms=plan.rebalance_timeout_ms,
-        **strategy,
+        strategy=plan.strategies[0] or None,
     )
     offset = world.cluster.append(place, GROUP.encode(), codec.encode(request))
     member = f"{client}-{INCARNATION}-{place[1]}-{offset}"

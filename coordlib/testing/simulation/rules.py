@@ -200,7 +200,7 @@ def check_sessions(world: World, evidence: Evidence, seen: Visible) -> None:
         is_first = isinstance(each.request, rq.Subscribe) and not each.request.member
         if isinstance(each.request, rq.JoinGroup | rq.SyncGroup) or is_first:
             for answer, record in evidence.answered(each.coordinate):
-                member = answer.get("member") or getattr(each.request, "member", "")
+                member = str(answer.get("member") or getattr(each.request, "member", ""))
                 if answer["error"] == "NONE":
                     key = (member, each.request.client, each.request.id)
                     first_ms.setdefault(key, seen.since_ms(record))

@@ -266,11 +266,8 @@ class World:
     def _assigned_config(self, luck: Random) -> dict[str, Any]:
         strategy = self.plan.strategies[0]
         named = {"group.remote.assignor": strategy} if strategy else {}
-        return {
-            "group.protocol": ASSIGNED,
-            "group.capacity": luck.choice([1, 1, 1, 2, 5]),
-            **named,
-        }
+        capacity = luck.choice([1, 1, 1, 2, 5])
+        return {"group.protocol": ASSIGNED, "group.capacity": capacity, **named}
 
     def draw_wish(self, luck: Random) -> Wish:
         """Of a group that does not take everybody, each wants all, as in `_topics_of`."""
