@@ -20,8 +20,6 @@ LOOKS_MS: Final = 1_500
 SAY_AGAIN_MS: Final = 15_000
 #: By when everything is said, whatever was lost or came late; two looks are needed for it.
 KNOWN_MS: Final = SAY_AGAIN_MS + 3 * LOOKS_MS
-#: How often a broker does not tell of a topic that is there, or not how many partitions it has.
-ERRS: Final = 0.02
 
 
 class SimulatedWatch:
@@ -62,9 +60,10 @@ class SimulatedWatch:
         seen: dict[str, int | None] = {}
         for topic, count in self._cluster.listing().items():
             dice = self._luck.random()
-            if topic.startswith(f"{self._prefix}.") or dice < ERRS / 2:
+            errs = self._cluster.listing_errs
+            if topic.startswith(f"{self._prefix}.") or dice < errs / 2:
                 continue
-            seen[topic] = None if dice < ERRS else count
+            seen[topic] = None if dice < errs else count
         return seen
 
     def _write(self, record: TopicMetadata) -> None:

@@ -362,6 +362,7 @@ class World:
         self.is_healing = True
         self.engine.crash_at = None
         self.cluster.hidden.clear()
+        self.cluster.listing_errs = 0.0
         for end in self._lasting:
             end()
         self._cover_topics()
