@@ -96,13 +96,15 @@ def _is_of_group(record: Record) -> bool:
 def late_commit(world: World, records: list[Record], luck: Random) -> Record | None:
     """A commit that is late for good: its member is gone, or has the partitions no more.
 
-    One of a member that still has them would be taken, and would be nobody's fault.
+    One of a member that still has them would be taken, and would be nobody's fault. Best are those
+    of a member that has had the partitions, lost them and got them back.
     """
     group = saved_group(world)
     if group is None:
         return None
     members = group.members
-    found = []
+    found: list[Record] = []
+    back: list[Record] = []
     for record in records:
         request = codec.decode_request(record.value)
         if not isinstance(request, rq.OffsetCommit) or request.generation < 0:
@@ -111,7 +113,8 @@ def late_commit(world: World, records: list[Record], luck: Random) -> Record | N
         grants = [member.grant_of(r.topic, r.partition) for r in request.offsets] if member else []
         if all(grant is None or grant.generation > request.generation for grant in grants):
             found.append(record)
-    return luck.choice(found) if found else None
+            back += [record] if any(grants) else []
+    return luck.choice(back or found) if found else None
 
 
 def never_lets_go(world: World, luck: Random, for_ms: int) -> Mend | None:
