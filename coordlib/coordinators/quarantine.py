@@ -26,11 +26,12 @@ def unavailable(request: rq.Request, at: At) -> fx.Respond:
     return fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused))
 
 
-def recorded(name: str, group: AnyGroup | None, at: At, problem: Exception) -> fx.Record:
-    """The line of history that says what went wrong."""
+def recorded(name: str, kind: str, group: AnyGroup | None, at: At, problem: Exception) -> fx.Record:
+    """The line of history that says what went wrong. `kind`: the group's."""
     return fx.Record(
         type=stored.EVENT_GROUP_QUARANTINED,
         group=name,
+        protocol=kind,
         generation=group.generation if group else -1,
         cause=at.coordinate,
         reason=type(problem).__name__,
@@ -65,16 +66,21 @@ def freed(machine: Machine, group: Any, published: int, clock_ms: int) -> Any:
 
 
 def effects_of_release(
-    request: rq.ReleaseQuarantine, at: At, group: AnyGroup | None, refused: dict[str, Any]
+    request: rq.ReleaseQuarantine,
+    at: At,
+    machine: Machine | None,
+    group: AnyGroup | None,
+    refused: dict[str, Any],
 ) -> list[fx.Effect]:
     """The operator's answer, and the line of history."""
     response = rs.ReleaseQuarantineResponse(**envelope(request, at), **refused)
     answer = fx.Respond(reply_of(request, at), response)
-    if refused or group is None:
+    if refused or group is None or machine is None:
         return [answer]
     released = fx.Record(
         type=stored.EVENT_GROUP_RELEASED,
         group=request.group,
+        protocol=machine.KIND,
         generation=group.generation,
         cause=at.coordinate,
         reason=f"released by {request.client}",

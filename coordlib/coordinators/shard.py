@@ -25,6 +25,7 @@ from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.outbox import Outbox
 from coordlib.coordinators.refusal_lines import Refusals
+from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
@@ -348,7 +349,8 @@ class Shard:
         group = cell.group if cell else None
         if cell is not None and group is not None:
             self._settle(cell, msgspec.structs.replace(group, is_quarantined=True), [])
-        self._put(at, quarantine.recorded(name, group, at, problem))
+        kind = cell.stored.kind if cell is not None else next(iter(MACHINES))
+        self._put(at, quarantine.recorded(name, kind, group, at, problem))
 
     def _release(self, at: At, request: rq.ReleaseQuarantine, cell: Cell | None) -> None:
         group = cell.group if cell else None
@@ -357,7 +359,7 @@ class Shard:
         if not refused and cell is not None and group is not None:
             freed = quarantine.freed(cell.machine, group, self.published, self.clock_ms)
             self._settle(cell, freed, list(group.members))
-        self._put(at, *quarantine.effects_of_release(request, at, group, refused))
+        self._put(at, *quarantine.effects_of_release(request, at, machine, group, refused))
         if not refused:  # topics may have come and gone meanwhile
             self._tell_topics(at, request.group, ())
 

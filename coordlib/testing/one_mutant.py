@@ -2,6 +2,8 @@
 
     python -m coordlib.testing.one_mutant --seeds 0-40 [--kinds a,b] [--world batch_ms=50,statics=2]
 
+The group is classic, unless the world says `kind=assigned`.
+
 Started by `coordlib.testing.mutants` with another copy of the package in front of the path, so that
 the code that is mutated and the checks that are to find it are loaded together.
 """
@@ -39,6 +41,8 @@ def traits_of(text: str) -> dict[str, Any]:
 
 
 def _trait(name: str, value: str) -> Any:
+    if name == "kind":
+        return value
     if name == "strategies":
         return (value,)
     if name == "more_topics":  # 3+2; nothing: there are no others
@@ -52,7 +56,8 @@ def outcomes(
     """One for each seed, ending with the first that breaks a promise."""
     for seed in seeds:
         started_s = time.monotonic()
-        played = world.World(replace(plan.draw(seed, kinds), **traits))
+        drawn = plan.draw(seed, kinds, traits.get("kind", plan.CLASSIC))
+        played = world.World(replace(drawn, **traits))
         violation: str | None
         try:
             violation = run.run_in(played).violation

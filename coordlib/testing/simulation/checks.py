@@ -4,7 +4,7 @@ The history's checks (`coordlib.testing.checkers`) need nothing but what members
 look into the topics as well, and compare them with a fold of the whole log in one go.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import msgspec
 
@@ -13,9 +13,10 @@ from coordlib.coordinators.transition import REQUESTS
 from coordlib.records import requests as rq
 from coordlib.testing import checkers
 from coordlib.testing.defects import in_force
-from coordlib.testing.simulation import commits, rules, set_aside
+from coordlib.testing.simulation import commits, handovers, rest, rules, set_aside
 from coordlib.testing.simulation.evidence import Evidence
-from coordlib.testing.simulation.plan import CLOCK_KINDS
+from coordlib.testing.simulation.plan import ASSIGNED, CLOCK_KINDS
+from coordlib.testing.simulation.program import Program
 from coordlib.testing.simulation.world import (
     GROUP,
     PREFIX,
@@ -40,18 +41,25 @@ def check_peace(world: World) -> None:
     check_job(world)
     programs = world.living
     owned = Counter(each for program in programs for each in program.consumer.member.assignment)
-    generations = {program.consumer.member.generation for program in programs}
-    if len(generations) > 1 or -1 in generations:
-        states = {p.name: p.consumer.member.generation for p in programs}
-        raise Violation(f"INV-28: not settled in one generation: {states}")
-    wanted = {topic for program in programs for topic in program.topics}
+    if world.protocol == ASSIGNED:
+        rest.check(world)
+    else:
+        _check_one_generation(programs)
+    wanted = {topic for program in programs for topic in program.wants()}
     everything = sum(map(world.cluster.count, wanted))
     if len(owned) != everything:
         raise Violation(f"INV-10: {len(owned)} of {everything} partitions are owned")
     for program in programs:
         for each in program.consumer.member.assignment:
-            if each.topic not in program.topics:
-                raise Violation(f"INV-10: {program.name} owns {each}, and reads {program.topics}")
+            if each.topic not in program.wants():
+                raise Violation(f"INV-10: {program.name} owns {each}, and reads {program.wants()}")
+
+
+def _check_one_generation(programs: list[Program]) -> None:
+    generations = {program.consumer.member.generation for program in programs}
+    if len(generations) > 1 or -1 in generations:
+        states = {p.name: p.consumer.member.generation for p in programs}
+        raise Violation(f"INV-28: not settled in one generation: {states}")
 
 
 def check_mourned(world: World) -> None:
@@ -81,6 +89,7 @@ def check_end(world: World) -> None:
     check_expiries(world, evidence)
     rules.check(world, evidence)
     set_aside.check(world, evidence)
+    handovers.check(world, evidence)
     check_storm(world, evidence)
     if world.checkpoints == 1:
         check_against_one_fold(world, evidence)
@@ -119,14 +128,32 @@ def check_answers(evidence: Evidence) -> None:
 
 
 def check_generations(evidence: Evidence) -> None:
-    """INV-11: a generation follows the one before it; a group made anew begins at one."""
+    """INV-11: a generation follows the one before it; a group made anew begins at one.
+
+    A server-assigned group whose last member was made to leave is not empty before that one has
+    stopped: it has the new generation already, and nobody is there to be told.
+    """
     newest: dict[str, int] = {}
+    living: dict[str, set[str]] = defaultdict(set)
+    #: Groups that wait for nobody but former owners.
+    unsaid: set[str] = set()
+    emptied = {(e.group, e.shard, e.offset) for e in evidence.told if e.type == "GroupEmptied"}
     for event in evidence.told:
+        if event.type == "MemberJoined":
+            living[event.group].add(event.member)
+        elif event.type == "MemberRemoved" and event.kind == ASSIGNED:
+            living[event.group].discard(event.member)
+            is_said = (event.group, event.shard, event.offset) in emptied
+            if not living[event.group] and not is_said:
+                newest[event.group] = newest.get(event.group, 0) + 1
+                unsaid.add(event.group)
         if event.type in ("GroupCreated", "GroupDeleted"):
             newest[event.group] = 0
         elif event.type in ("GenerationStarted", "GroupEmptied"):
             before = newest.get(event.group, 0)
-            if event.generation != before + 1:
+            is_late = event.type == "GroupEmptied" and event.group in unsaid
+            unsaid.discard(event.group)
+            if event.generation != before + (0 if is_late else 1):
                 raise Violation(
                     f"INV-11: {event.group} went from generation {before} to {event.generation}"
                 )
@@ -156,8 +183,15 @@ def check_expiries(world: World, evidence: Evidence) -> None:
     cap_ms = min(session_ms, world.plan.rebalance_timeout_ms) // 5
     allowed_ms = session_ms - (cap_ms if steps else 0) - 1
     signs: dict[str, list[tuple[int, int]]] = {}
+    said: set[tuple[str, str]] = set()
     for each in evidence.asked:
         member = getattr(each.request, "member", "")
+        if isinstance(each.request, rq.Subscribe):
+            # A late one is answered, and is no sign of life (rule 12).
+            key = (each.request.client, each.request.id)
+            if key in said:
+                continue
+            said.add(key)
         refused = any(a["error"] != "NONE" for a in evidence.answers.get(each.coordinate, []))
         if member and not refused:
             signs.setdefault(member, []).append((each.offset, each.true_ms))

@@ -6,6 +6,7 @@ differ, and the time during which nothing answers.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
@@ -132,6 +133,10 @@ class Cluster:
         self._open: dict[str, Transaction] = {}
         self._unmarked: list[tuple[Transaction, Place]] = []
         self.is_up = True
+        #: Topics that the brokers do not tell of, and that nobody can read meanwhile.
+        self.hidden: set[str] = set()
+        #: How often a broker does not tell a driver of a topic, or not how many partitions it has.
+        self.listing_errs = 0.02
         #: How long an end marker may take (V of TIME-AND-FENCING.md).
         self.marker_delay_ms = 50
 
@@ -143,6 +148,12 @@ class Cluster:
 
     def count(self, topic: str) -> int:
         return sum(1 for name, _ in self.partitions if name == topic)
+
+    def listing(self) -> dict[str, int]:
+        """All topics of which the brokers tell, by partition count. Raises KafkaException."""
+        self.require_up()
+        counts = Counter(topic for topic, _ in self.partitions)
+        return {topic: counts[topic] for topic in sorted(counts) if topic not in self.hidden}
 
     def move_leaders(self) -> None:
         """Each partition gets a leader by chance: from now on another clock stamps its records."""

@@ -4,10 +4,13 @@ Offsets are kept alike for every kind of group. Who is a member, and of which ge
 from the history.
 """
 
+from typing import Any
+
 import msgspec
 
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.evidence import Asked, Evidence
+from coordlib.testing.simulation.plan import CLASSIC
 from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
 
 
@@ -69,25 +72,37 @@ def check_commits(evidence: Evidence) -> None:
         answers = evidence.answers.get(each.coordinate, [])
         if isinstance(request, rq.OffsetCommit) and answers[0]["error"] == "NONE":
             # -1: an operator's, and nobody is left in the group.
-            if request.generation not in (generation, -1):
+            is_classic = not evidence.is_assigned(each)
+            if is_classic and request.generation not in (generation, -1):
                 raise Violation(
                     f"INV-18: a commit of generation {request.generation} was taken in generation "
                     f"{generation} ({each.coordinate})"
                 )
             if any(first < (each.shard, each.offset) < last for first, last in unassigned):
                 raise Violation(f"INV-18: {each.coordinate} commits before anybody has synced")
-            for row in request.offsets:
-                committed[(row.topic, row.partition)] = row.offset
+            committed |= _taken(request, answers[0])
+        elif isinstance(request, rq.Release) and answers[0]["error"] == "NONE":
+            committed |= _taken(request, answers[0])
         elif isinstance(request, rq.OffsetFetch):
             for answer in answers:
                 _check_fetch(each, answer, committed)
+
+
+def _taken(
+    request: rq.OffsetCommit | rq.Release, answer: dict[str, Any]
+) -> dict[tuple[str, int], int]:
+    failed = {(row["topic"], row["partition"]) for row in answer.get("failed") or ()}
+    rows = {(row.topic, row.partition): row.offset for row in request.offsets}
+    return {place: offset for place, offset in rows.items() if place not in failed}
 
 
 def _unassigned(evidence: Evidence) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """From each generation's beginning to its assignment: CompletingRebalance."""
     found, begun = [], None
     for event in evidence.told:
-        if event.group == GROUP and event.type == "GenerationStarted":
+        if event.group == GROUP and event.kind != CLASSIC:
+            begun = None
+        elif event.group == GROUP and event.type == "GenerationStarted":
             begun = (event.shard, event.offset)
         elif event.group == GROUP and event.type in ("AssignmentIssued", "RebalanceStarted"):
             if begun is not None:

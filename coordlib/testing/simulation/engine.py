@@ -33,6 +33,7 @@ from coordlib.testing.simulation.driver_io import (
     SimulatedTicks,
 )
 from coordlib.testing.simulation.scheduler import Channel, Clock, Process, Scheduler
+from coordlib.testing.simulation.watch import SimulatedWatch
 
 Ranges = dict[Place, tuple[int, int]]
 TURN_MS = 100
@@ -112,6 +113,8 @@ class Engine:
     recomputes: bool = False
     #: The source brings rows once more that earlier batches had.
     repeats_rows: bool = False
+    #: Whether the driver watches the cluster's topics.
+    watches: bool = False
     #: Bugs of the job, with the records that are judged while it has them.
     defects: list[Defect] = field(default_factory=list)
     batches: int = 0
@@ -185,6 +188,11 @@ class Driver(Process):
         for place in self._inputs():
             engine.cluster.partitions[place].appended.append(self._wake)
         self._turn()
+        if engine.watches:
+            luck = Random(f"{self.name} {engine.luck.random()}")
+            channel = Channel(engine.scheduler, lambda: luck.uniform(1, 20))
+            shards = engine.layout.shards
+            SimulatedWatch(self, engine.cluster, engine.prefix, shards, channel, luck).start()
         self._trigger()
 
     def kill(self) -> None:

@@ -1,5 +1,6 @@
 """What a run has left in the topics, decoded, in the order of the log."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,11 @@ import msgspec
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.cluster import Cluster, Record
-from coordlib.testing.simulation.world import PREFIX
+from coordlib.testing.simulation.plan import ASSIGNED
+from coordlib.testing.simulation.world import GROUP, PREFIX
+
+#: Lines that the group's kind writes; those of the shard about it may name another one.
+TOLD_BY_KIND = ("MemberJoined", "GenerationStarted", "GroupEmptied", "GroupKindChanged")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Told:
     offset: int
     type: str
     group: str
+    #: Who divides: classic or assigned.
+    kind: str
     member: str
     generation: int
     reason: str
@@ -71,6 +78,36 @@ class Evidence:
             cause: [answer for answer, _ in rows] for cause, rows in self._answer_records.items()
         }
 
+    @cached_property
+    def said(self) -> list[dict[str, Any]]:
+        """All answers and notices to members, decoded; those of a partition in order."""
+        return [
+            msgspec.json.decode(record.value or b"{}")
+            for reply in range(self.replies)
+            for record in self._visible("responses", reply)
+        ]
+
+    @cached_property
+    def releases(self) -> set[int]:
+        """Where the Releases of the group's shard stand."""
+        is_ours = [each for each in self.asked if each.request.group == GROUP]
+        return {each.offset for each in is_ours if isinstance(each.request, rq.Release)}
+
+    @cached_property
+    def _kinds(self) -> tuple[list[int], list[str]]:
+        lines = [
+            event
+            for event in self.told
+            if event.group == GROUP and event.offset >= 0 and event.type in TOLD_BY_KIND
+        ]
+        return [event.offset for event in lines], [event.kind for event in lines]
+
+    def is_assigned(self, each: Asked) -> bool:
+        """Whether the members' group was server-assigned when it judged this."""
+        offsets, kinds = self._kinds
+        number = bisect_right(offsets, each.offset) - 1
+        return number >= 0 and kinds[number] == ASSIGNED
+
     def answered(self, coordinate: str) -> list[tuple[dict[str, Any], Record]]:
         """The answers to a request, and where they stand."""
         return self._answer_records.get(coordinate, [])
@@ -98,6 +135,7 @@ class Evidence:
                 int(coordinate.rsplit("-", 1)[1]) if coordinate.startswith("r") else -1,
                 value["type"],
                 value["group"],
+                value["protocol"],
                 value["member"],
                 value["generation"],
                 value["reason"],

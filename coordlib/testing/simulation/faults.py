@@ -5,10 +5,10 @@ from random import Random
 
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing.simulation import late, poison, strangers
+from coordlib.testing.simulation import late, poison, reassigned, strangers
 from coordlib.testing.simulation.engine import CRASH_POINTS
 from coordlib.testing.simulation.late import Mend, join, somebody
-from coordlib.testing.simulation.plan import Fault
+from coordlib.testing.simulation.plan import CLASSIC, Fault
 from coordlib.testing.simulation.program import Program
 from coordlib.testing.simulation.world import PREFIX, World
 
@@ -128,6 +128,21 @@ def _duplicate(world: World, luck: Random, for_ms: int) -> None:
         if not isinstance(request, rq.Tick):
             world.perturbations += 1
             world.cluster.append(place, again.key, again.value)
+
+
+def _late_commits(world: World, luck: Random, for_ms: int) -> Mend:
+    """Commits of earlier generations come once more, from wherever they were held up (F-04)."""
+    place, is_on = reassigned.place_of(world), [True]
+    pick = late.commit_of_old if world.plan.kind == CLASSIC else reassigned.late_commit
+
+    def again() -> bool:
+        found = pick(world, world.cluster.partitions[place].records[-500:], luck)
+        if found is not None:
+            world.cluster.append(place, found.key, found.value)
+        return is_on[0]
+
+    world.every(1_000, again)
+    return lambda: is_on.__setitem__(0, False)
 
 
 # ---- topics --------------------------------------------------------------------------------------
@@ -285,7 +300,7 @@ def _leaders_move(world: World, luck: Random, for_ms: int) -> None:
 _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "duplicate-request": _duplicate,
     "late-consent": late.late_consent,
-    "late-commits": late.late_commits,
+    "late-commits": _late_commits,
     "slow-network": _slow,
     "member-paused": _pause,
     "member-busy": _busy,
@@ -320,4 +335,11 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "state-corrupt": _corrupt,
     "task-recomputed": _switch_engine("recomputes"),
     "topic-grows": _topic_grows,
+    "topic-appears": reassigned.topic_appears,
+    "topic-vanishes": reassigned.topic_vanishes,
+    "stale-listing": reassigned.stale_listing,
+    "wish-changes": reassigned.wish_changes,
+    "late-words": reassigned.late_words,
+    "never-lets-go": reassigned.never_lets_go,
+    "kind-changes": reassigned.kind_changes,
 }

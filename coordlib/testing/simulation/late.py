@@ -11,10 +11,9 @@ from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
 from coordlib.testing.simulation.cluster import Record
 from coordlib.testing.simulation.program import Program
-from coordlib.testing.simulation.world import GROUP, PREFIX, World
+from coordlib.testing.simulation.world import GROUP, MEMBERS_MAX, PREFIX, World
 
 Mend = Callable[[], None]
-MEMBERS_MAX = 8
 
 
 def somebody(world: World, luck: Random) -> Program | None:
@@ -65,13 +64,17 @@ def late_consent(world: World, luck: Random, for_ms: int) -> Mend | None:
 
 
 def _open_join_phase(told: list[Record]) -> int:
-    """Where the history of the group's shard says that a rebalance is under way; -1: none is."""
+    """Where the history of the group's shard says that a rebalance is under way; -1: none is.
+
+    Of a server-assigned group: that somebody was asked to let go.
+    """
     for record in reversed(told):
         value = record.value or b""
-        if b'"GenerationStarted"' in value or b'"GroupEmptied"' in value:
-            return -1
-        if b'"RebalanceStarted"' in value:
+        if b'"RebalanceStarted"' in value or b'"ReleaseDemanded"' in value:
             return record.offset
+        is_over = b'"GroupSettled"' in value or b'"GroupEmptied"' in value
+        if is_over or (b'"GenerationStarted"' in value and b'"assigned"' not in value):
+            return -1
     return -1
 
 
@@ -82,26 +85,16 @@ def _is_join_of(member: str, record: Record) -> bool:
     return isinstance(request, rq.JoinGroup) and request.member == member
 
 
-def late_commits(world: World, luck: Random, for_ms: int) -> Mend:
-    """Commits of earlier generations come once more, from wherever they were held up (F-04)."""
-    place = (f"{PREFIX}.requests", shard_of(GROUP, world.plan.shards))
-    is_on = [True]
-
-    def again() -> bool:
-        commits = [
-            (request.generation, record)
-            for record in world.cluster.partitions[place].records[-500:]
-            if isinstance(request := codec.decode_request(record.value), rq.OffsetCommit)
-        ]
-        newest = max((generation for generation, _ in commits), default=-1)
-        older = [record for generation, record in commits if generation < newest]
-        if older:
-            late = luck.choice(older)
-            world.cluster.append(place, late.key, late.value)
-        return is_on[0]
-
-    world.every(1_000, again)
-    return lambda: is_on.__setitem__(0, False)
+def commit_of_old(world: World, records: list[Record], luck: Random) -> Record | None:
+    """A commit of an earlier generation than the newest that commits."""
+    commits = [
+        (request.generation, record)
+        for record in records
+        if isinstance(request := codec.decode_request(record.value), rq.OffsetCommit)
+    ]
+    newest = max((generation for generation, _ in commits), default=-1)
+    older = [record for generation, record in commits if generation < newest]
+    return luck.choice(older) if older else None
 
 
 def deaf_while_joining(world: World, luck: Random, for_ms: int) -> Mend | None:

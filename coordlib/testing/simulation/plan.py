@@ -60,7 +60,21 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "state-corrupt": ("F-26", 0, 0),
     "task-recomputed": ("F-28", 5_000, 30_000),
     "topic-grows": ("F-30", 0, 0),
+    "topic-appears": ("F-30", 0, 0),
+    "topic-vanishes": ("F-30", 3_000, 20_000),
+    "stale-listing": ("F-30", 0, 0),
+    "wish-changes": ("F-30", 0, 0),
+    "late-words": ("F-01", 5_000, 20_000),
+    "never-lets-go": ("F-05", 20_000, 50_000),
+    "kind-changes": ("F-06", 0, 0),
 }
+CLASSIC, ASSIGNED = "classic", "assigned"
+#: They happen where the group is server-assigned, and those of the second line where it is classic.
+ASSIGNED_KINDS: Final = frozenset(
+    {"topic-appears", "topic-vanishes", "stale-listing", "wish-changes", "late-words"}
+    | {"never-lets-go", "kind-changes"}
+)
+CLASSIC_KINDS: Final = frozenset({"late-consent", "twin-starts"})
 #: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
 MEMBER_KINDS: Final = frozenset(
     {"member-paused", "member-busy", "member-killed", "member-closed", "member-joins", "all-leave"}
@@ -74,6 +88,11 @@ MEMBER_KINDS: Final = frozenset(
         "member-removed",
         "topic-grows",
         "stranger-commits",
+        "topic-appears",
+        "topic-vanishes",
+        "wish-changes",
+        "late-words",
+        "never-lets-go",
     }
 )
 #: One forward step of the brokers' clocks within one session is what is promised to be survived.
@@ -81,6 +100,10 @@ CLOCK_KINDS: Final = frozenset({"broker-clock-jumps", "leaders-move"})
 CLOCK_SPACING_MS: Final = 90_000
 RARE, OFTEN = 1, 4
 MODES: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+#: Of the seeds, those whose group is server-assigned.
+ASSIGNED_SHARE: Final = 1 / 3
+#: group.remote.assignor; empty: none is named.
+STRATEGIES: Final = ("", "sticky", "uniform", "range", "roundrobin")
 
 
 @dataclass(frozen=True)
@@ -90,7 +113,8 @@ class Plan:
     seed: int
     length_ms: int
     members: int
-    #: partition.assignment.strategy of the members, from which each draws one.
+    #: partition.assignment.strategy of the members, from which each draws one; in a server-assigned
+    #: group group.remote.assignor, one for all.
     strategies: tuple[str, ...]
     #: How many of the members are static.
     statics: int
@@ -110,6 +134,8 @@ class Plan:
     more_topics: tuple[int, ...] = ()
     #: How many members the group takes; 0: more than there ever are.
     group_size_max: int = 0
+    #: Who divides at first: the members, or the coordinator.
+    kind: str = CLASSIC
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, first: int, count: int = 1) -> "Plan":
@@ -117,8 +143,9 @@ class Plan:
         return replace(self, faults=self.faults[:first] + self.faults[first + count :])
 
 
-def draw(seed: int, kinds: tuple[str, ...] = ()) -> Plan:
-    """A plan; `kinds`: only these faults, as often as they come."""
+def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Plan:
+    """A plan; `kinds`: only these faults, as often as they come; `kind`: of the group."""
+    kind = kind or _kind_of_group(seed, kinds)
     luck = Random(f"plan {seed}")
     session_timeout_ms = luck.choice([6_000, 8_000, 10_000, 15_000])
     plan = Plan(
@@ -141,7 +168,19 @@ def draw(seed: int, kinds: tuple[str, ...] = ()) -> Plan:
         messages=luck.choice([50, 150, 300]),
     )
     plan = _with_topics_and_size(plan)
-    return replace(plan, faults=_faults(luck, plan.length_ms, kinds or _swarm(luck)))
+    if kind == ASSIGNED:
+        strategy = Random(f"strategy {seed}").choice(STRATEGIES)
+        plan = replace(plan, kind=kind, strategies=(strategy,), statics=0)
+    return replace(plan, faults=_faults(luck, plan.length_ms, kinds or _swarm(luck, kind)))
+
+
+def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
+    """By chance, unless there are faults that happen to one kind of group only."""
+    if kinds and ASSIGNED_KINDS.issuperset(kinds):
+        return ASSIGNED
+    if kinds and CLASSIC_KINDS.issuperset(kinds):
+        return CLASSIC
+    return ASSIGNED if Random(f"kind {seed}").random() < ASSIGNED_SHARE else CLASSIC
 
 
 def _with_topics_and_size(plan: Plan) -> Plan:
@@ -159,9 +198,10 @@ def _strategies(luck: Random) -> tuple[str, ...]:
     return (luck.choice(MODES),)
 
 
-def _swarm(luck: Random) -> tuple[str, ...]:
+def _swarm(luck: Random, group: str) -> tuple[str, ...]:
     """Kinds of faults, each as often as it is to come."""
-    kinds = list(KINDS)
+    others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
+    kinds = [kind for kind in KINDS if kind not in others]
     dice = luck.random()
     if dice < 0.3:
         return (luck.choice(kinds),) * luck.choice([RARE, OFTEN])

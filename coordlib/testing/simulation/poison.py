@@ -7,9 +7,19 @@ from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
 from coordlib.testing.defects import DEADLINE, Defect
 from coordlib.testing.simulation.late import Mend, join, somebody
+from coordlib.testing.simulation.plan import CLASSIC
 from coordlib.testing.simulation.strangers import name_in, neighbour
 from coordlib.testing.simulation.world import GROUP, PREFIX, World
 
+ASSIGNED_STEPS = (
+    "Subscribe",
+    "Release",
+    "OffsetCommit",
+    "OffsetFetch",
+    "LeaveGroup",
+    DEADLINE,
+    DEADLINE,
+)
 STEPS = ("JoinGroup", "SyncGroup", "OffsetCommit", "OffsetFetch", "LeaveGroup", DEADLINE, DEADLINE)
 OPERATOR = "operator"
 
@@ -25,7 +35,8 @@ def poison_step(world: World, luck: Random, for_ms: int) -> Mend:
     records = world.cluster.partitions[(f"{PREFIX}.requests", shard)]
     beside, is_on = name_in(world, shard, f"neighbours-{len(world.engine.defects)}"), [True]
     is_theirs = luck.random() < 0.7
-    step = luck.choice(STEPS) if is_theirs else "OffsetCommit"
+    steps = STEPS if world.protocol == CLASSIC else ASSIGNED_STEPS
+    step = luck.choice(steps) if is_theirs else "OffsetCommit"
     neighbour(world, luck, beside, lambda: is_on[0])
     defect = Defect(GROUP if is_theirs else beside, step, records.end)
     world.engine.defects.append(defect)
@@ -54,7 +65,7 @@ def release(world: World, luck: Random, group: str, shard: int) -> None:
 
 def _provoke(world: World, luck: Random, step: str, for_ms: int) -> None:
     """Let the step come soon that is to break."""
-    if step in ("JoinGroup", "SyncGroup", "OffsetFetch"):
+    if step in ("JoinGroup", "SyncGroup", "OffsetFetch", "Subscribe", "Release"):
         join(world, luck, for_ms)
     elif step in ("LeaveGroup", DEADLINE):
         program = somebody(world, luck)

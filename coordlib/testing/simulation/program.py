@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from coordlib.client import AssignedMember
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.errors import CoordError
@@ -19,6 +20,7 @@ from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.scheduler import Process
 from coordlib.testing.simulation.transport import SimulatedTransport
+from coordlib.testing.simulation.wishes import Wish
 
 
 class Message:
@@ -67,6 +69,8 @@ class DataConsumer:
         for place, position in list(self._positions.items()):
             if place in self._paused or position >= self._cluster.partitions[place].end:
                 continue
+            if place[0] in self._cluster.hidden:
+                continue
             # To the end of the row: the next partition has its turn first.
             del self._positions[place]
             self._positions[place] = position + 1
@@ -102,7 +106,7 @@ class Habits:
 class Program(Process):
     """One process with one consumer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # all that one process is
         self,
         name: str,
         cluster: Cluster,
@@ -111,10 +115,13 @@ class Program(Process):
         connect: Callable[["Program"], SimulatedTransport],
         topics: tuple[str, ...],
         failed: Callable[["Program", CoordError], None] = lambda program, problem: None,
+        wish: Wish | None = None,
     ) -> None:
         self._cluster, self.habits, self._record = cluster, habits, record
-        #: What it subscribes to.
+        #: What it subscribes to, by name.
         self.topics = topics
+        #: The same of a member of a server-assigned group; None: it is none.
+        self.wish = wish
         self._failed = failed
         super().__init__(cluster.scheduler, name)
         self.transport = connect(self)
@@ -134,13 +141,33 @@ class Program(Process):
         #: Whether its user has ended it; it may still be writing.
         self.is_done = False
         self.tell("started", detail=str(habits.config.get("group.instance.id") or ""))
-        self.consumer.subscribe(list(topics), self._assigned, self._revoked, self._lost)
+        names = list(topics) if wish is None else _first_word(wish)
+        self.consumer.subscribe(names, self._assigned, self._revoked, self._lost)
+        if wish is not None and wish != Wish(tuple(names)):
+            self.say(wish)
         self.after(1, self._turn)
 
     @property
     def told(self) -> Partitions | None:
         """What its client has told it to own, and it has not let go of."""
         return self._ownership.told
+
+    def wants(self) -> tuple[str, ...]:
+        """The topics that exist and that it subscribes to."""
+        if self.wish is None:
+            return self.topics
+        return self.wish.among(self._cluster.listing())
+
+    def fences(self) -> dict[TopicPartition, int | None]:
+        """What it may work on now, each with its fencing token."""
+        return {each: self._fence_of(each) for each in self.consumer.member.assignment}
+
+    def say(self, wish: Wish) -> None:
+        """Its user wants this from now on."""
+        member = self.consumer.member
+        if isinstance(member, AssignedMember):
+            self.wish = wish
+            wish.tell(member)
 
     def may_act_on(self) -> Partitions:
         """What it may work on now, by what it was told and by its fence.
@@ -187,12 +214,18 @@ class Program(Process):
             partitions=(_name(place),),
             offset=message.offset(),
             generation=self.consumer.member.generation,
-            fence=_or_none(self.consumer.member.fence_token),
+            fence=_or_none(self._fence_of(place)),
         )
         self._since_commit += 1
         if self._since_commit >= self.habits.commit_every:
             self._commit()
         self.after(0, self._turn)
+
+    def _fence_of(self, place: TopicPartition) -> int | None:
+        member = self.consumer.member
+        if isinstance(member, AssignedMember):
+            return member.fence_of(*place)
+        return member.fence_token
 
     def _wait_for_word(self, place: TopicPartition, message: Message) -> None:
         try:
@@ -206,10 +239,15 @@ class Program(Process):
             self._pending = None
             self.after(50, self._turn)
 
-    def _commit(self) -> None:
-        """All that is done: not the message that is being worked on."""
+    def _commit(self, leaving: list[KafkaTopicPartition] | None = None) -> None:
+        """All that is done: not the message that is being worked on.
+
+        Of a server-assigned group's just what it lets go of: that goes with the Release.
+        """
         self._since_commit = 0
         rows = self.consumer.position(self.consumer.assignment())
+        if leaving is not None and self.wish is not None:
+            rows = self.consumer.position(leaving)
         if self._pending is not None:
             for row in rows:
                 if (row.topic, row.partition) == (self._pending.topic(), self._pending.partition()):
@@ -236,7 +274,7 @@ class Program(Process):
         self.tell("assigned", partitions=_names(some))
 
     def _revoked(self, consumer: CoordinatedConsumer, some: list[KafkaTopicPartition]) -> None:
-        self._commit()
+        self._commit(some)
         self.held -= _ours(some)
         self.tell("revoked", partitions=_names(some))
 
@@ -273,6 +311,11 @@ class Program(Process):
     def tell(self, what: str, **fields: Any) -> None:
         now_ms = self.scheduler.now_ms
         self._record(Happened(now_ms, what, member=self.name, group=self.group, **fields))
+
+
+def _first_word(wish: Wish) -> list[str]:
+    """What `subscribe` of the consumer can say of it."""
+    return list(wish.names) or [f"^{wish.pattern}"]
 
 
 def _name(place: TopicPartition) -> str:

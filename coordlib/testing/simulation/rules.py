@@ -12,7 +12,7 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.cluster import Place, Record, Transaction
 from coordlib.testing.simulation.evidence import Evidence, Told
-from coordlib.testing.simulation.plan import CLOCK_KINDS, MEMBER_KINDS
+from coordlib.testing.simulation.plan import CLASSIC, CLOCK_KINDS, MEMBER_KINDS
 from coordlib.testing.simulation.world import (
     GROUP,
     PREFIX,
@@ -28,6 +28,8 @@ QUESTIONS = {
     "did not rejoin in time": "RebalanceStarted",
     "did not sync in time": "GenerationStarted",
 }
+#: The same in a server-assigned group, where the question is one member's own.
+NOT_LET_GO = "did not let go in time"
 
 
 def check(world: World, evidence: Evidence) -> None:
@@ -87,13 +89,16 @@ def clock_steps_ms(world: World) -> int:
 
 
 def check_heartbeats(evidence: Evidence) -> None:
-    """INV-18: silence means that a heartbeat was accepted, so a wrong one is answered."""
+    """INV-18: silence means that a heartbeat was accepted, so a wrong one is answered.
+
+    Members of a server-assigned group may name any generation (rule 13), and must be members.
+    """
     newest = {
         (event.shard, event.offset): event.generation
         for event in evidence.told
         if event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
     }
-    generation, since = 0, sorted(newest)
+    generation, since, members = 0, sorted(newest), Lives(evidence)
     for each in evidence.asked:
         request = each.request
         if request.group != GROUP or not isinstance(request, rq.Heartbeat):
@@ -101,11 +106,34 @@ def check_heartbeats(evidence: Evidence) -> None:
         while since and since[0] <= (each.shard, each.offset):
             generation = newest[since.pop(0)]
         is_accepted = each.coordinate not in evidence.answers
-        if is_accepted and request.generation != generation:
+        if evidence.is_assigned(each):
+            if is_accepted and not members.has(request.member, each.offset):
+                raise Violation(
+                    f"INV-18: a heartbeat of {request.member} was taken, which is no member "
+                    f"({each.coordinate})"
+                )
+        elif is_accepted and request.generation != generation:
             raise Violation(
                 f"INV-18: a heartbeat of generation {request.generation} was taken in generation "
                 f"{generation} ({each.coordinate})"
             )
+
+
+class Lives:
+    """From which record to which each member of the group was one."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        for event in evidence.told:
+            if event.group == GROUP and event.type == "MemberJoined":
+                self._first[event.member] = event.offset
+            elif event.group == GROUP and event.type in ("MemberRemoved", "MemberFenced"):
+                self._last[event.member] = event.offset
+
+    def has(self, member: str, offset: int) -> bool:
+        first, last = self._first.get(member), self._last.get(member)
+        return first is not None and first < offset and (last is None or offset < last)
 
 
 def check_order_of_deadlines(evidence: Evidence) -> None:
@@ -132,7 +160,7 @@ def check_first_joins(evidence: Evidence) -> None:
         request = asked.get((event.shard, event.offset))
         if (
             event.type == "MemberJoined"
-            and isinstance(request, rq.JoinGroup)
+            and isinstance(request, rq.JoinGroup | rq.Subscribe)
             and not request.member
         ):
             key = (request.client, request.id)
@@ -168,9 +196,11 @@ def check_sessions(world: World, evidence: Evidence, seen: Visible) -> None:
     #: A late duplicate is answered once more, and begins nothing.
     first_ms: dict[tuple[str, str, str], int] = {}
     for each in evidence.asked:
-        if isinstance(each.request, rq.JoinGroup | rq.SyncGroup):
+        # Of Subscribes the first: a later one is a sign of life, as a heartbeat is.
+        is_first = isinstance(each.request, rq.Subscribe) and not each.request.member
+        if isinstance(each.request, rq.JoinGroup | rq.SyncGroup) or is_first:
             for answer, record in evidence.answered(each.coordinate):
-                member = answer.get("member") or each.request.member
+                member = str(answer.get("member") or getattr(each.request, "member", ""))
                 if answer["error"] == "NONE":
                     key = (member, each.request.client, each.request.id)
                     first_ms.setdefault(key, seen.since_ms(record))
@@ -217,7 +247,7 @@ def check_owed(world: World, evidence: Evidence, seen: Visible, shard: int) -> N
     ticks, events = Ticks(world, shard), [each for each in evidence.told if each.shard == shard]
     emptied = [e.offset for e in events if e.type == "GroupEmptied" and e.group == GROUP]
     for event in events:
-        if event.type != "GenerationStarted" or event.group != GROUP:
+        if event.type != "GenerationStarted" or event.group != GROUP or event.kind != CLASSIC:
             continue
         first = next((row for row in ticks.rows if row[1] >= event.offset), None)
         is_over = any(offset > event.offset for offset in emptied)

@@ -16,9 +16,10 @@ from coordlib.testing.simulation.checks import (
     evidence_of,
 )
 from coordlib.testing.simulation.history import Happened
-from coordlib.testing.simulation.plan import Plan
+from coordlib.testing.simulation.plan import ASSIGNED, Plan
 from coordlib.testing.simulation.sometimes import count_sometimes
 from coordlib.testing.simulation.story import tell
+from coordlib.testing.simulation.watch import KNOWN_MS
 from coordlib.testing.simulation.world import (
     GROUP,
     METADATA_REFRESH_MS,
@@ -166,9 +167,14 @@ def peace_ms(world: World) -> int:
     cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
     longest_batch_ms = 3 * chosen.batch_ms
     waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS if chosen.group_size_max else 0
+    # The driver tells of topics; members need not look, unless the kind has changed.
+    watch_ms = KNOWN_MS if chosen.kind == ASSIGNED else 0
+    if any(fault.kind == "kind-changes" for fault in chosen.faults):
+        waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS
     return (
         DRIVER_STARTS_MS
         + METADATA_REFRESH_MS
+        + watch_ms
         + waits_ms
         + chosen.session_timeout_ms
         + cap_ms // 2

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
+from coordlib.testing.defects import Poison
 from coordlib.testing.simulation.evidence import Asked, Evidence, Told
-from coordlib.testing.simulation.rules import QUESTIONS, clock_steps_ms
+from coordlib.testing.simulation.rules import NOT_LET_GO, QUESTIONS, clock_steps_ms
 from coordlib.testing.simulation.strangers import NEIGHBOUR
 from coordlib.testing.simulation.world import GROUP, Violation, World
 
@@ -55,6 +56,9 @@ def quarantines(evidence: Evidence) -> list[Quarantine]:
                 f"INV-42: {event.type} of {event.group} at r{event.shard}-{event.offset}, and it "
                 f"was set aside at {aside.first}"
             )
+        # Of our own making: a step that broke by itself is a defect, whatever it is called.
+        elif event.type == QUARANTINED and event.reason != Poison.__name__:
+            raise Violation(f"INV-42: {event.group} broke: {event.detail['exception']}")
         # Generation -1: a first request broke, and there is no group to set aside.
         elif event.type == QUARANTINED and event.generation >= 0:
             made = Quarantine(event.shard, event.group, event.offset, event.generation)
@@ -112,7 +116,7 @@ def check_time_given(world: World, evidence: Evidence) -> None:
         elif released is not None and event.type == "MemberRemoved":
             if event.reason == SESSION_EXPIRED:
                 least_ms = plan.session_timeout_ms
-            elif event.reason in QUESTIONS:
+            elif event.reason in (*QUESTIONS, NOT_LET_GO):
                 least_ms = plan.rebalance_timeout_ms
             else:
                 continue

@@ -7,6 +7,7 @@ from typing import Final
 
 from coordlib.records import requests as rq
 from coordlib.testing.defects import DEADLINE
+from coordlib.testing.simulation import sometimes_assigned
 from coordlib.testing.simulation.evidence import Evidence, Told
 from coordlib.testing.simulation.strangers import STRANGER
 from coordlib.testing.simulation.world import GROUP, REPLY_PARTITIONS, World
@@ -36,6 +37,7 @@ SITUATIONS: Final = (
     "group set aside once more",
     "group went on after its release",
     "neighbour set aside",
+    *sometimes_assigned.SITUATIONS,
 )
 
 #: What a group does that goes on.
@@ -49,7 +51,8 @@ def count_sometimes(world: World) -> dict[str, int]:
     _from_events(found, events, evidence)
     _from_requests(found, evidence)
     _from_quarantines(found, evidence.told)
-    topics = {program.topics for program in world.programs}
+    sometimes_assigned.count(found, world, evidence)
+    topics = {program.wish or program.topics for program in world.programs}
     found["members of different topics"] += len(topics) > 1
     late = tuple(f"{name}-" for name in world.tried_again)
     for event in events:
@@ -118,7 +121,8 @@ def _from_requests(found: dict[str, int], evidence: Evidence) -> None:
                     found["stranger's commit into an empty group"] += error == "NONE"
                 refused = error == "REBALANCE_IN_PROGRESS"
                 found["commit in CompletingRebalance refused"] += refused
-            if isinstance(each.request, rq.JoinGroup) and each.request.group == GROUP:
+            is_join = isinstance(each.request, rq.JoinGroup | rq.Subscribe)
+            if is_join and each.request.group == GROUP:
                 found["group is full"] += error == "GROUP_MAX_SIZE_REACHED"
             if isinstance(each.request, rq.JoinGroup | rq.SyncGroup):
                 found["static member replaced while parked"] += error == "FENCED_INSTANCE_ID"

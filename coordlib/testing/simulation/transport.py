@@ -39,7 +39,7 @@ class Network:
     is_deaf: bool = False
     #: Nothing can be written; responses can be read.
     is_mute: bool = False
-    #: From its next JoinGroup on it is deaf.
+    #: From its next JoinGroup or Subscribe on it is deaf.
     goes_deaf_at_join: bool = False
     #: Requests are written, and their acknowledgements get lost until this ends.
     loses_acks: bool = False
@@ -116,9 +116,8 @@ class SimulatedTransport:
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
         if not self._cluster.is_up or self._network.is_cut:
             raise CannotReach("No metadata from Kafka: timed out.")
-        names = {topic for topic, _ in self._cluster.partitions}
-        wanted = names if topics is None else names & set(topics)
-        return {topic: self._cluster.count(topic) for topic in sorted(wanted)}
+        known = self._cluster.listing()
+        return {t: count for t, count in known.items() if topics is None or t in topics}
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return {}  # no member names a rack here
@@ -155,7 +154,8 @@ class SimulatedTransport:
             place = (self.place.requests, first.handler.identity.shard)
             key = first.request.group.encode()
             first.offset = self._cluster.append(place, key, codec.encode(first.request))
-            if self._network.goes_deaf_at_join and isinstance(first.request, rq.JoinGroup):
+            is_join = isinstance(first.request, rq.JoinGroup | rq.Subscribe)
+            if self._network.goes_deaf_at_join and is_join:
                 self._network.is_deaf = True
         if self._network.loses_acks:
             self._process.after(RETRY_MS, self._write)  # tried again, and not written again

@@ -17,13 +17,15 @@ from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from coordlib.records.stored import Layout
+from coordlib.testing.simulation import wishes
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.engine import Checkpoint, Driver, Engine
 from coordlib.testing.simulation.history import Happened
-from coordlib.testing.simulation.plan import Plan
+from coordlib.testing.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
 from coordlib.testing.simulation.program import Habits, Program
 from coordlib.testing.simulation.scheduler import Clock, Process, Scheduler
 from coordlib.testing.simulation.transport import Network, SimulatedTransport
+from coordlib.testing.simulation.wishes import Wish
 
 PREFIX = "coord"
 INCARNATION = "Simulat0"
@@ -33,6 +35,7 @@ TOPICS, GROUP = ("orders", "parcels", "returns"), "readers"
 RATE_ERROR = 0.002
 BROKERS = 3
 METADATA_REFRESH_MS = 5_000
+MEMBERS_MAX = 8
 #: Whoever found the group full is started again after this time, at the latest.
 TRIES_AGAIN_MS = 8_000
 
@@ -82,6 +85,8 @@ class World:
         #: Programs that were started again because the group had been full.
         self.tried_again: set[str] = set()
         self._habits_luck = self.stream("habits")
+        #: What programs that start now take part in: it changes when all have left.
+        self.protocol = plan.kind
 
     def stream(self, name: str) -> Random:
         return Random(f"{self.plan.seed} {name}")
@@ -115,6 +120,7 @@ class World:
             checks_invariants=True,
         )
         engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, settings)
+        engine.watches = plan.kind == ASSIGNED
         engine.usual_ms = lambda: luck.uniform(0.5, 1.5) * plan.batch_ms
         return engine
 
@@ -220,8 +226,11 @@ class World:
             "heartbeat.interval.ms": plan.heartbeat_interval_ms,
             "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
             "auto.offset.reset": "earliest",
-            "partition.assignment.strategy": strategy or luck.choice(plan.strategies),
         }
+        if self.protocol == ASSIGNED:
+            config |= self._assigned_config(luck)
+        else:
+            config["partition.assignment.strategy"] = strategy or self._mode(luck)
         if instance is not None:
             config["group.instance.id"] = instance
         habits = Habits(
@@ -241,13 +250,28 @@ class World:
             reply = luck.randrange(REPLY_PARTITIONS)
             return SimulatedTransport(process, self.cluster, where, reply, clock, network, luck)
 
+        wish = None
+        if self.protocol == ASSIGNED:
+            wish = Wish(topics) if topics else self.draw_wish(luck)
         topics = topics or self._topics_of(instance or name)
-        program = Program(
-            name, self.cluster, habits, self.history.append, connect, topics, self._program_failed
-        )
+        told, failed = self.history.append, self._program_failed
+        program = Program(name, self.cluster, habits, told, connect, topics, failed, wish)
         self.programs.append(program)
         self._watched.append(program)
         return program
+
+    def _mode(self, luck: Random) -> str:
+        return luck.choice(self.plan.strategies if self.plan.kind == CLASSIC else MODES)
+
+    def _assigned_config(self, luck: Random) -> dict[str, Any]:
+        strategy = self.plan.strategies[0]
+        named = {"group.remote.assignor": strategy} if strategy else {}
+        capacity = luck.choice([1, 1, 1, 2, 5])
+        return {"group.protocol": ASSIGNED, "group.capacity": capacity, **named}
+
+    def draw_wish(self, luck: Random) -> Wish:
+        """Of a group that does not take everybody, each wants all, as in `_topics_of`."""
+        return Wish(TOPICS) if self.plan.group_size_max else wishes.draw(luck, TOPICS)
 
     def _topics_of(self, name: str) -> tuple[str, ...]:
         """All, or some; a static member's are the same whenever it starts.
@@ -261,14 +285,18 @@ class World:
         return tuple(sorted(luck.sample(self.topics, luck.randint(1, len(self.topics)))))
 
     def _program_failed(self, program: Program, problem: CoordError) -> None:
-        """Who finds the group full waits a while and tries again, until there is peace."""
+        """Who finds the group full, or of another kind, waits a while and tries again."""
         code = problem.code if isinstance(problem, GroupError) else None
-        if code is not ErrorCode.GROUP_MAX_SIZE_REACHED:
+        is_of_other_kind = (
+            self.plan.kind == ASSIGNED and code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        )
+        if code is not ErrorCode.GROUP_MAX_SIZE_REACHED and not is_of_other_kind:
             return
 
         def again() -> None:
             # In peace only those come for whom there will be a place.
-            has_place = not self.is_healing or len(self.living) < self.plan.group_size_max
+            most = self.plan.group_size_max or MEMBERS_MAX
+            has_place = not self.is_healing or len(self.living) < most
             if self.takes_newcomers and has_place:
                 instance = program.habits.config.get("group.instance.id")
                 self.tried_again.add(self.start_program(instance).name)
@@ -333,6 +361,8 @@ class World:
         """Everything works from now on, and somebody is there to work."""
         self.is_healing = True
         self.engine.crash_at = None
+        self.cluster.hidden.clear()
+        self.cluster.listing_errs = 0.0
         for end in self._lasting:
             end()
         self._cover_topics()
@@ -341,8 +371,8 @@ class World:
     def _cover_topics(self) -> None:
         """Every topic has somebody who reads it, even when the first of them is killed."""
         living = self.living
-        read = {topic for program in living[1:] or living for topic in program.topics}
-        if not living or read != set(self.topics):
+        read = {topic for program in living[1:] or living for topic in program.wants()}
+        if not living or not read >= set(self.topics):
             self.start_program(topics=self.topics)
 
     def every(self, interval_ms: int, action: Callable[[], bool]) -> None:
