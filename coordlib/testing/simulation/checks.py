@@ -46,6 +46,7 @@ def check_peace(world: World) -> None:
     else:
         _check_one_generation(programs)
     wanted = {topic for program in programs for topic in program.wants()}
+    world.read_at_rest = frozenset(wanted)
     everything = sum(map(world.cluster.count, wanted))
     if len(owned) != everything:
         raise Violation(f"INV-10: {len(owned)} of {everything} partitions are owned")

@@ -168,10 +168,13 @@ def check_pictures(evidence: Evidence) -> None:
     highest: dict[Spot, tuple[int, str]] = {}
     newest: dict[str, Picture] = {}
     demanded: dict[tuple[str, Spot], int] = {}
+    # A record may give by a deadline, and take away at once from who says in it that it has left.
+    left = {(e.member, e.offset) for e in evidence.told if e.type == "MemberRemoved"}
     for picture in pictures(evidence):
         for spot, fence in picture.fences.items():
             before, owner = highest.get(spot, (-1, picture.member))
-            if fence < before or (fence == before and owner != picture.member):
+            is_shared = fence == before and owner != picture.member
+            if fence < before or (is_shared and (owner, fence) not in left):
                 raise Violation(
                     f"INV-20: {picture.member} has {spot} with fence {fence}, and {owner} had it "
                     f"with {before} (r{picture.coordinate})"
@@ -259,7 +262,7 @@ def check_time_to_let_go(world: World, evidence: Evidence, seen: Visible) -> Non
     open_ms: dict[tuple[str, int], int] = {}
     met: dict[tuple[str, int], int] = {}
     for each in evidence.asked:
-        if isinstance(each.request, rq.Release):
+        if isinstance(each.request, rq.Release) and _is_taken(each, evidence):
             met.setdefault((each.request.member, each.request.cause), each.offset)
     for event in evidence.told:
         if event.group != GROUP or event.kind != ASSIGNED or event.shard in forged:
@@ -281,6 +284,12 @@ def check_time_to_let_go(world: World, evidence: Evidence, seen: Visible) -> Non
                 )
     if is_calm and not forged:
         _check_patience(world, evidence, open_ms)
+
+
+def _is_taken(each: Asked, evidence: Evidence) -> bool:
+    """Not so while its group was set aside: the member must say it again."""
+    answers = evidence.answers.get(each.coordinate, [])
+    return all(answer["error"] == "NONE" for answer in answers)
 
 
 def patience_ms(world: World) -> int:

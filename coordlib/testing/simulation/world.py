@@ -87,6 +87,7 @@ class World:
         self._habits_luck = self.stream("habits")
         #: What programs that start now take part in: it changes when all have left.
         self.protocol = plan.kind
+        self.read_at_rest = frozenset(self.topics)  # as somebody wanted them when last at rest
 
     def stream(self, name: str) -> Random:
         return Random(f"{self.plan.seed} {name}")
