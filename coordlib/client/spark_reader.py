@@ -29,6 +29,7 @@ import structlog
 
 from coordlib.client import signals as sg
 from coordlib.client.assigned.member import AssignedMember
+from coordlib.client.errors import MemberFenced
 from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.client.spark_commits import Commits
 from coordlib.client.spark_positions import Otherwise, log_ends
@@ -47,6 +48,8 @@ _log = structlog.get_logger()
 _STOPPED: Final = "The query was stopped by somebody."
 _POLL_S: Final = 0.1
 _AGAIN_S: Final = 1.0
+#: How long a query that was told to stop may take, however short its batches are to be.
+_STOP_S: Final = 1.0
 _LEAVE_S: Final = 10.0
 
 
@@ -101,6 +104,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         gather_s: float = 0.3,
         transport: Transport | None = None,
     ) -> None:
+        if isinstance(topics, str):
+            raise SetupError("A reader needs a list of topics.", repr(topics))
         timing = timing or Timing()
         rebalance_s = timing.rebalance_timeout_ms / 1000
         self._batch_timeout_s = rebalance_s / 2 if batch_timeout_s is None else batch_timeout_s
@@ -303,7 +308,9 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         """To one query for all that is held, from what is committed; step by step."""
         if self._run is not None:
             self._stop_in_gap(self._run)
-        elif self._member.may_work() and self._queries.are_over(self._batch_timeout_s):
+        elif self._member.may_work() and self._queries.are_over(
+            max(self._batch_timeout_s, _STOP_S)
+        ):
             self._begin()
 
     def _stop_in_gap(self, run: Run) -> None:
@@ -351,7 +358,10 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             if self._otherwise == "latest" and min(begins.values()) < 0:
                 self._settle_beginnings([each for each in held if begins[each] < 0])
             else:
-                self._run = self._queries.begin(self._member, fences, begins)
+                try:
+                    self._run = self._queries.begin(self._member, fences, begins)
+                except MemberFenced as problem:  # by the user's start: it is given anew, or lost
+                    self._look_again("fenced while it started", problem)
 
     def _settle_beginnings(self, partitions: Sequence[TopicPartition]) -> None:
         """Commit the log's end as their beginning: another look finds it, here or elsewhere."""

@@ -32,13 +32,16 @@ VIEWS: Final[dict[str, str]] = {
                COALESCE(TRY_CAST(get_json_object(g.detail, '$.duration_ms') AS BIGINT),
                         s.duration_ms) AS duration_ms,
                get_json_object(g.detail, '$.members') AS members
-        FROM events AS g
-        LEFT JOIN (SELECT group_id, generation,
-                          MIN(TRY_CAST(get_json_object(detail, '$.duration_ms') AS BIGINT))
+        FROM (SELECT *, LEAD(log_offset) OVER (PARTITION BY group_id
+                                               ORDER BY log_offset, generation) AS until_offset
+              FROM events WHERE type = 'GenerationStarted') AS g
+        LEFT JOIN (SELECT group_id, generation, log_offset,
+                          TRY_CAST(get_json_object(detail, '$.duration_ms') AS BIGINT)
                           AS duration_ms
-                   FROM events WHERE type = 'GroupSettled' GROUP BY group_id, generation) AS s
+                   FROM events WHERE type = 'GroupSettled') AS s
         ON s.group_id = g.group_id AND s.generation = g.generation
-        WHERE g.type = 'GenerationStarted'""",
+           AND s.log_offset >= g.log_offset
+           AND (g.until_offset IS NULL OR s.log_offset <= g.until_offset)""",
     "member_history": """
         SELECT j.group_id, j.member_id, j.client_id, j.joined, r.removed, r.reason
         FROM (SELECT group_id, member_id, MIN(time) AS joined,
@@ -58,7 +61,8 @@ VIEWS: Final[dict[str, str]] = {
     # A member owns what was issued to it until its group's next assignment (a later SyncGroup of
     # the leader: its log offset rises for ever, also when a group is deleted and created again)
     # or its own removal. A static successor has the assignment's `sync` and a fence of its own.
-    # In a server-assigned group it owns it until its own next assignment (`whose`).
+    # In a server-assigned group it owns it until its own next assignment (`whose`); of two that
+    # one record made, by a deadline and by what it says, the second one counts.
     "ownership": """
         SELECT i.group_id, i.generation, i.member_id, i.topic, i.partition,
                MIN(i.issued) AS issued, MIN(LEAST(f.superseded, r.removed)) AS until, i.fence
@@ -69,7 +73,13 @@ VIEWS: Final[dict[str, str]] = {
                            TRY_CAST(get_json_object(e.detail, '$.sync') AS BIGINT) AS sync,
                            explode(e.entries) AS entry
                     FROM (SELECT *, partitions_in(detail) AS entries
-                          FROM events WHERE type = 'AssignmentIssued') AS e) AS x) AS i
+                          FROM (SELECT *, ROW_NUMBER() OVER (
+                                    PARTITION BY group_id, member_id,
+                                                 get_json_object(detail, '$.sync')
+                                    ORDER BY TRY_CAST(regexp_extract(event_id, '([0-9]+)$', 1)
+                                                      AS BIGINT) DESC) AS n
+                                FROM events WHERE type = 'AssignmentIssued') AS d
+                          WHERE d.n = 1) AS e) AS x) AS i
         JOIN (SELECT group_id, whose, sync,
                      LEAD(since) OVER (PARTITION BY group_id, whose ORDER BY sync) AS superseded
               FROM (SELECT group_id, whose, MIN(time) AS since,

@@ -145,8 +145,14 @@ class CommittedLog:
 
     def turn(self, wait_s: float) -> None:
         """Read some of what there is, for at most this long. Raises KafkaException."""
+        failure: KafkaException | None = None
         for record in self._consumer.consume(_RECORDS_AT_ONCE, wait_s):
-            self._take(record)
+            try:
+                self._take(record)
+            except KafkaException as problem:
+                failure = failure or problem  # what stands behind it has been consumed, too
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         self._consumer.close()

@@ -27,6 +27,8 @@ from coordlib.records.requests import Topic, TopicMetadata
 _log = structlog.get_logger()
 #: Everything is said again after so long.
 SAY_AGAIN_S: Final = 600.0
+#: Looks for which a first listing waits for a topic that cannot be counted.
+UNCOUNTED_MAX: Final = 12
 #: Of so many changes at once a listing of everything says no more.
 CHANGES_MAX: Final = 100
 _TIMEOUT_S: Final = 10.0
@@ -40,34 +42,47 @@ class Planner:
     """What must be said after each look. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        #: What the shards have been told; None: not known, so everything is to be said.
-        self._told: dict[str, int] | None = None
+        #: What there is, as far as it can be told.
+        self._known: dict[str, int] = {}
+        #: Whether a shard may believe something else.
+        self._owes_everything = True
         self._said_s = 0.0
-        self._before: frozenset[str] | None = None
+        #: The look before; None: there was none.
+        self._before: Seen | None = None
+        #: How often something that is there could not be counted, in a row.
+        self._uncounted = 0
 
     def look(self, seen: Seen, now_s: float) -> list[TopicMetadata]:
         """What is to be said; it counts as said until `unsaid`."""
-        # None were there before this driver began: it must look twice to know what is gone.
-        before, self._before = self._before, frozenset(seen)
+        before, self._before = self._before, seen
+        # A driver that has just begun must look twice to know what is gone.
         if before is None:
             return []
-        known = self._told or {}
+        known = self._known
         topics = {}
-        for name in sorted(seen.keys() | (known.keys() & before)):
-            count = seen.get(name) or known.get(name)
+        for name in sorted(seen.keys() | before.keys()):
+            count = seen.get(name) or known.get(name) or before.get(name)
             if count is not None:
                 topics[name] = count
-        is_everything = self._told is None or now_s - self._said_s >= SAY_AGAIN_S
+        if self._owes_everything and self._must_wait(seen, topics):
+            return []
+        is_everything = self._owes_everything or now_s - self._said_s >= SAY_AGAIN_S
         changed = sorted(n for n in known.keys() | topics.keys() if known.get(n) != topics.get(n))
-        self._told = topics
+        self._known, self._owes_everything = topics, False
         if is_everything or len(changed) > CHANGES_MAX:
             self._said_s = now_s
             return list(_listing(topics))
         return [_single(name, topics, known) for name in changed]
 
+    def _must_wait(self, seen: Seen, topics: Mapping[str, int]) -> bool:
+        """Whether a listing would call something gone that is only without a leader."""
+        is_short = seen.keys() > topics.keys() & seen.keys()
+        self._uncounted = self._uncounted + 1 if is_short else 0
+        return 0 < self._uncounted <= UNCOUNTED_MAX
+
     def unsaid(self) -> None:
         """Something of it did not reach the log: everything is to be said."""
-        self._told = None
+        self._owes_everything = True
 
 
 def _listing(topics: Mapping[str, int]) -> Iterator[TopicMetadata]:

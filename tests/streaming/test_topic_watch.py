@@ -8,7 +8,14 @@ from coordlib import limits
 from coordlib.coordinators.topics import learn
 from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
-from coordlib.streaming.topic_watch import CHANGES_MAX, SAY_AGAIN_S, Planner, Seen, TopicWatch
+from coordlib.streaming.topic_watch import (
+    CHANGES_MAX,
+    SAY_AGAIN_S,
+    UNCOUNTED_MAX,
+    Planner,
+    Seen,
+    TopicWatch,
+)
 
 
 def told(planner: Planner, *looks: Seen, shard: dict[str, int] | None = None) -> dict[str, int]:
@@ -96,6 +103,37 @@ def test_many_changes_are_one_listing() -> None:
     told(planner, {}, {})
 
     assert len(planner.look({f"t{n}": 1 for n in range(CHANGES_MAX + 1)}, 2.0)) == 1
+
+
+def test_what_must_be_said_again_is_no_reason_to_believe_one_look() -> None:
+    """A write failed because a broker restarted, and that broker then answers with less."""
+    planner = Planner()
+    told(planner, {"a": 1, "b": 2}, {"a": 1, "b": 2})
+    planner.unsaid()
+
+    (everything,) = planner.look({"a": 1}, 3.0)
+
+    assert [row.topic for row in everything.topics] == ["a", "b"]
+    planner.unsaid()
+    (gone,) = planner.look({"a": 1}, 4.0)
+    assert [row.topic for row in gone.topics] == ["a"]
+
+
+def test_a_new_driver_believes_no_single_look() -> None:
+    """The second look of a driver that has just started meets a broker that has, too."""
+    assert told(Planner(), {"a": 1, "b": 2}, {"a": 1}, shard={"a": 1, "b": 2}) == {"a": 1, "b": 2}
+
+
+def test_a_first_listing_waits_for_a_topic_without_a_leader() -> None:
+    """Listed without it, its partitions would be taken from everybody; but not for ever."""
+    planner = Planner()
+    planner.look({"a": 1, "b": None}, 0.0)
+
+    assert [planner.look({"a": 1, "b": None}, 1.0) for _ in range(UNCOUNTED_MAX)] == [
+        [] for _ in range(UNCOUNTED_MAX)
+    ]
+    (listing,) = planner.look({"a": 1, "b": None}, 2.0)
+    assert [row.topic for row in listing.topics] == ["a"]
 
 
 class FakeCluster:
