@@ -7,7 +7,14 @@ import pytest
 
 from coordlib.history.sql import query_tables
 from coordlib.history.tenures import OWNERSHIP, Tenure, tenures_of
-from tests.history.assigned_life import GROUP, TOPIC, Life, a_life_of_an_assigned_group
+from coordlib.testing.driving import delete, heartbeat, leave
+from tests.history.assigned_life import (
+    GROUP,
+    SESSION_S,
+    TOPIC,
+    Life,
+    a_life_of_an_assigned_group,
+)
 from tests.history.rows import at
 
 
@@ -101,3 +108,52 @@ def test_another_member_or_partition_is_another_tenure() -> None:
         (1, "a", 7),
     ]
     assert found[1].until is None
+
+
+def test_a_record_that_gives_and_takes_leaves_one_owner(tmp_path: Path) -> None:
+    """A member dies unheard, and the next record is a Release: by the deadline before it the
+    releasing member is given something, by its own word it lets go of something else."""
+    life = Life(4)
+    life.join("a")
+    life.join("b")
+    life.join("c", settles=False)
+    (owing,) = [each for each in life.members.values() if each.demands]
+    (demand,) = owing.demands
+    life.talk.tick(after_ms=50)
+    silent = next(n for n in ("a", "b") if n != owing.client)
+    for _ in range(SESSION_S - 1):
+        for client in life.members.keys() - {silent}:
+            each = life.members[client]
+            life.talk.send(heartbeat(client, 1, each.member, group=GROUP), 500)
+    life.let_go(owing, demand.timer.cause, demand.partitions[TOPIC], after_ms=2_000)
+    assert silent not in life.members
+
+    found = tenures(life, tmp_path)
+    last = {each: [t for t in found if t.partition == each][-1] for each in range(4)}
+    owned = {p: m.client for m in life.members.values() for p in m.owned.get(TOPIC, ())}
+    assert {p: t.member.split("-t-")[0] for p, t in last.items()} == owned
+    sql = "SELECT partition FROM ownership WHERE group_id = ? AND until IS NULL ORDER BY partition"
+    open_ones = query_tables(life.write(tmp_path / "again"), sql, [GROUP]).rows
+    assert sorted({p for (p,) in open_ones}) == sorted(p for (p,) in open_ones) == list(range(4))
+
+
+def test_durations_are_of_one_life_of_a_group(tmp_path: Path) -> None:
+    """A group is deleted and made again, and its generations begin anew."""
+    life = Life()
+    for wait_ms in (100, 8_000):
+        life.join("a", settles=False)
+        life.join("b", settles=False)
+        life.talk.tick(after_ms=50)
+        (owing,) = [each for each in life.members.values() if each.demands]
+        life.let_go(owing, owing.demands[0].timer.cause, (), after_ms=wait_ms)
+        for each in list(life.members.values()):
+            life.talk.send(leave(each.client, each.member, group=GROUP), 100)
+        life.talk.send(delete("tool", group=GROUP), 100)
+    sql = """SELECT duration_ms FROM generations
+             WHERE group_id = ? AND generation = 2 ORDER BY started"""
+
+    found = [each for (each,) in query_tables(life.write(tmp_path), sql, [GROUP]).rows]
+
+    assert len(found) == 2
+    assert found[0] < 1_000
+    assert found[1] >= 8_000
