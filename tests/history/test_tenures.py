@@ -121,7 +121,7 @@ def test_a_record_that_gives_and_takes_leaves_one_owner(tmp_path: Path) -> None:
     (demand,) = owing.demands
     life.talk.tick(after_ms=50)
     silent = next(n for n in ("a", "b") if n != owing.client)
-    for _ in range(SESSION_S - 1):
+    for _ in range(SESSION_S - 2):
         for client in life.members.keys() - {silent}:
             each = life.members[client]
             life.talk.send(heartbeat(client, 1, each.member, group=GROUP), 500)
