@@ -8,7 +8,7 @@ word in DuckDB: always qualified here, and to be written as `"offset"` by those 
 
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.history.tables import TABLES, path_of
+from coordlib.history.tables import COLUMNS, EVENTS, TABLES, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,9 +185,16 @@ def register_spark(spark: "SparkSession", tables: str) -> None:
     Args:
         tables: the folder or URI that holds the Delta tables.
     """
+    from delta.tables import DeltaTable
+
     for table in TABLES:
         path = path_of(tables, table)
-        spark.read.format("delta").load(path).createOrReplaceTempView(table)
+        # The archive makes a table when it has the first row for it; without events there is none.
+        if table == EVENTS or DeltaTable.isDeltaTable(spark, path):
+            spark.read.format("delta").load(path).createOrReplaceTempView(table)
+        else:
+            schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table].items())
+            spark.createDataFrame([], schema).createOrReplaceTempView(table)
     for statement in SPARK_SHIMS:
         spark.sql(statement)
     for name, query in VIEWS.items():
