@@ -259,6 +259,7 @@ def test_a_reader_with_a_thread_tells_its_failure_to_who_waits(
     ).start()
     while broken._thread.is_alive():
         world.log.advance(100)
+        broken._thread.join(0.02)  # or it would be away for minutes of the log's time
 
     with pytest.raises(ValueError, match="no such column"):
         broken.await_termination()
