@@ -47,7 +47,7 @@ test-fast: $(INSTALLED)  ## tests that need neither broker nor Spark
 	$(BIN)/python -m pytest -m "not stack and not fault"
 
 .PHONY: chaos
-chaos: setup  ## break real stacks in every way that is known, about a quarter of an hour
+chaos: setup  ## break real stacks in every way that is known, a quarter of an hour to one
 	@$(BIN)/python -m pip install --quiet -e '.[chaos]' || \
 	  echo "Without libfaketime no broker's clock can be set: that scenario is skipped" >&2
 	$(BIN)/python -m pytest tests/stack/chaos -m "chaos or not chaos" --timeout=1200 --durations=0 --durations-min=1
