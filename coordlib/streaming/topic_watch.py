@@ -76,7 +76,7 @@ class Planner:
 
     def _must_wait(self, seen: Seen, topics: Mapping[str, int]) -> bool:
         """Whether a listing would call something gone that is only without a leader."""
-        is_short = seen.keys() > topics.keys() & seen.keys()
+        is_short = any(name not in topics for name in seen)
         self._uncounted = self._uncounted + 1 if is_short else 0
         return 0 < self._uncounted <= UNCOUNTED_MAX
 
