@@ -50,7 +50,7 @@ test-fast: $(INSTALLED)  ## tests that need neither broker nor Spark
 chaos: setup  ## break real stacks in every way that is known, a quarter of an hour to one
 	@$(BIN)/python -m pip install --quiet -e '.[chaos]' || \
 	  echo "Without libfaketime no broker's clock can be set: that scenario is skipped" >&2
-	$(BIN)/python -m pytest tests/stack/chaos -m "chaos or not chaos" --timeout=1200 --durations=0 --durations-min=1
+	$(BIN)/python -m pytest tests/stack -m "chaos or fault" --timeout=1200 --durations=0 --durations-min=1
 
 .PHONY: up
 up: setup  ## broker and job on this machine (coord up)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from confluent_kafka import KafkaException
-from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from coordlib.client.admin import Admin
 from coordlib.client.signals import TopicPartition
@@ -103,21 +102,6 @@ def partitions_of(config: Mapping[str, Any], topics: Iterable[str]) -> tuple[Top
     return tuple(
         TopicPartition(topic, each) for topic in topics for each in found[topic].partitions
     )
-
-
-def log_ends(
-    config: Mapping[str, Any], partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """The offset that the next record of each partition will have. Raises CannotReach."""
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {KafkaTopicPartition(*each): latest for each in partitions}
-    try:
-        admin = AdminClient({**config})
-        answers = admin.list_offsets(asked, request_timeout=_TIMEOUT_S)
-        ends = {place: future.result(_TIMEOUT_S).offset for place, future in answers.items()}
-    except KafkaException as problem:
-        raise _unreachable(config, problem) from problem
-    return {TopicPartition(place.topic, place.partition): end for place, end in ends.items()}
 
 
 def _unreachable(config: Mapping[str, Any], problem: KafkaException) -> CannotReach:

@@ -10,10 +10,11 @@ import structlog
 
 from coordlib.client.assigned.member import AssignedMember
 from coordlib.client.signals import TopicPartition
+from coordlib.client.spark_beginnings import Begin
 from coordlib.client.spark_positions import Otherwise, spark_offsets, spark_partitions
 from coordlib.client.spark_run import Run
 from coordlib.client.spark_share import Share
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, SetupError
 from coordlib.kafka_options import KafkaOptions
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Queries:
         self,
         member: AssignedMember,
         fences: Mapping[TopicPartition, int],
-        begins: dict[TopicPartition, int],
+        begin: Begin,
     ) -> Run:
         """Start the next one. Raises what the user's start raises, or Spark."""
         ended, identity = threading.Event(), member.identity
@@ -73,11 +74,11 @@ class Queries:
             batches_before=self._numbers_used,
             may_work=lambda: not ended.is_set() and member.may_work(),
         )
-        writer = self._start(self._rows(fences, begins), share)
+        writer = self._start(self._rows(begin), share)
         # Here, whatever file system Spark takes paths for by default.
         writer = writer.option("checkpointLocation", f"file://{share.checkpoint}")
         self.count += 1
-        run = Run(writer.start(), share, ended, begins)
+        run = Run(writer.start(), share, ended, begin)
         _log.info("query started", group=share.group, partitions=len(fences), run=self.count)
         return run
 
@@ -109,14 +110,12 @@ class Queries:
             if run.is_over(patience_s):
                 run.clean_up()
 
-    def _rows(
-        self, fences: Mapping[TopicPartition, int], begins: dict[TopicPartition, int]
-    ) -> "DataFrame":
+    def _rows(self, begin: Begin) -> "DataFrame":
         return (
             self._spark.readStream.format("kafka")
             .options(**self._source)
-            .option("assign", spark_partitions(fences))
-            .option("startingOffsets", spark_offsets(begins, self._otherwise))
+            .option("assign", spark_partitions(begin.offsets))
+            .option("startingOffsets", spark_offsets(begin.offsets, self._otherwise))
             .load()
         )
 
@@ -125,5 +124,7 @@ def source_options(config: Mapping[str, Any]) -> dict[str, str]:
     """coordlib's clients and Spark's source reach the same brokers. Raises SetupError."""
     own = ("bootstrap.servers", "group.id", "client.id", "auto.offset.reset")
     values = {key: str(value) for key, value in config.items() if key not in own}
-    servers = str(config["bootstrap.servers"])
-    return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": servers}
+    if not (servers := config.get("bootstrap.servers")):
+        mend = 'For example config={"bootstrap.servers": "localhost:9092"}.'
+        raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", mend)
+    return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}

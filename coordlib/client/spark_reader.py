@@ -7,6 +7,7 @@ started on the new set from the committed offsets. Other members, Spark or not, 
     told to let go      stop between batches -> Release with the offsets -> start on what is left
     given more          stop between batches -> commit -> start on all
     fenced, or put out  stop at once; nothing is committed, others may have the partitions by now
+    a topic is gone     start on what is left; the coordinator asks the others back
     the query failed    leave the group, then tell why
 
 What is committed is what Spark's own progress says of finished batches, never more: delivery is at
@@ -19,7 +20,6 @@ is to end before something is let go of. The coordinator may be away for as long
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
-from coordlib.client import signals as sg
 from coordlib.client.assigned.member import AssignedMember
 from coordlib.client.errors import MemberFenced
 from coordlib.client.signals import Partitions, TopicPartition
+from coordlib.client.spark_beginnings import Beginnings
 from coordlib.client.spark_commits import Commits
-from coordlib.client.spark_positions import Otherwise, log_ends
+from coordlib.client.spark_positions import Otherwise
 from coordlib.client.spark_queries import Queries, Start, source_options
 from coordlib.client.spark_run import Run
 from coordlib.client.transport import Transport
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _log = structlog.get_logger()
-_STOPPED: Final = "The query was stopped by somebody."
+_STOPPED: Final = "The query was stopped by somebody, or its trigger does not go on."
 _POLL_S: Final = 0.1
 _AGAIN_S: Final = 1.0
 #: How long a query that was told to stop may take, however short its batches are to be.
@@ -67,7 +67,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         config: confluent-kafka's keys for coordlib's clients, at least `bootstrap.servers`.
         folder: where checkpoints of runs are kept, on the driver's disk; emptied as runs end.
         kafka: options of Spark's Kafka source, with its own spelling (`maxOffsetsPerTrigger`,
-            `kafka.security.protocol`); they win over `config` translated.
+            `kafka.security.protocol`); they win over `config` translated. What retention deleted
+            before it was read is a warning here; with `failOnDataLoss` true it ends the reader.
         otherwise: where a partition begins for which nothing is committed. With `latest` the log's
             end is committed before anything is read: who takes over misses nothing.
         pattern, exclude, strategy, capacity, timing, client, prefix: as for `AssignedMember`.
@@ -113,7 +114,6 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             bounds = "A batch may go on for at most three quarters of the rebalance timeout."
             mend = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
             raise SetupError(bounds, f"{batch_timeout_s} s", mend)
-        self._config, self._otherwise = dict(config), otherwise
         source = source_options(config) | dict(kafka or {})
         self._queries = Queries(spark, start, source, Path(folder).absolute(), otherwise)
         self._wanted = (tuple(topics), pattern, exclude)
@@ -137,9 +137,15 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         self._run: Run | None = None
         #: Not before that a query is started, or stopped to be given more.
         self._settled_s = 0.0
-        #: The committed offsets of these fences, asked for and perhaps answered.
-        self._asked: tuple[dict[TopicPartition, int], Future[sg.Answer]] | None = None
         self._commits = Commits(group, self._member.commit_async)
+        self._beginnings = Beginnings(
+            group,
+            config,
+            otherwise,
+            is_strict=source.get("failOnDataLoss", "").lower() == "true",
+            ask=self._member.committed_async,
+            settle=lambda ends: self._commits.say(None, ends),
+        )
         self._committed_s = 0.0
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"reader of {group}", daemon=True)
@@ -252,13 +258,16 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._commits.hear()
 
     def _check_query(self) -> None:
-        """Raises CoordError when the query has ended by itself."""
+        """Raises CoordError when the query has ended by itself, unless another one may go on."""
         run = self._run
         if run is None or run.query.isActive:
             return
         self._commit()
         problem = run.query.exception()
         self._forget(run)
+        if problem is not None and self._beginnings.explain(run.positions()):
+            self._look_again("a query ended with a part of its log", problem)
+            return
         raise CoordError(
             # Spark's own text goes on for pages; all of it is in the cause.
             f"The query failed: {_first_line(problem)}" if problem else _STOPPED,
@@ -301,8 +310,10 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
     # ---- queries ------------------------------------------------------------------------------
 
     def _has_other_set(self) -> bool:
-        """Whether the query, if there is one, does not read just what is held."""
-        return self._held != (set(self._run.share.fences) if self._run is not None else set())
+        """Whether the query, if there is one, does not read just what is held and there."""
+        there = self._held - self._beginnings.absent
+        reads = set(self._run.share.fences) if self._run is not None else set()
+        return there != reads or self._beginnings.are_back(self._held)
 
     def _change(self) -> None:
         """To one query for all that is held, from what is committed; step by step."""
@@ -321,7 +332,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             if self._run is not run or not self._member.may_work():
                 return
         self._check_query()
-        if not self._is_stopping.is_set():
+        if self._run is run and not self._is_stopping.is_set():
             run.stop_now()
             run.is_over(self._batch_timeout_s / 4)
             self._commit()
@@ -346,31 +357,13 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         fences = {each: fence for each, fence in found.items() if fence is not None}
         if len(fences) < len(held):
             return  # a callback is due
-        if self._asked is None or self._asked[0] != fences:
-            self._asked = fences, self._member.committed_async(held)
-        elif self._asked[1].done():
-            answer, self._asked = self._asked[1].result(0), None
-            if answer.error is not None:
-                self._look_again("committed offsets are not known", answer.error)
-                return
-            known = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
-            begins = {each: known.get(each, -1) for each in held}
-            if self._otherwise == "latest" and min(begins.values()) < 0:
-                self._settle_beginnings([each for each in held if begins[each] < 0])
-            else:
-                try:
-                    self._run = self._queries.begin(self._member, fences, begins)
-                except MemberFenced as problem:  # by the user's start: it is given anew, or lost
-                    self._look_again("fenced while it started", problem)
-
-    def _settle_beginnings(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit the log's end as their beginning: another look finds it, here or elsewhere."""
         try:
-            ends = log_ends(self._config, partitions)
-        except CannotReach as problem:
-            self._look_again("the log's end is not known", problem)
-            return
-        self._commits.say(None, ends)
+            begin = self._beginnings.find(fences)
+            if begin is not None and begin.offsets:
+                there = {each: fences[each] for each in begin.offsets}
+                self._run = self._queries.begin(self._member, there, begin)
+        except (CannotReach, MemberFenced) as problem:  # fenced by the user's start: lost, or anew
+            self._look_again("the next query does not begin yet", problem)
 
     def _look_again(self, why: str, problem: Exception) -> None:
         _log.warning(why, group=self._member.identity.group, error=str(problem))

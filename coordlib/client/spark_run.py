@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from coordlib.client.signals import TopicPartition
+from coordlib.client.spark_beginnings import Begin
 from coordlib.client.spark_positions import finished
 from coordlib.client.spark_share import Share
 from coordlib.queries import LOOK_EVERY_S, Gap
@@ -25,7 +26,7 @@ class Run:
 
     Args:
         ended: set as soon as the run may not act any more; its share's `may_work` looks at it.
-        begins: where each partition begins; what the log knows of it already.
+        begin: where each partition begins; what the log knows of it already.
     """
 
     def __init__(
@@ -33,12 +34,12 @@ class Run:
         query: "StreamingQuery",
         share: Share,
         ended: threading.Event,
-        begins: dict[TopicPartition, int],
+        begin: Begin,
     ) -> None:
         self.query, self.share = query, share
-        self._ended = ended
+        self._ended, self._begin = ended, begin
         #: What was written to the log of each partition, and not refused as far as is known.
-        self._said = dict(begins)
+        self._said = dict(begin.committed)
         self._stopper: threading.Thread | None = None
         self._stopped_s = 0.0
 
@@ -52,6 +53,11 @@ class Run:
             for each, offset in finished(self.query).items()
             if each in self.share.fences and offset != self._said.get(each)
         }
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to read of each partition; -1: it begins where the reader's word says."""
+        read = finished(self.query)
+        return {each: read.get(each, at) for each, at in self._begin.offsets.items()}
 
     def said(self, offsets: dict[TopicPartition, int]) -> None:
         self._said.update(offsets)

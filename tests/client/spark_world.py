@@ -9,10 +9,11 @@ from typing import Any, Self
 import pytest
 
 from coordlib import queries
-from coordlib.client import spark_reader, spark_run
+from coordlib.client import spark_beginnings, spark_reader, spark_run
 from coordlib.client.signals import TopicPartition
 from coordlib.client.spark_reader import SparkGroupReader
 from coordlib.client.spark_share import Share
+from coordlib.lag import Bounds, Place
 from tests.client.assigned.world import AssignedWorld
 from tests.client.world import TIMING
 
@@ -146,12 +147,27 @@ class ReaderWorld(AssignedWorld):
         self.spark, self.folder = FakeSpark(), folder
         self.readers: list[SparkGroupReader] = []
         clock = SimpleNamespace(monotonic=lambda: self.log.now_ms / 1000, sleep=self._sleep)
-        for module in (spark_reader, spark_run, queries):
+        for module in (spark_beginnings, spark_reader, spark_run, queries):
             monkeypatch.setattr(module, "time", clock)
+        #: Where the logs of partitions begin and end; those that are not here are nowhere.
+        self.bounds = {each: Bounds(0, 1_000) for each in range(4)}
+        #: Times of looks at them, and how many more get no answer.
+        self.looks_ms, self.looks_to_fail = list[int](), 0
+        monkeypatch.setattr(spark_beginnings, "AdminClient", lambda config: config)
+        monkeypatch.setattr(spark_beginnings, "log_bounds", self._log_bounds)
         monkeypatch.setattr(spark_reader, "_LEAVE_S", 0.0)  # the log moves only when it is pumped
 
     def _sleep(self, for_s: float) -> None:
         self.log.now_ms += round(for_s * 1000)
+
+    def _log_bounds(
+        self, _admin: Any, places: list[Place], _timeout_s: float
+    ) -> dict[Place, Bounds | None]:
+        self.looks_ms.append(self.log.now_ms)
+        if self.looks_to_fail > 0:
+            self.looks_to_fail -= 1
+            raise TimeoutError("nobody answers")
+        return {each: self.bounds.get(each.partition) for each in places}
 
     def read(self, client: str = "spark", **more: Any) -> SparkGroupReader:
         """A reader joins and is given its share."""

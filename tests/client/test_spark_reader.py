@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.client import spark_reader
+from coordlib.client import spark_beginnings, spark_reader
 from coordlib.client.signals import TopicPartition
 from coordlib.client.spark_reader import SparkGroupReader
-from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.errors import CoordError, SetupError
+from coordlib.lag import Bounds, Place
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.client.assigned.by_hand import ByHand
@@ -287,6 +288,8 @@ def test_a_partition_whose_commit_is_refused_is_committed_again(
     spark, log = FakeSpark(), ByHand()
     clock = SimpleNamespace(monotonic=lambda: log.time_ms / 1000)
     monkeypatch.setattr(spark_reader, "time", clock)
+    logs = {Place("t", number): Bounds(0, 10) for number in (0, 1)}
+    monkeypatch.setattr(spark_beginnings, "log_bounds", lambda *_: logs)
     reader = SparkGroupReader(
         spark,  # type: ignore[arg-type]
         "orders",
@@ -366,41 +369,167 @@ def test_versions_rise_over_batches_restarts_owners_and_a_deleted_group(world: R
 # ---- no committed offset ----------------------------------------------------------------------
 
 
-def test_latest_is_settled_in_the_log_before_anything_is_read(
-    world: ReaderWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_latest_is_settled_in_the_log_before_anything_is_read(world: ReaderWorld) -> None:
     """A hand-over before the first batch ends: what came meanwhile is the newcomer's to read."""
-    end = 50
-    monkeypatch.setattr(spark_reader, "log_ends", lambda _, some: dict.fromkeys(some, end))
+    world.bounds = dict.fromkeys(range(4), Bounds(0, 50))
     reader = world.read(otherwise="latest")
     assert world.committed("spark") == [{0: 50, 1: 50, 2: 50, 3: 50}]
     assert set(world.query.began.values()) == {50}
 
-    end = 60
+    world.bounds = dict.fromkeys(range(4), Bounds(0, 60))
     other = world.read("spark-2", otherwise="latest")
 
     assert {n for query in world.reading for n in query.began.values()} == {50}
     assert reader.runs + other.runs >= 3
 
 
-def test_a_broker_that_does_not_tell_its_ends_is_asked_again(
-    world: ReaderWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-
-    def ends(_config: Any, some: Any) -> dict[TopicPartition, int]:
-        asked.append(world.log.now_ms)
-        if len(asked) == 1:
-            raise CannotReach("The broker did not answer")
-        return dict.fromkeys(some, 50)
-
-    monkeypatch.setattr(spark_reader, "log_ends", ends)
-    world.read(otherwise="latest")
+def test_a_broker_that_does_not_tell_its_ends_is_asked_again(world: ReaderWorld) -> None:
+    """The topic's brokers restart one after another; the coordinator's are others."""
+    world.looks_to_fail = 1
+    world.read()
     world.run(2_000)
 
-    assert set(world.query.began.values()) == {50}
-    assert len(asked) == 2
-    assert asked[1] - asked[0] >= 1_000
+    assert world.query.assigned == {"t": [0, 1, 2, 3]}
+    first, again = world.looks_ms
+    assert again - first >= 1_000
+
+
+# ---- a log that is not what it was ------------------------------------------------------------
+
+
+def commits(world: ReaderWorld, **offsets: int) -> None:
+    """A Python consumer worked on the topic until there, `t0=7`, and went."""
+    (user,) = world.join("python")
+    user.position = {TopicPartition("t", int(name[1:])): at for name, at in offsets.items()}
+    world.close(user)
+
+
+def test_what_is_committed_below_the_log_start_begins_there(world: ReaderWorld) -> None:
+    """Nobody read for a week, and retention went on: what is left is read, all of it."""
+    commits(world, t0=7, t1=7, t2=7, t3=7)
+    world.bounds[1] = Bounds(100, 1_000)
+
+    world.read(otherwise="latest")
+
+    assert world.query.began == dict(zip(t(0, 1, 2, 3), (7, 100, 7, 7), strict=True))
+
+
+@pytest.mark.parametrize(("otherwise", "begins"), [("earliest", -2), ("latest", 20)])
+def test_what_is_committed_beyond_the_log_end_counts_as_not_committed(
+    world: ReaderWorld, otherwise: Any, begins: int
+) -> None:
+    """The topic was deleted and made anew with the same name."""
+    commits(world, t0=7, t1=700, t2=7, t3=7)
+    world.bounds[1] = Bounds(0, 20)
+
+    world.read(otherwise=otherwise)
+
+    assert world.query.began == dict(zip(t(0, 1, 2, 3), (7, begins, 7, 7), strict=True))
+
+
+def test_a_strict_reader_ends_before_it_passes_over_what_is_gone(world: ReaderWorld) -> None:
+    """`failOnDataLoss` is Spark's own word for it; whoever sets it wants to know."""
+    commits(world, t0=7)
+    world.bounds[0] = Bounds(100, 1_000)
+
+    with pytest.raises(CoordError, match=r"gone before they were read: t-0.*'log_start': 100") as e:
+        world.read(kafka={"failOnDataLoss": "true"})
+    world.stop(world.readers[0])
+
+    assert "failOnDataLoss=false" in e.value.mend
+    assert world.spark.queries == []
+
+
+def test_partitions_that_are_not_there_wait_and_the_others_are_read(world: ReaderWorld) -> None:
+    """A topic was deleted, and the coordinator has not seen it yet; or its leader is away."""
+    del world.bounds[2]
+    reader = world.read()
+    assert world.query.assigned == {"t": [0, 1, 3]}
+    runs = reader.runs
+    world.run(20_000)
+    assert reader.runs == runs, "nothing is to be gained by a restart"
+
+    world.bounds[2] = Bounds(0, 10)
+    world.run(7_000)
+
+    assert world.query.assigned == {"t": [0, 1, 2, 3]}
+    assert not world.spark.queries[0].stopped_in_batch
+
+
+def test_a_reader_of_nothing_that_is_there_waits(world: ReaderWorld) -> None:
+    """Its only topic was deleted; it stays a member, for the topic that comes instead."""
+    bounds, world.bounds = world.bounds, {}
+    reader = world.read()
+    world.run(12_000)
+    assert world.spark.queries == []
+    assert len(reader.member.assignment) == 4
+
+    world.bounds = bounds
+    world.run(7_000)
+    assert world.query.assigned == {"t": [0, 1, 2, 3]}
+
+
+def test_a_query_that_fails_with_its_topic_goes_on_with_the_rest(world: ReaderWorld) -> None:
+    """Spark's query ends when one of its partitions is gone; what it finished is committed."""
+    reader = world.read()
+    world.query.end(t0=5, t1=5, t2=5, t3=5)
+    del world.bounds[2]
+    world.query.fail(ValueError("UnknownTopicOrPartitionException"))
+
+    world.run(5_000)
+
+    assert world.query.assigned == {"t": [0, 1, 3]}
+    assert set(world.query.began.values()) == {5}
+    assert world.committed("spark")[-1][2] == 5
+    assert reader.runs == 2
+
+
+def test_a_query_that_retention_overtook_goes_on_at_the_log_start(world: ReaderWorld) -> None:
+    """It was slower than the topic's retention: Spark says that data may have been lost."""
+    world.read()
+    world.query.end(t0=5, t1=5, t2=5, t3=5)
+    world.bounds[3] = Bounds(70, 1_000)
+    world.query.fail(ValueError("Some data may have been lost"))
+
+    world.run(5_000)
+
+    assert world.query.began == dict(zip(t(0, 1, 2, 3), (5, 5, 5, 70), strict=True))
+
+
+@pytest.mark.parametrize("looks_to_fail", [0, 1])
+def test_a_query_that_fails_by_itself_is_not_started_again(
+    world: ReaderWorld, looks_to_fail: int
+) -> None:
+    """Its log is as it was, or nobody knows: a query that fails for ever must be seen."""
+    reader = world.read()
+    world.query.end(t0=5, t1=5, t2=5, t3=5)
+    world.looks_to_fail = looks_to_fail
+    world.query.fail(ValueError("no such column"))
+
+    with pytest.raises(CoordError, match="no such column"):
+        world.run(500)
+    world.stop(reader)
+
+
+def test_a_query_that_fails_while_it_waits_for_its_gap_is_ended_once(world: ReaderWorld) -> None:
+    """More is given, the batch is waited for, and the batch fails because its topic went."""
+    (user,) = world.join("a")
+    reader = world.read(batch_timeout_s=0)
+    first = world.query
+    first.begin()
+    gone = first.share.partitions[0].partition
+
+    def fails() -> None:
+        world.bounds.pop(gone, None)
+        first.fail(ValueError("UnknownTopicOrPartitionException"))
+
+    first.on_look = fails
+    world.close(user)
+    world.run(5_000)
+
+    assert world.query.assigned == {"t": sorted({0, 1, 2, 3} - {gone})}
+    assert reader.runs == 2
+    world.query.begin()
 
 
 # ---- what is given ----------------------------------------------------------------------------
@@ -434,6 +563,11 @@ def test_the_source_reaches_the_same_brokers_in_the_same_way(
     assert given["maxOffsetsPerTrigger"] == "9"
     assert not given.keys() & {"kafka.client.id", "kafka.group.id"}
     assert seen[-1].checkpoint == f"file://{seen[-1].share.checkpoint}"
+
+
+def test_a_reader_must_know_its_brokers(world: ReaderWorld) -> None:
+    with pytest.raises(SetupError, match="brokers"):
+        world.read(config={"security.protocol": "SSL"})
 
 
 def test_a_checkpoint_stays_in_its_folder_whatever_the_client_is_called(world: ReaderWorld) -> None:

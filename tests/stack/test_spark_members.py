@@ -1,28 +1,37 @@
 """Spark queries as members of a group, over a real broker, job and Spark."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from coordlib.cli.main import main
 from coordlib.client.admin import Admin
-from coordlib.client.signals import TopicPartition
-from coordlib.client.spark_positions import log_ends, starting_offsets
+from coordlib.client.spark_positions import starting_offsets
 from coordlib.client.spark_progress import publish_progress
 from coordlib.client.spark_reader import SparkGroupReader
 from coordlib.client.spark_share import Share
-from coordlib.client.wording import Timing
+from coordlib.lag import Bounds, Place
 from coordlib.local.stack import Stack
+from coordlib.log_bounds import log_bounds
 from tests.stack.conftest import wait_until
-from tests.stack.crew import Crew, Place, Reading
+from tests.stack.crew import Crew
 from tests.stack.flow import Flow
-from tests.stack.truths import committed, ends_are_committed
+from tests.stack.spark_crew import (
+    ASSIGNED,
+    PATIENCE_S,
+    TIMING,
+    read_again_after_it_was_finished,
+    spark_holds,
+    start_queries,
+    until_even,
+)
 from tests.stack.wire import Wire
 
 if TYPE_CHECKING:
@@ -31,92 +40,19 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.stack
 
-#: The members' machine does much else: a second Spark starts on it meanwhile.
-ASSIGNED: Final = {
-    "group__protocol": "assigned",
-    "partition__assignment__strategy": None,
-    "session__timeout__ms": 15_000,
-    "heartbeat__interval__ms": 3_000,
-}
-TIMING: Final = Timing(
-    session_timeout_ms=15_000, heartbeat_interval_ms=3_000, rebalance_timeout_ms=60_000
-)
-PATIENCE_S: Final = 180.0
-
-
-def owned(crew: Crew, name: str) -> set[Place]:
-    """By a reader's newest query, or a consumer's own word."""
-    member = crew[name]
-    if (queries := member.told("query")) and name not in killed(crew):
-        return {(topic, partition) for topic, partition in queries[-1]["partitions"]}
-    return set(member.owned)
-
-
-def killed(crew: Crew) -> set[str]:
-    return {name for name, member in crew.members.items() if member.killed_ns is not None}
-
-
-def until_even(crew: Crew, places: set[Place], *names: str) -> None:
-    def is_even() -> bool:
-        shares = [owned(crew, name) for name in names]
-        counts = [len(share) for share in shares]
-        everything = sorted(place for share in shares for place in share)
-        return max(counts) - min(counts) <= 1 and everything == sorted(places)
-
-    crew.until(f"{', '.join(names)} share {len(places)} partitions", is_even)
-
-
-def read_again_after_it_was_finished(crew: Crew) -> list[Reading]:
-    """Records that a query had finished with, by Spark's word, and that were read once more."""
-    finished: dict[tuple[str, Place], list[tuple[int, int]]] = defaultdict(list)
-    for member in crew.members.values():
-        for line in member.told("finished"):
-            for topic, partition, end in line["offsets"]:
-                finished[member.name, (topic, partition)].append((line["at_ns"], end))
-    first: dict[tuple[Place, int], Reading] = {}
-
-    def was_finished(before: Reading, again: Reading) -> bool:
-        # Spark's word may come late. Of one process, what it finished later says nothing.
-        is_other = before.process != again.process
-        ends = finished[before.process, before.place]
-        return any(end > again.offset for at, end in ends if is_other or at < again.at_ns)
-
-    found = []
-    for each in crew.readings:
-        before = first.setdefault((each.place, each.offset), each)
-        if before is not each and was_finished(before, each):
-            found.append(each)
-    return found
-
-
-def only_owners_read_in_turn(crew: Crew, wire: Wire, group: str) -> None:
-    """Whoever read a partition was given it, and not after its next owner had begun to."""
-    wire.read_everything()
-    given = {
-        (event["member"], topic, partition)
-        for event in wire.events(group, "AssignmentIssued")
-        for topic, numbers in event["detail"]["partitions"].items()
-        for partition in numbers
-    }
-    newest: dict[Place, int] = {}
-    for each in crew.readings:
-        assert (each.member, *each.place) in given, each
-        assert newest.get(each.place, -1) <= each.fence, f"{each} after fence {newest[each.place]}"
-        newest[each.place] = each.fence
-
 
 def test_two_queries_and_a_consumer_share_a_topic_and_one_query_dies(
     crew: Crew, flow: Flow, wire: Wire, group: str
 ) -> None:
     """They come one after another; then a machine loses power. Records come at every change."""
-    crew.start("spark-1", program="tests.stack.spark_member", **ASSIGNED)
+    start_queries(crew, "spark-1")
     flow.begin()
     until_even(crew, flow.places, "spark-1")
     crew.until("it reads", lambda: crew["spark-1"].readings)
 
     crew.start("python", **ASSIGNED)
     until_even(crew, flow.places, "spark-1", "python")
-    crew.start("spark-2", program="tests.stack.spark_member", **ASSIGNED)
+    start_queries(crew, "spark-2")
     everybody = ("spark-1", "python", "spark-2")
     until_even(crew, flow.places, *everybody)
     crew.until("all read", lambda: all(crew[name].readings for name in everybody))
@@ -124,14 +60,7 @@ def test_two_queries_and_a_consumer_share_a_topic_and_one_query_dies(
 
     crew.kill("spark-2")
     until_even(crew, flow.places, "spark-1", "python")
-    ends_are_committed(crew, flow, wire, group)
-    crew.stop()
-
-    assert committed(wire, group) == {
-        (flow.topic, partition): end for partition, end in flow.ends.items()
-    }
-    only_owners_read_in_turn(crew, wire, group)
-    assert not wire.events(group, "GroupQuarantined")
+    spark_holds(crew, flow, wire, group)
 
 
 class Table:
@@ -231,4 +160,57 @@ def test_a_former_owner_writes_nothing_late_and_progress_shows(
     # Another query may go on from there, or from the end of the log, which is the same place.
     text = starting_offsets(f"shown-{group}", [topic], config=config)
     assert json.loads(text) == {topic: {"0": 4}}
-    assert log_ends(config, [TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 4}
+    place = Place(topic, 0)
+    assert log_bounds(AdminClient(config), [place]) == {place: Bounds(0, 4)}
+
+
+@pytest.mark.chaos
+def test_a_reader_whose_logs_are_cut_and_deleted_reads_what_is_left(
+    shared_stack: Stack, spark: "SparkSession", table: Table, group: str, tmp_path: Path
+) -> None:
+    """Retention passes a reader that was away; then one of its topics is deleted while it reads,
+    and made anew, with other records at the same offsets."""
+    config = {"bootstrap.servers": shared_stack.bootstrap_servers}
+    kept, doomed = f"kept-of-{group}", f"doomed-of-{group}"
+    admin, producer = AdminClient(config), Producer(config)
+
+    def make(topic: str) -> None:
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+
+    def comes(topic: str, *values: str) -> None:
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(30) == 0
+
+    def until_written(*values: str) -> None:
+        wait_until(f"{values} are written", lambda: set(values) <= set(table.values()), PATIENCE_S)
+
+    def reader() -> SparkGroupReader:
+        topics = [kept, doomed]
+        return SparkGroupReader(
+            spark, group, topics, table.start, config=config, folder=tmp_path, timing=TIMING
+        )
+
+    for topic in (kept, doomed):
+        make(topic)
+    comes(kept, "kept 0")
+    comes(doomed, "doomed 0", "doomed 1")
+    with reader() as first:
+        wait_until("it reads", lambda: first.query is not None, PATIENCE_S)
+        until_written("kept 0", "doomed 0", "doomed 1")
+    comes(kept, "kept 1, deleted by retention", "kept 2")
+    cut = KafkaTopicPartition(kept, 0, 2)
+    admin.delete_records([cut])[cut].result(30)
+
+    with reader() as second:
+        until_written("kept 2")
+        runs = second.runs
+        admin.delete_topics([doomed])[doomed].result(30)
+        wait_until("its query goes on without it", lambda: second.runs > runs, PATIENCE_S)
+        comes(kept, "kept 3")
+        until_written("kept 3")
+        make(doomed)
+        comes(doomed, "anew 0")
+        until_written("anew 0")
+
+    assert table.values() == ["anew 0", "doomed 0", "doomed 1", "kept 0", "kept 2", "kept 3"]
