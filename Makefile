@@ -89,10 +89,7 @@ diagrams: $(INSTALLED)  ## draw the page about group states from the code's own 
 mutants: $(INSTALLED)  ## known bugs, one after another: the simulation must still find each (ONLY=name)
 	@$(BIN)/python -m coordlib.testing.mutants $(if $(ONLY),--only $(ONLY))
 
-MUTATE ?= coordlib.coordinators.deadlines.* coordlib.coordinators.agenda.* coordlib.coordinators.classic.heartbeat.*
+EVERY ?= 20
 .PHONY: mutation
-mutation: $(INSTALLED)  ## small changes in the core's rules, one by one: which of them no test notices (MUTATE=pattern)
-	@rm -rf .coord/mutation && mkdir -p .coord/mutation
-	@git ls-files -z coordlib tests conf jobs pyproject.toml README.md | xargs -0 cp --parents -t .coord/mutation
-	@cd .coord/mutation && nice -n 15 ../../$(BIN)/python -m mutmut run $(foreach m,$(MUTATE),'$m') && \
-	  ../../$(BIN)/python -m mutmut results
+mutation: $(INSTALLED)  ## small changes in the core's rules: which does no test notice? (EVERY=n-th, OF=pattern)
+	@nice -n 15 $(BIN)/python -m coordlib.testing.mutation --every $(EVERY) $(if $(OF),--of '$(OF)')

@@ -1,0 +1,114 @@
+"""Small changes in the core's rules, one by one: which of them does no test notice?
+
+    python -m coordlib.testing.mutation [--every 20] [--of 'coordlib.coordinators.offsets.*']
+
+mutmut makes the changes and runs the tests; this chooses which are tried, and counts. Of all
+coordinators there are thousands, each of which may take a minute: so every n-th is tried, always
+the same, and the score is one of a sample. Known bugs of whole protocols are `make mutants`.
+
+It works on a copy below `.coord`, and goes on where an interrupted run of the same code ended.
+"""
+
+import argparse
+import fnmatch
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+COPY: Final = ROOT / ".coord" / "mutation"
+#: mutmut knows its changes only after a run: these are few.
+FIRST: Final = "coordlib.coordinators.deadlines.*"
+EVERY: Final = 20
+#: By pytest's exit code or mutmut's own; all others were noticed by a test, or by its time.
+NOT_NOTICED: Final[dict[int | None, str]] = {
+    0: "survived",
+    5: "no tests",
+    33: "no tests",
+    None: "not tried",
+    2: "not tried",
+}
+NOTICED: Final = "noticed"
+
+
+def sample(names: Iterable[str], pattern: str, every: int) -> list[str]:
+    """Every n-th of those that the pattern is of, in the order of their names."""
+    return sorted(fnmatch.filter(names, pattern))[::every]
+
+
+def module_of(name: str) -> str:
+    """`coordlib.coordinators.agenda.xǁAgendaǁnote__mutmut_3` -> `agenda`."""
+    return name.rpartition(".")[0].removeprefix("coordlib.coordinators.")
+
+
+def report(tried: Iterable[str], codes: dict[str, int | None]) -> str:
+    """A line for each module, one for all, and the names of those that no test noticed."""
+    found = {name: NOT_NOTICED.get(codes.get(name), NOTICED) for name in tried}
+    by_module: dict[str, Counter[str]] = {}
+    for name, what in found.items():
+        by_module.setdefault(module_of(name), Counter())[what] += 1
+    lines = [f"{_score(counts)}  {module}" for module, counts in sorted(by_module.items())]
+    lines += [f"{_score(Counter(found.values()))}  all", ""]
+    lines += [f"{what}: {name}" for name, what in sorted(found.items()) if what != NOTICED]
+    return "\n".join(lines)
+
+
+def _score(counts: Counter[str]) -> str:
+    total = counts.total() - counts["not tried"]
+    return f"{counts[NOTICED]:4d} of {total:4d}"
+
+
+def _codes(copy: Path) -> dict[str, int | None]:
+    found: dict[str, int | None] = {}
+    for meta in sorted((copy / "mutants").rglob("*.meta")):
+        found |= json.loads(meta.read_text())["exit_code_by_key"]
+    return found
+
+
+def _copy_tree(copy: Path) -> None:
+    """What git knows of, as it stands in the working tree."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "coordlib", "tests", "conf", "jobs", "pyproject.toml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+    (copy / "README.md").touch()  # the build names it
+
+
+def _mutmut(copy: Path, names: list[str], children: int) -> None:
+    command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(children), *names]
+    subprocess.run(command, cwd=copy, check=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--every", type=int, default=EVERY, help="try every n-th change")
+    parser.add_argument("--of", default="*", help="a pattern of names, as mutmut has them")
+    parser.add_argument("--children", type=int, default=2, help="tried side by side")
+    given = parser.parse_args()
+    _copy_tree(COPY)
+    if not (codes := _codes(COPY)):
+        _mutmut(COPY, [FIRST], given.children)
+        codes = _codes(COPY)
+    tried = sample(codes, given.of, given.every)
+    if not tried:
+        print(f"No change is called {given.of}; for example: {next(iter(codes), None)}")
+        return 2
+    _mutmut(COPY, tried, given.children)
+    print(report(tried, _codes(COPY)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
