@@ -3,7 +3,7 @@
 It is made at once, whoever is still letting go because of an older one; nobody is stopped for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from coordlib import limits
 from coordlib.coordinators.assigned import reconciliation
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Group, Member, State, count, text_bytes
-from coordlib.coordinators.assigned.patterns import compile_pattern, resolve
+from coordlib.coordinators.assigned.matches import MATCHES, Expression
 from coordlib.coordinators.assigned.strategies.chosen import divide
 from coordlib.coordinators.assigned.strategies.model import Subscriber
 from coordlib.records import stored
@@ -61,23 +61,39 @@ def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) ->
 
 def _wanted(group: Group, topics: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     """By member; most members of a group want the same, which is found once."""
+    matched = _matched(group.members.values(), topics)
     found: dict[Any, tuple[str, ...]] = {}
     wanted = {}
     for name, member in group.members.items():
         wish = (member.topics, member.pattern, member.exclude)
         if wish not in found:
-            found[wish] = wanted_topics(member, topics)
+            found[wish] = _wanted_by(member, topics, matched)
         wanted[name] = found[wish]
     return wanted
 
 
+def _matched(
+    members: Iterable[Member], topics: Mapping[str, int]
+) -> dict[Expression, tuple[str, ...]]:
+    """The topics that they want by expression."""
+    expressions = dict.fromkeys((m.pattern, m.exclude) for m in members if m.pattern is not None)
+    return MATCHES.resolve(expressions, topics) if expressions else {}
+
+
+def _wanted_by(
+    member: Member, topics: Mapping[str, int], matched: Mapping[Expression, tuple[str, ...]]
+) -> tuple[str, ...]:
+    by_expression: tuple[str, ...] = ()
+    if member.pattern is not None:
+        by_expression = matched[member.pattern, member.exclude]
+    if not member.topics:
+        return by_expression
+    return tuple(sorted({*by_expression, *(name for name in member.topics if name in topics)}))
+
+
 def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
     """The topics that exist and that it wants, by name. Others it names are kept as wishes."""
-    named = {topic for topic in member.topics if topic in topics}
-    if member.pattern is not None:
-        exclude = compile_pattern(member.exclude) if member.exclude is not None else None
-        named.update(resolve(compile_pattern(member.pattern), exclude, topics))
-    return tuple(sorted(named))
+    return _wanted_by(member, topics, _matched([member], topics))
 
 
 def wanted_by_all(draft: Draft) -> dict[str, int]:
