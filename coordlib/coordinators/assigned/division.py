@@ -29,9 +29,11 @@ def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) ->
         return
     wanted = _wanted(group, draft.topics)
     topics, left_out = _within_bounds(draft, wanted)
+    if left_out:
+        wanted = _kept(wanted, topics)
     subscribers = {
         name: Subscriber(
-            topics=wanted[name] if not left_out else _kept(wanted[name], topics),
+            topics=wanted[name],
             share=member.target,
             capacity=member.capacity,
         )
@@ -117,7 +119,7 @@ def _within_bounds(
     left_out: list[str] = []
     room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, limits.GROUP_BYTES_MAX // 2
     shard_bytes = max(draft.room_for(is_known=True), 0)
-    some = {topic for topics_of_one in wanted.values() for topic in topics_of_one}
+    some = {topic for topics_of_one in dict.fromkeys(wanted.values()) for topic in topics_of_one}
     for topic in sorted(some, key=lambda each: (each not in draft.live.topics, each)):
         count, size_bytes = draft.topics[topic], _bytes_of(draft, topic)
         new_bytes = 0 if topic in draft.live.topics else size_bytes
@@ -141,8 +143,15 @@ def _bytes_of(draft: Draft, topic: str) -> int:
     return 3 * (holders * (text_bytes(topic) + 16) + 7 * count)
 
 
-def _kept(wanted: tuple[str, ...], topics: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(topic for topic in wanted if topic in topics)
+def _kept(
+    wanted: Mapping[str, tuple[str, ...]], topics: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """What each wants of these topics; most members want the same, which is found once."""
+    kept = {
+        some: tuple(topic for topic in some if topic in topics)
+        for some in dict.fromkeys(wanted.values())
+    }
+    return {name: kept[some] for name, some in wanted.items()}
 
 
 def _without_empty(share: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
