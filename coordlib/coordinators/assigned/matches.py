@@ -23,8 +23,8 @@ Expression = tuple[str, str | None]
 #: Machine words of all that is remembered: 32 MiB. The names themselves are shared, and are at most
 #: twice as many as a shard may know.
 WORDS_MAX: Final = 1 << 22
-#: Of an expression that matches nothing: its two texts may have 4 KiB.
-EXPRESSION_WORDS: Final = 512
+#: Of an expression that matches nothing: its two texts may have 8 KiB.
+EXPRESSION_WORDS: Final = 1 << 10
 
 
 class _Found(NamedTuple):
@@ -87,8 +87,10 @@ class Matches:
         if len(changes) > limits.TOPICS_MAX:
             surplus = len(changes) - limits.TOPICS_MAX // 2
         # Made of the old ones: a name is in memory once, wherever it came from.
-        self._names = (self._names - gone) | come
-        self._changes, self._forgotten = changes[surplus:], self._forgotten + surplus
+        topics_now, newest = (self._names - gone) | come, changes[surplus:]
+        # At once: whatever failed above, a group is set aside for it and the process goes on.
+        self._names, self._changes = topics_now, newest
+        self._forgotten += surplus
         for each in [e for e, found in self._found.items() if found.changes < self._forgotten]:
             self._drop(each)
 
