@@ -32,6 +32,7 @@ PATTERN_LENGTH_MAX = 1_000  # of a topic expression; RE2 itself runs in linear t
 CAPACITY_MAX = 1_000_000
 TOPICS_PER_RECORD_MAX = 3_000  # of one TopicMetadata record: below 1 MiB with the longest names
 TOPICS_MAX = 20_000  # topics that a shard keeps in mind
+TOPICS_TOLD_MAX = 100_000  # topics that the driver tells shards of; they say which they keep
 PARTITIONS_PER_TOPIC_MAX = 100_000
 PARTITIONS_PER_ASSIGNED_GROUP_MAX = 50_000  # what one target assignment divides
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping

@@ -14,13 +14,17 @@ def learn(
     """What is known after one record, and the names of what it changed, in order.
 
     A topic that was made anew with fewer partitions just has fewer. Of more topics than a shard
-    can keep in mind the last ones by name are not known to it; the driver, who can tell people,
-    says so.
+    can keep in mind those that it knows keep their place, since they may be read; the first of the
+    new ones by name have what room there is. The driver, who can tell people, says so.
     """
     listed = {row.topic: row.partitions for row in metadata.topics}
-    topics = {name: count for name, count in known.items() if not _lies_in(name, metadata)}
-    topics.update(listed)
-    topics = dict(sorted(topics.items())[: limits.TOPICS_MAX])
+    kept = {
+        name: listed.get(name, count)
+        for name, count in known.items()
+        if name in listed or not _lies_in(name, metadata)
+    }
+    new = sorted(listed.keys() - kept.keys())[: max(limits.TOPICS_MAX - len(kept), 0)]
+    topics = dict(sorted((kept | {name: listed[name] for name in new}).items()))
     changed = sorted(
         name for name in known.keys() | topics.keys() if known.get(name) != topics.get(name)
     )

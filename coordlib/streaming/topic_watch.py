@@ -8,6 +8,9 @@ Brokers may answer with less than there is: one that has just started, or a topi
 being elected. Believed, that would take partitions away from everybody. So a topic is gone only
 when two looks in a row do not have it, and one that cannot be told for certain stays as it was.
 Everything is said again from time to time, so that what an older driver wrote late cannot stay.
+
+A shard keeps TOPICS_MAX topics in mind, those first that it knows: only the log says which. So the
+driver tells of more than that, and of all again when there may be room.
 """
 
 import threading
@@ -66,13 +69,26 @@ class Planner:
                 topics[name] = count
         if self._owes_everything and self._must_wait(seen, topics):
             return []
+        topics = _first(topics, known)
+        makes_room = self._makes_room(topics)
         is_everything = self._owes_everything or now_s - self._said_s >= SAY_AGAIN_S
         changed = sorted(n for n in known.keys() | topics.keys() if known.get(n) != topics.get(n))
         self._known, self._owes_everything = topics, False
+        again = list(_listing(topics)) if makes_room else []
         if is_everything or len(changed) > CHANGES_MAX:
             self._said_s = now_s
-            return list(_listing(topics))
-        return [_single(name, topics, known) for name in changed]
+            return [*_listing(topics), *again]
+        return [*(_single(name, topics, known) for name in changed), *again]
+
+    def _makes_room(self, topics: Mapping[str, int]) -> bool:
+        """Whether a full shard may learn of something that is gone, and has room for another.
+
+        What it has room for then may stand before it in a listing, so that takes a second one.
+        """
+        known = self._known
+        if max(len(known), len(topics)) < limits.TOPICS_MAX:
+            return False
+        return self._owes_everything or not known.keys() <= topics.keys()
 
     def _must_wait(self, seen: Seen, topics: Mapping[str, int]) -> bool:
         """Whether a listing would call something gone that is only without a leader."""
@@ -83,6 +99,12 @@ class Planner:
     def unsaid(self) -> None:
         """Something of it did not reach the log: everything is to be said."""
         self._owes_everything = True
+
+
+def _first(topics: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    """As many as may be told, by name: those that were told, then the first of the others."""
+    ordered = sorted(topics, key=lambda name: (name not in known, name))
+    return {name: topics[name] for name in sorted(ordered[: limits.TOPICS_TOLD_MAX])}
 
 
 def _listing(topics: Mapping[str, int]) -> Iterator[TopicMetadata]:
@@ -186,13 +208,16 @@ class KafkaCluster:
         }
         if len(seen) > limits.TOPICS_MAX:
             self._warn(len(seen))
-        return dict(list(seen.items())[: limits.TOPICS_MAX])
+        return seen
 
     def _warn(self, count: int) -> None:
         if not self._has_warned:
             self._has_warned = True
-            told = f"the first {limits.TOPICS_MAX} by name"
-            _log.warning("too many topics for server-assigned groups", topics=count, told=told)
+            _log.warning(
+                "too many topics for server-assigned groups",
+                topics=count,
+                known=f"{limits.TOPICS_MAX}: those that were known before, then the first by name",
+            )
 
     def write(self, record: TopicMetadata, told: Callable[[bool], None]) -> None:
         def note(error: KafkaError | None, _message: Message) -> None:

@@ -5,6 +5,7 @@ import pytest
 from coordlib import limits
 from coordlib.coordinators.topics import learn
 from coordlib.records import requests as rq
+from coordlib.testing.assigned_groups import owned_in, subscribe
 from coordlib.testing.driving import Conversation, join
 
 
@@ -71,19 +72,61 @@ def test_names_are_in_order_wherever_they_came_from() -> None:
     assert changed == ("a",)
 
 
-def test_the_last_of_too_many_are_not_known() -> None:
-    """A shard's memory has an end: it must not depend on which part came first."""
-    name = "t-{:05}".format
-    known = {name(n): 1 for n in range(1, limits.TOPICS_MAX + 1)}
-    last = name(limits.TOPICS_MAX)
+def test_of_too_many_topics_the_first_by_name_are_known() -> None:
+    """A new job in a cluster of more topics than a shard can keep in mind."""
+    names = [f"t-{number:05}" for number in range(limits.TOPICS_MAX + 1)]
 
-    full, first_changed = learn(known, listing({name(0): 1}, through=name(0)))
-    again, beyond_changed = learn(full, listing({last: 1}, after=name(limits.TOPICS_MAX - 1)))
+    topics, changed = learn({}, listing(dict.fromkeys(names, 1)))
 
-    assert len(full) == limits.TOPICS_MAX
-    assert last not in full
-    assert first_changed == (name(0), last)
-    assert (again, beyond_changed) == (full, ())
+    assert list(topics) == names[:-1]
+    assert changed == tuple(names[:-1])
+
+
+def test_a_new_topic_takes_the_place_of_none_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The shard is full; somebody makes a topic whose name sorts before those that are read."""
+    monkeypatch.setattr(limits, "TOPICS_MAX", 2)
+
+    assert learn({"b": 1, "c": 1}, listing({"a": 1}, through="a")) == ({"b": 1, "c": 1}, ())
+    assert learn({"b": 1, "c": 1}, listing({"a": 1, "b": 3, "c": 1})) == (
+        {"b": 3, "c": 1},
+        ("b",),
+    )
+
+
+def test_what_goes_makes_room_in_the_same_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was deleted, two were made: the first by name comes in."""
+    monkeypatch.setattr(limits, "TOPICS_MAX", 2)
+
+    assert learn({"b": 1, "d": 1}, listing({"a": 1, "c": 1, "d": 1})) == (
+        {"a": 1, "d": 1},
+        ("a", "b"),
+    )
+
+
+def test_more_topics_than_are_known_by_now_keep_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Newer code, or a rebuild from many groups, knows more than this code would learn."""
+    monkeypatch.setattr(limits, "TOPICS_MAX", 1)
+    known = {"b": 1, "c": 1}
+
+    assert learn(known, listing({"a": 1, "b": 1, "c": 1})) == (known, ())
+
+
+def test_nobody_loses_partitions_to_a_topic_that_there_is_no_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A member reads everything. One topic more would have been taken for the last one's place."""
+    monkeypatch.setattr(limits, "TOPICS_MAX", 2)
+    talk = Conversation()
+    talk.send(listing({"b": 1, "c": 1}))
+    talk.send(subscribe("a", pattern=".*"))
+    owned = owned_in(talk)
+
+    assert talk.send(listing({"a": 1, "b": 1, "c": 1})) == []
+    assert owned_in(talk) == owned == {"a": {"b": (0,), "c": (0,)}}
 
 
 def test_topics_are_part_of_the_shard() -> None:

@@ -136,6 +136,51 @@ def test_a_first_listing_waits_for_a_topic_without_a_leader() -> None:
     assert [row.topic for row in listing.topics] == ["a"]
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard knows two topics, and the driver tells of four."""
+    monkeypatch.setattr(limits, "TOPICS_MAX", 2)
+    monkeypatch.setattr(limits, "TOPICS_TOLD_MAX", 4)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_topic_too_many_pushes_none_out_that_a_shard_knows() -> None:
+    """Its name sorts first. The driver that starts anew meanwhile does not know who was first."""
+    looks = [{"b": 1, "c": 1}, {"b": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}]
+    planner = Planner()
+
+    known = told(planner, *looks)
+
+    assert known == {"b": 1, "c": 1}
+    assert told(Planner(), *looks[2:], shard=known) == known
+
+
+@pytest.mark.usefixtures("small")
+def test_a_topic_that_goes_makes_room_for_one_that_waited() -> None:
+    """The one that waits stands earlier in a listing than the one whose place it takes."""
+    everything = {"a": 1, "b": 1, "c": 1}
+    planner = Planner()
+    told(planner, everything, everything)
+
+    known = told(planner, {"a": 1, "b": 1}, {"a": 1, "b": 1}, shard={"b": 1, "c": 1})
+
+    assert known == {"a": 1, "b": 1}
+    assert told(Planner(), *[{"a": 1, "b": 1}] * 2, shard={"b": 1, "c": 1}) == known
+
+
+@pytest.mark.usefixtures("small")
+def test_those_that_were_told_are_told_when_there_are_too_many_for_the_driver() -> None:
+    """The log must not fill with a cluster's names without end, and nothing told may go for it."""
+    planner, many = Planner(), dict.fromkeys("cdef", 1)
+    told(planner, many, many)
+    more = dict.fromkeys("abcdef", 1)
+
+    assert planner.look(more, 2.0) == []
+    planner.unsaid()
+    rows = [row.topic for record in planner.look(more, 3.0) for row in record.topics]
+    assert sorted(set(rows)) == list("cdef")
+
+
 class FakeCluster:
     """A cluster whose log refuses records on demand."""
 

@@ -6,7 +6,8 @@ import pytest
 
 from coordlib.coordinators.assigned.strategies.registry import BUILT_IN
 from coordlib.testing.bench import strategies
-from coordlib.testing.bench.strategies import Size, run, run_expression, run_joins
+from coordlib.testing.bench.expressions import run_expression, run_group
+from coordlib.testing.bench.strategies import Size, run, run_joins
 
 
 @pytest.mark.parametrize("strategy", sorted(BUILT_IN))
@@ -32,10 +33,22 @@ def test_a_batch_of_joins_is_one_division_each(capsys: pytest.CaptureFixture[str
 
 
 def test_an_expression_says_what_it_matched(capsys: pytest.CaptureFixture[str]) -> None:
-    run_expression(r"team-7\..*", names=100, repeats=2)
+    run_expression("strategies", r"team-7\..*", names=100, repeats=2)
 
     told = json.loads(capsys.readouterr().out)
     assert (told["topics"], told["matched"]) == (100, 2)
+
+
+def test_a_group_of_expressions_is_measured_while_it_divides(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Half of 40 topics are wanted, one wanted topic more is made, and one that nobody wants."""
+    run_group("strategies", members=5, known=40, repeats=2)
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["expressions"], told["topics"], told["divided"]) == (6, 40, 25)
+    for step in ("first_division", "next_join", "topic_created", "unwanted_topic_created"):
+        assert told[f"{step}_ms"]["worst"] >= told[f"{step}_ms"]["best"] > 0
 
 
 def test_a_size_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 It is made at once, whoever is still letting go because of an older one; nobody is stopped for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from coordlib import limits
 from coordlib.coordinators.assigned import reconciliation
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Group, Member, State, count, text_bytes
-from coordlib.coordinators.assigned.patterns import compile_pattern, resolve
+from coordlib.coordinators.assigned.matches import MATCHES, Expression
 from coordlib.coordinators.assigned.strategies.chosen import divide
 from coordlib.coordinators.assigned.strategies.model import Subscriber
 from coordlib.records import stored
@@ -29,9 +29,11 @@ def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) ->
         return
     wanted = _wanted(group, draft.topics)
     topics, left_out = _within_bounds(draft, wanted)
+    if left_out:
+        wanted = _kept(wanted, topics)
     subscribers = {
         name: Subscriber(
-            topics=wanted[name] if not left_out else _kept(wanted[name], topics),
+            topics=wanted[name],
             share=member.target,
             capacity=member.capacity,
         )
@@ -61,23 +63,39 @@ def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) ->
 
 def _wanted(group: Group, topics: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     """By member; most members of a group want the same, which is found once."""
+    matched = _matched(group.members.values(), topics)
     found: dict[Any, tuple[str, ...]] = {}
     wanted = {}
     for name, member in group.members.items():
         wish = (member.topics, member.pattern, member.exclude)
         if wish not in found:
-            found[wish] = wanted_topics(member, topics)
+            found[wish] = _wanted_by(member, topics, matched)
         wanted[name] = found[wish]
     return wanted
 
 
+def _matched(
+    members: Iterable[Member], topics: Mapping[str, int]
+) -> dict[Expression, tuple[str, ...]]:
+    """The topics that they want by expression."""
+    expressions = dict.fromkeys((m.pattern, m.exclude) for m in members if m.pattern is not None)
+    return MATCHES.resolve(expressions, topics) if expressions else {}
+
+
+def _wanted_by(
+    member: Member, topics: Mapping[str, int], matched: Mapping[Expression, tuple[str, ...]]
+) -> tuple[str, ...]:
+    by_expression: tuple[str, ...] = ()
+    if member.pattern is not None:
+        by_expression = matched[member.pattern, member.exclude]
+    if not member.topics:
+        return by_expression
+    return tuple(sorted({*by_expression, *(name for name in member.topics if name in topics)}))
+
+
 def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
     """The topics that exist and that it wants, by name. Others it names are kept as wishes."""
-    named = {topic for topic in member.topics if topic in topics}
-    if member.pattern is not None:
-        exclude = compile_pattern(member.exclude) if member.exclude is not None else None
-        named.update(resolve(compile_pattern(member.pattern), exclude, topics))
-    return tuple(sorted(named))
+    return _wanted_by(member, topics, _matched([member], topics))
 
 
 def wanted_by_all(draft: Draft) -> dict[str, int]:
@@ -101,7 +119,7 @@ def _within_bounds(
     left_out: list[str] = []
     room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, limits.GROUP_BYTES_MAX // 2
     shard_bytes = max(draft.room_for(is_known=True), 0)
-    some = {topic for topics_of_one in wanted.values() for topic in topics_of_one}
+    some = {topic for topics_of_one in dict.fromkeys(wanted.values()) for topic in topics_of_one}
     for topic in sorted(some, key=lambda each: (each not in draft.live.topics, each)):
         count, size_bytes = draft.topics[topic], _bytes_of(draft, topic)
         new_bytes = 0 if topic in draft.live.topics else size_bytes
@@ -125,8 +143,15 @@ def _bytes_of(draft: Draft, topic: str) -> int:
     return 3 * (holders * (text_bytes(topic) + 16) + 7 * count)
 
 
-def _kept(wanted: tuple[str, ...], topics: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(topic for topic in wanted if topic in topics)
+def _kept(
+    wanted: Mapping[str, tuple[str, ...]], topics: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """What each wants of these topics; most members want the same, which is found once."""
+    kept = {
+        some: tuple(topic for topic in some if topic in topics)
+        for some in dict.fromkeys(wanted.values())
+    }
+    return {name: kept[some] for name, some in wanted.items()}
 
 
 def _without_empty(share: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -5,11 +5,41 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 CPUINFO = Path("/proc/cpuinfo")
+
+T = TypeVar("T")
+
+
+class Took(NamedTuple):
+    """What one piece of work took."""
+
+    cpu_ms: float
+    wall_ms: float
+
+
+def timed(work: Callable[[], T]) -> tuple[T, Took]:
+    """Do it, and say what it took."""
+    wall, processor = time.perf_counter(), time.process_time()
+    answer = work()
+    cpu_ms = (time.process_time() - processor) * 1_000
+    wall_ms = (time.perf_counter() - wall) * 1_000
+    return answer, Took(round(cpu_ms, 2), round(wall_ms, 2))
+
+
+def summary(took: Sequence[Took]) -> dict[str, float]:
+    """Of the same work done several times: the processor's, and the median of what passed."""
+    cpu_ms = [each.cpu_ms for each in took]
+    return {
+        "best": min(cpu_ms),
+        "median": percentile(cpu_ms, 0.5),
+        "worst": max(cpu_ms),
+        "median_wall": percentile([each.wall_ms for each in took], 0.5),
+    }
 
 
 def percentile(values: Sequence[float], share: float) -> float:

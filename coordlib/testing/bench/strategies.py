@@ -1,42 +1,33 @@
 """How long the strategies of server-assigned groups take, and expressions over many topics.
 
-    python -m coordlib.testing.bench.strategies [NAME …]
+    python -m coordlib.testing.bench.strategies [NAME …]    sizes, or `expressions`
 
 JSON lines on stdout: for each size and strategy the milliseconds of a first division, and of
 divisions after one member joined, and after one left. One process, one core, nothing but the
 division itself. `joins` is a batch of 200 joins, one division for each. Times are of the processor,
-since others may be at work on the machine; `wall` is what passed meanwhile.
+since others may be at work on the machine; `wall` is what passed meanwhile. What `expressions`
+measures says `expressions.py`.
 """
 
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.assigned.patterns import compile_pattern, resolve
 from coordlib.coordinators.assigned.strategies.model import DEFAULT, Shares, Subscriber
 from coordlib.coordinators.assigned.strategies.registry import BUILT_IN, check_total
-from coordlib.testing.bench.figures import percentile, tell, tell_machine
+from coordlib.testing.bench import expressions
+from coordlib.testing.bench.figures import Took, summary, tell, tell_machine, timed
 
 BENCH: Final = "strategies"
 JOINS: Final = 200
 REPEATS: Final = 15
-EXPRESSIONS: Final = (r"team-7\..*", ".*orders.*", "clicks-.*", "(a+)+$")
-NAMES: Final = 10_000
+EXPRESSIONS: Final = "expressions"
 
 Members = dict[str, Subscriber]
-T = TypeVar("T")
-
-
-class Took(NamedTuple):
-    """What one piece of work took."""
-
-    cpu_ms: float
-    wall_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +69,7 @@ def run(size: Size, strategy: str, repeats: int = REPEATS) -> None:
     """Measure one size with one strategy, and say what it took."""
     counts, divide = size.counts, BUILT_IN[strategy]
     members = {_name(number): size.member(number) for number in range(size.members)}
-    shares, first = _timed(lambda: divide(members, counts))
+    shares, first = timed(lambda: divide(members, counts))
     members = _holding(members, shares)
     joined = members | {_name(size.members): size.member(size.members)}
     left = {name: member for name, member in members.items() if name != _name(size.members // 2)}
@@ -102,7 +93,7 @@ def run_joins(size: Size, strategy: str, joins: int = JOINS) -> None:
     took: list[Took] = []
     for number in range(size.members - joins, size.members):
         members[_name(number)] = size.member(number)
-        shares, each = _timed(partial(divide, members, counts))
+        shares, each = timed(partial(divide, members, counts))
         took.append(each)
         members = _holding(members, shares)
     tell(
@@ -111,22 +102,7 @@ def run_joins(size: Size, strategy: str, joins: int = JOINS) -> None:
         strategy=strategy,
         joins=joins,
         all_ms=round(sum(each.cpu_ms for each in took), 1),
-        each_ms=_summary(took),
-    )
-
-
-def run_expression(text: str, names: int = NAMES, repeats: int = REPEATS) -> None:
-    """Measure one expression, compiled before, over many topics."""
-    topics = [f"team-{number % 50}.orders-{number:05}" for number in range(names)]
-    pattern = compile_pattern(text)
-    runs = [_timed(lambda: resolve(pattern, None, topics)) for _ in range(repeats)]
-    tell(
-        BENCH,
-        "expression",
-        text=text,
-        topics=names,
-        matched=len(runs[0][0]),
-        each_ms=_summary([took for _, took in runs]),
+        each_ms=summary(took),
     )
 
 
@@ -146,33 +122,15 @@ def _spread(
 ) -> dict[str, float]:
     took: list[Took] = []
     for _ in range(repeats):
-        shares, each = _timed(lambda: BUILT_IN[strategy](members, counts))
+        shares, each = timed(lambda: BUILT_IN[strategy](members, counts))
         check_total(members, counts, shares)
         took.append(each)
-    return _summary(took)
-
-
-def _summary(took: Sequence[Took]) -> dict[str, float]:
-    cpu_ms = [each.cpu_ms for each in took]
-    return {
-        "best": min(cpu_ms),
-        "median": percentile(cpu_ms, 0.5),
-        "worst": max(cpu_ms),
-        "median_wall": percentile([each.wall_ms for each in took], 0.5),
-    }
-
-
-def _timed(work: Callable[[], T]) -> tuple[T, Took]:
-    wall, processor = time.perf_counter(), time.process_time()
-    answer = work()
-    cpu_ms = (time.process_time() - processor) * 1_000
-    wall_ms = (time.perf_counter() - wall) * 1_000
-    return answer, Took(round(cpu_ms, 2), round(wall_ms, 2))
+    return summary(took)
 
 
 def main(names: Sequence[str]) -> int:
-    """All sizes, or those that are named; then the batch of joins and the expressions."""
-    known = [size.name for size in SIZES]
+    """All sizes with a batch of joins each, and the expressions; or what is named of it."""
+    known = [*(size.name for size in SIZES), EXPRESSIONS]
     if unknown := [name for name in names if name not in known]:
         print(f"{unknown[0]!r} is no size; there are {', '.join(known)}", file=sys.stderr)
         return 2
@@ -182,8 +140,8 @@ def main(names: Sequence[str]) -> int:
             for strategy in BUILT_IN:
                 run(size, strategy)
             run_joins(size, DEFAULT)
-    for text in EXPRESSIONS:
-        run_expression(text)
+    if not names or EXPRESSIONS in names:
+        expressions.run_all(BENCH)
     return 0
 
 

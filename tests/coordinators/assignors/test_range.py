@@ -37,3 +37,25 @@ def test_racks_of_fewer_partitions_than_there_are_do_no_harm() -> None:
     given = range_assignor.assign(members, {"t": 4}, {"t": [["west"], ["east"]]})
 
     assert given == {"a": {"t": (1, 2)}, "b": {"t": (0, 3)}}
+
+
+def test_topics_that_the_same_members_want_share_one_list_of_them() -> None:
+    """A thousand members want ten thousand topics: not every pair of them is looked at."""
+    members = {
+        "c": Member(("t1", "t2", "t3")),
+        "b": Member(("t3", "t4")),
+        "a": Member(("t1", "t2", "t3")),
+        "idle": Member(()),
+    }
+
+    takers = range_assignor.takers_of(members, dict.fromkeys(("t1", "t2", "t3", "t4", "t5"), 1))
+
+    assert takers == {"t1": ["a", "c"], "t2": ["a", "c"], "t3": ["a", "b", "c"], "t4": ["b"]}
+    assert takers["t1"] is takers["t2"]
+
+
+def test_a_topic_that_is_named_twice_is_wanted_once() -> None:
+    """Nothing in the client protocol forbids it."""
+    members = {"a": Member(("t", "t")), "b": Member(("t",))}
+
+    assert range_assignor.assign(members, {"t": 2}) == {"a": {"t": (0,)}, "b": {"t": (1,)}}

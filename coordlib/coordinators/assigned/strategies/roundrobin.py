@@ -40,7 +40,7 @@ def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> 
     last, turns = _START, list[_Turn]()
     before: list[str] = []
     for topic, takers in takers_of(known, partitions).items():
-        if takers != before:  # else the same ones go on with their next turns
+        if takers is not before:  # else the same ones, in one list, go on with their next turns
             if before:  # circles are all alike: counted within one, numbers stay small
                 last = _turn(last[1], last[2] % last[3], last[3])
             turns = [_first_after(last, number[each], members[each].capacity) for each in takers]
