@@ -185,3 +185,24 @@ def test_a_join_matches_nothing_that_others_had_matched(
 
     talk.send(topics({"orders": 1, "clicks": 1, "more": 1}))
     assert asked == {("clicks.*", "more"): 1, ("orders.*", "more"): 1}
+
+
+# ---- in a group ---------------------------------------------------------------------------------
+
+
+def test_a_member_that_names_another_expression_is_given_what_that_matches() -> None:
+    """A program was changed and subscribes again under its member id; the old topics are let go."""
+    talk = Conversation(SETTINGS)
+    talk.send(topics({"clicks-eu": 1, "clicks-us": 1, "orders-eu": 1, "orders-us": 1}))
+    talk.send(subscribe("a", pattern="clicks-.*", exclude=".*-us"))
+    (member,) = group_of(talk).members.values()
+    assert member.owned == {"clicks-eu": (0,)}
+    talk.tick()
+
+    again = {"member": member.member, "generation": group_of(talk).generation}
+    talk.send(subscribe("a", "j2", pattern="orders-.*", exclude=".*-eu", **again))
+
+    (member,) = group_of(talk).members.values()
+    assert (member.pattern, member.exclude) == ("orders-.*", ".*-eu")
+    assert member.target == {"orders-us": (0,)}
+    assert [demand.partitions for demand in member.demands] == [{"clicks-eu": (0,)}]
