@@ -10,7 +10,7 @@ Here is what all kinds of groups have in common; each kind adds its own in a cla
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -77,6 +77,9 @@ class Draft(ABC, Generic[G]):
 
     #: Which kind of group this is; history names it.
     KIND: str
+    #: A group of that kind, and the state in which one is deleted.
+    GROUP: ClassVar[type[Any]]
+    DEAD: ClassVar[Any]
 
     def __init__(self, name: str, group: G | None, at: At, around: Surroundings) -> None:
         self.name = name
@@ -90,6 +93,16 @@ class Draft(ABC, Generic[G]):
         #: Members that were heard of in this step; their session starts anew.
         self.touched: list[str] = []
         self.around = around
+
+    @classmethod
+    def adopt(cls, group: AnyGroup, at: At) -> Any:
+        """An empty group of another kind as one of this: its name, generation and offsets go on."""
+        return cls.GROUP(
+            group=group.group,
+            generation=group.generation,
+            state_since_ms=at.time_ms,
+            state_since_clock_ms=at.clock_ms,
+        )
 
     @property
     def config(self) -> ClassicConfig:
@@ -140,12 +153,21 @@ class Draft(ABC, Generic[G]):
         self.group = replace(self.live, **fields)  # type: ignore[type-var]  # groups are structs
 
     @abstractmethod
+    def enter(self, state: Any) -> None:
+        """Change the state, along the kind's table only.  # INV-12"""
+
     def create(self, reason: str) -> None:
         """A group without members and offsets."""
+        at = self.at
+        self.group = self.GROUP(
+            group=self.name, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms
+        )
+        self.record(stored.EVENT_GROUP_CREATED, reason=reason)
 
-    @abstractmethod
     def delete(self) -> None:
         """The last that a step does to a group: no request finds it any more."""
+        self.enter(self.DEAD)
+        self.group, self.is_deleted = None, True
 
     def emit(self, effect: fx.Effect) -> None:
         """Let something happen, after all that was emitted before, if the step goes through."""

@@ -18,6 +18,18 @@ class UnknownSavedVersion(ValueError):
     """A group was saved by other code; nothing else can read it."""
 
 
+def check_saved(name: str, version: int, known: int) -> None:
+    """Raise UnknownSavedVersion, unless a group was saved in the version that this code knows.
+
+    A decoder ignores fields that it does not know: what newer code wrote would be lost silently.
+    """
+    if version != known:
+        raise UnknownSavedVersion(
+            f"Group {name} was saved with version {version}, this code knows {known}: "
+            "start the code that wrote it."
+        )
+
+
 class Machine(Protocol):
     """A kind of group. Groups are frozen values of the kind's own type, here `Any`."""
 

@@ -66,17 +66,14 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="roo
 class RoomDraft(draft.Draft[Room]):
     __slots__ = ()
     KIND = "room"
+    GROUP, DEAD = Room, "Dead"
 
     @property
     def new_group_bytes(self) -> int:
         return 512
 
-    def create(self, reason: str) -> None:
-        self.group = Room(group=self.name)
-        self.record("GroupCreated", reason=reason)
-
-    def delete(self) -> None:
-        self.group, self.is_deleted = None, True
+    def enter(self, state: str) -> None:
+        self.change(state=state)
 
 
 def enter(step: RoomDraft, request: rq.Subscribe) -> None:
@@ -120,18 +117,11 @@ class Rooms:
     }
     topics_changed: Callable[[Any, Collection[str]], None] | None = staticmethod(told)
     draft = staticmethod(RoomDraft)
+    adopt = staticmethod(RoomDraft.adopt)
     decode = staticmethod(msgspec.msgpack.Decoder(Room).decode)
     encode = staticmethod(msgspec.msgpack.encode)
     decode_saved = staticmethod(msgspec.json.Decoder(Room).decode)
     encode_saved = staticmethod(msgspec.json.encode)
-
-    def adopt(self, group: Any, at: Any) -> Room:
-        return Room(
-            group=group.group,
-            generation=group.generation,
-            state_since_ms=at.time_ms,
-            state_since_clock_ms=at.clock_ms,
-        )
 
     def size_bytes(self, group: Room) -> int:
         return 512 + 64 * len(group.members) + 64 * len(group.topics)

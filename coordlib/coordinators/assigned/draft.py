@@ -13,7 +13,6 @@ from coordlib.coordinators.group import BrokenInvariant
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records import stored
 
 #: Names of seed 000, which Kafka calls otherwise today.
 DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
@@ -34,6 +33,7 @@ class Draft(draft.Draft[Group]):
 
     __slots__ = ()
     KIND = "assigned"
+    GROUP, DEAD = Group, State.DEAD
 
     @property
     def new_group_bytes(self) -> int:
@@ -57,17 +57,6 @@ class Draft(draft.Draft[Group]):
             raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
         at = self.at
         self.change(state=state, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
-
-    def create(self, reason: str) -> None:
-        at = self.at
-        self.group = Group(
-            group=self.name, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms
-        )
-        self.record(stored.EVENT_GROUP_CREATED, reason=reason)
-
-    def delete(self) -> None:
-        self.enter(State.DEAD)
-        self.group, self.is_deleted = None, True
 
     def put(self, *members: Member) -> None:
         """Add members or replace them under their ids."""

@@ -14,18 +14,16 @@ from coordlib.coordinators.assigned.leave_group import leave_group
 from coordlib.coordinators.assigned.offset_commit import offset_commit
 from coordlib.coordinators.assigned.release import release
 from coordlib.coordinators.assigned.subscribe import subscribe
-from coordlib.coordinators.group import AnyGroup
 from coordlib.coordinators.machine import (
     ANY_GENERATION,
     NO_GENERATION,
     Handler,
-    UnknownSavedVersion,
+    check_saved,
 )
 from coordlib.coordinators.offsets.delete_group import delete_group
 from coordlib.coordinators.offsets.find_coordinator import find_coordinator
 from coordlib.coordinators.offsets.offset_delete import offset_delete
 from coordlib.coordinators.offsets.offset_fetch import offset_fetch
-from coordlib.coordinators.transition import At
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
@@ -65,6 +63,7 @@ _decode_saved: Final = msgspec.json.Decoder(Group).decode
 encode_saved: Final = msgspec.json.Encoder().encode
 
 draft: Final = Draft
+adopt: Final = Draft.adopt
 size_bytes: Final = kept_bytes.of_group
 check: Final = check_invariants
 next_due: Final = timers.next_due
@@ -77,22 +76,8 @@ restart: Final = timers.restart
 def decode_saved(value: bytes) -> Group:
     """A group as it stands in `coord.groups`. Raises UnknownSavedVersion, msgspec.MsgspecError."""
     group = _decode_saved(value)
-    if group.v != SAVED_VERSION:
-        raise UnknownSavedVersion(
-            f"Group {group.group} was saved with version {group.v}, this code knows "
-            f"{SAVED_VERSION}: start the code that wrote it."
-        )
+    check_saved(group.group, group.v, SAVED_VERSION)
     return group
-
-
-def adopt(group: AnyGroup, at: At) -> Group:
-    """An empty group of another kind: its name, generation and offsets go on."""
-    return Group(
-        group=group.group,
-        generation=group.generation,
-        state_since_ms=at.time_ms,
-        state_since_clock_ms=at.clock_ms,
-    )
 
 
 def known_topics(group: Group, /) -> Mapping[str, int]:

@@ -16,7 +16,6 @@ from coordlib.coordinators.classic.group import (
 from coordlib.coordinators.group import BrokenInvariant
 from coordlib.effects import effect as fx
 from coordlib.records import responses as rs
-from coordlib.records import stored
 
 
 class Draft(draft.Draft[Group]):
@@ -27,6 +26,7 @@ class Draft(draft.Draft[Group]):
 
     __slots__ = ()
     KIND = "classic"
+    GROUP, DEAD = Group, State.DEAD
 
     @property
     def new_group_bytes(self) -> int:
@@ -45,19 +45,6 @@ class Draft(draft.Draft[Group]):
             raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
         at = self.at
         self.change(state=state, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
-
-    def create(self, reason: str) -> None:
-        """A group without members and offsets."""
-        at = self.at
-        self.group = Group(
-            group=self.name, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms
-        )
-        self.record(stored.EVENT_GROUP_CREATED, reason=reason)
-
-    def delete(self) -> None:
-        """The last that a step does to a group: no request finds it any more."""
-        self.enter(State.DEAD)
-        self.group, self.is_deleted = None, True
 
     def put(self, *members: Member) -> None:
         """Add members or replace them under their ids."""

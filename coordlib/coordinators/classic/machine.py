@@ -19,13 +19,11 @@ from coordlib.coordinators.classic.leave_group import leave_group
 from coordlib.coordinators.classic.offset_commit import offset_commit
 from coordlib.coordinators.classic.soundness import check_invariants
 from coordlib.coordinators.classic.sync_group import sync_group
-from coordlib.coordinators.group import AnyGroup
-from coordlib.coordinators.machine import NO_GENERATION, Handler, UnknownSavedVersion
+from coordlib.coordinators.machine import NO_GENERATION, Handler, check_saved
 from coordlib.coordinators.offsets.delete_group import delete_group
 from coordlib.coordinators.offsets.find_coordinator import find_coordinator
 from coordlib.coordinators.offsets.offset_delete import offset_delete
 from coordlib.coordinators.offsets.offset_fetch import offset_fetch
-from coordlib.coordinators.transition import At
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
@@ -70,20 +68,11 @@ cover: Final = timers.cover
 uncovered: Final = timers.uncovered
 restart: Final = timers.restart
 draft: Final = Draft
+adopt: Final = Draft.adopt
 size_bytes: Final = kept_bytes.of_group
 check: Final = check_invariants
 #: Its members look topics up themselves, and join again when they changed.
 topics_changed: Callable[[Any, Collection[str]], None] | None = None
-
-
-def adopt(group: AnyGroup, at: At) -> Group:
-    """An empty group of another kind: its name, generation and offsets go on."""
-    return Group(
-        group=group.group,
-        generation=group.generation,
-        state_since_ms=at.time_ms,
-        state_since_clock_ms=at.clock_ms,
-    )
 
 
 def known_topics(_: Group) -> Mapping[str, int]:
@@ -94,12 +83,7 @@ def known_topics(_: Group) -> Mapping[str, int]:
 def decode_saved(value: bytes) -> Group:
     """A group as it stands in `coord.groups`. Raises UnknownSavedVersion, msgspec.MsgspecError."""
     group = _decode_saved(value)
-    if group.v != SAVED_VERSION:
-        # Unknown fields are ignored by the decoder: what newer code wrote would be lost silently.
-        raise UnknownSavedVersion(
-            f"Group {group.group} was saved with version {group.v}, this code knows "
-            f"{SAVED_VERSION}: start the code that wrote it."
-        )
+    check_saved(group.group, group.v, SAVED_VERSION)
     return group
 
 
