@@ -58,6 +58,8 @@ class LagSampler:
         self._deleted: dict[str, set[Place]] = {}
         #: Of each group without lag: the hash of what was last written.
         self._quiet: dict[str, int] = {}
+        #: The group that the round before could not write; empty: it was whole.
+        self._begin_at = ""
         self.rounds = 0
 
     def changed(self, group: str, place: Place, offset: int | None) -> None:
@@ -74,9 +76,13 @@ class LagSampler:
         bounds = self._ask({place for mine in offsets.groups.values() for place in mine})
         now_ms = self._now_ms()
         self._note_ends(offsets, bounds, now_ms)
-        for group in sorted({*offsets.groups, *self._deleted}):
+        groups = {*offsets.groups, *self._deleted}
+        # Else those at the end of the alphabet would never come to be written.
+        for group in sorted(groups, key=lambda group: (group < self._begin_at, group)):
+            self._begin_at = group
             lines = tuple(self._lines(group, offsets.groups.get(group, {}), bounds, now_ms))
             self._tell(group, lines, now_ms)
+        self._begin_at = ""
         self.rounds += 1
         self._due_s = self._now_s() + self._interval_ms / 1000
 

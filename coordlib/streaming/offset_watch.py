@@ -14,12 +14,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordlib.config import EngineConfig
-from coordlib.lag import LogEnds, Place
+from coordlib.lag import SAMPLES_MAX, LogEnds, Place
 from coordlib.lag_samples import newest_samples, sampled_ends
 from coordlib.log_bounds import log_bounds
 from coordlib.records.stored import LagSample
 from coordlib.streaming.committed_log import CommittedLog, CommittedOffsets
-from coordlib.streaming.lag_sampler import LagSampler, LagTopic
+from coordlib.streaming.lag_sampler import LagSampler, LagTopic, wall_clock_ms
 from coordlib.streaming.mirror import AdminGroups, Mirror, chosen
 
 _WAIT_S: Final = 0.5
@@ -103,11 +103,28 @@ class OffsetWatch:
         samples: list[LagSample] = []
         try:
             for shard in range(shards):
-                samples += newest_samples(self._options, f"{self._prefix}.lag", shard)
+                samples += self._of_shard(shard)
         except KafkaException as problem:
             _log.warning("earlier samples of lag are not read", error=repr(problem))
         samples.sort(key=lambda sample: sample.time_ms)
         return {place: sampled.ends for place, sampled in sampled_ends(samples).items()}
+
+    def _of_shard(self, shard: int) -> list[LagSample]:
+        """Its newest samples. All groups' lag is sampled whatever they are: only seconds that reach
+        farther back are a lower bound, and the log says so."""
+        cuts: list[int] = []
+        topic = f"{self._prefix}.lag"
+        found = list(newest_samples(self._options, topic, shard, on_cut=cuts.append))
+        now_ms = wall_clock_ms()
+        reach_ms = now_ms - min((sample.time_ms for sample in found), default=now_ms)
+        if cuts and reach_ms < SAMPLES_MAX * self._interval_ms:
+            _log.warning(
+                "earlier samples of lag are read in part",
+                shard=shard,
+                not_read=sum(cuts),
+                reach_s=reach_ms // 1000,
+            )
+        return found
 
     def _turn(
         self, log: CommittedLog, users: "list[LagSampler | Mirror]", topic: LagTopic | None

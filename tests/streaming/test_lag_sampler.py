@@ -1,5 +1,6 @@
 """Rounds of samples: what is asked, what is written, and what is left out."""
 
+import contextlib
 from collections.abc import Iterable
 
 import pytest
@@ -192,6 +193,29 @@ def test_a_group_with_many_partitions_comes_in_parts(
     assert world.round() == []
 
 
+def test_a_round_that_cannot_be_written_whole_goes_on_where_it_stopped(world: World) -> None:
+    """The brokers take less than there is to say: whoever comes first in the alphabet must not be
+    the only one that has samples."""
+    for group in "abcde":
+        world.commit(group, ORDERS, 4)
+    room = 0
+
+    def write(sample: LagSample) -> None:
+        nonlocal room
+        if room == 0:
+            raise TimeoutError
+        room -= 1
+        world.written.append(sample)
+
+    world.sampler._write = write
+    for _ in range(3):
+        room = 2
+        with contextlib.suppress(TimeoutError):
+            world.sampler.turn(world.offsets)
+
+    assert "".join(sample.group for sample in world.written) == "abcdea"
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -234,3 +258,35 @@ def test_offsets_beyond_the_bound_are_not_followed(monkeypatch: pytest.MonkeyPat
 
     assert (taken, again) == ([True, True, False], True)
     assert offsets.groups == {"g": {Place("t", 1): 1}, "h": {Place("t", 2): 1}}
+
+
+def test_how_many_offsets_are_not_followed_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their lag is missing everywhere: an operator must learn that it is not zero. Who commits
+    again and again counts once, and neither who was deleted nor who found room since."""
+    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 2)
+    offsets = CommittedOffsets()
+    for _ in range(3):
+        for partition in range(14):
+            offsets.put("g", Place("t", partition), 1)
+
+    assert offsets.left_out == 12
+    told = capsys.readouterr().out
+    assert told.count("offsets have no lag") == 2, "at the first and at the tenth"
+    offsets.put("g", Place("t", 0), None)
+    offsets.put("g", Place("t", 13), None)
+    assert offsets.left_out == 11
+    offsets.put("g", Place("t", 5), 1)
+    assert offsets.left_out == 10
+
+
+def test_counting_what_is_not_followed_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile client with ever-new groups must not fill the driver's memory in this way."""
+    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 0)
+    monkeypatch.setattr(committed_log, "LEFT_OUT_MAX", 5)
+    offsets = CommittedOffsets()
+    for partition in range(9):
+        offsets.put("g", Place("t", partition), 1)
+
+    assert offsets.left_out == 5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from coordlib import topics
+from coordlib import lag_samples, topics
 from coordlib.compacted import newest_by_key
 from coordlib.config import EngineConfig
 from coordlib.lag import Bounds, Place
@@ -169,6 +169,58 @@ def test_lag_that_cannot_be_sampled_holds_up_no_mirror(
 
     assert turns == ["turn"]
     assert "TOPIC_AUTHORIZATION_FAILED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("not_read", "oldest_s", "is_told"), [(7_000, 60, True), (7_000, 3_600, False), (0, 60, False)]
+)
+def test_earlier_samples_that_reach_back_too_little_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    not_read: int,
+    oldest_s: int,
+    is_told: bool,
+) -> None:
+    """Thousands of groups are behind, and the newest records of a shard are those of two rounds:
+    after a restart their lag in seconds is a lower bound. A topic that is merely long is none."""
+    now_ms = time.time_ns() // 1_000_000
+    line = LagLine(topic="orders", partition=0, committed=4, log_start=0, log_end=9, lag=5)
+
+    def read(*_: object, on_cut: Callable[[int], None]) -> Iterator[LagSample]:
+        if not_read:
+            on_cut(not_read)
+        at_ms = now_ms - 1000 * oldest_s
+        yield LagSample(time_ms=at_ms, interval_ms=30_000, group="billing", lines=(line,))
+
+    monkeypatch.setattr(offset_watch, "newest_samples", read)
+    watch = OffsetWatch({}, "p", EngineConfig(lag_interval_ms=30_000))
+
+    found = watch._earlier(1)
+
+    assert found.keys() == {Place("orders", 0)}
+    told = capsys.readouterr().out
+    assert ("read in part" in told, "not_read=7000" in told) == (is_told, is_told)
+
+
+@pytest.mark.stack
+def test_only_the_newest_samples_are_read_and_the_others_counted(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the topic is, a start costs the same."""
+    monkeypatch.setattr(lag_samples, "SAMPLES_READ_MAX", 2)
+    from confluent_kafka import Producer
+
+    producer, topic = Producer(engine.options), f"{engine.prefix}.lag"
+    for number in range(5):
+        sample = LagSample(time_ms=number, interval_ms=1, group="g", lines=())
+        producer.produce(topic, codec.encode(sample), b"g", 0)
+    assert producer.flush(20) == 0
+    cut: list[int] = []
+
+    found = lag_samples.newest_samples(engine.options, topic, 0, on_cut=cut.append)
+
+    assert [sample.time_ms for sample in found] == [3, 4]
+    assert cut == [3]
 
 
 @pytest.fixture
