@@ -146,6 +146,8 @@ class LagTopic:
         self._options = {**client_options, "enable.idempotence": True, "log_level": 2}
         self._producer = Producer(self._options)
         self._is_broken = False
+        #: Why the newest sample of which something was heard was not written; empty: it was.
+        self.failure = ""
 
     def write(self, sample: LagSample) -> None:
         """Hand a sample over; what becomes of it is logged. KafkaException, TimeoutError."""
@@ -172,6 +174,7 @@ class LagTopic:
         self._producer.flush(5)
 
     def _note(self, error: KafkaError | None, _message: Message) -> None:
+        self.failure = "" if error is None else error.str()
         if error is not None:
             _log.warning("a lag sample was not written", error=error.str())
             self._is_broken = self._is_broken or error.fatal()

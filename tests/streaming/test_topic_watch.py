@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from coordlib import limits
 from coordlib.coordinators.topics import learn
@@ -16,6 +17,7 @@ from coordlib.streaming.topic_watch import (
     Seen,
     TopicWatch,
 )
+from coordlib.streaming.troubles import Troubles
 
 
 def told(planner: Planner, *looks: Seen, shard: dict[str, int] | None = None) -> dict[str, int]:
@@ -141,15 +143,18 @@ class FakeCluster:
 
     def __init__(self) -> None:
         self.takes = True
+        self.failure: Exception | None = None
         self.written: list[TopicMetadata] = []
 
     def look(self) -> Seen:
+        if self.failure is not None:
+            raise self.failure
         return {"a": 1}
 
-    def write(self, record: TopicMetadata, told: Callable[[bool], None]) -> None:
+    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
         if self.takes:
             self.written.append(record)
-        told(self.takes)
+        told("" if self.takes else "no leader")
 
     def serve(self) -> None:
         pass
@@ -171,3 +176,56 @@ def test_what_the_log_did_not_take_is_said_again() -> None:
     watch.turn()
 
     assert [row.topic for record in cluster.written for row in record.topics] == ["a"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def test_what_fails_is_told_since_when_and_until_it_works() -> None:
+    """New topics are given to nobody, and the only sign is a warning in a log somewhere else."""
+    cluster, clock = FakeCluster(), Clock()
+    troubles = Troubles(clock)
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.turn()
+    cluster.failure = KafkaException(KafkaError(KafkaError._TRANSPORT, "all are down"))
+    watch.turn()
+    clock.now_ms += 5_000
+    watch.turn()
+
+    (found,) = troubles.now.items()
+    assert (found[0], found[1].since_ms, found[1].last_ms) == ("topics", 1_000, 6_000)
+    assert "all are down" in found[1].error
+    cluster.failure = None
+    watch.turn()
+    assert troubles.now == {}
+
+
+def test_what_the_log_does_not_take_is_told() -> None:
+    """It may look at the cluster, and may not write to the requests topic."""
+    cluster, troubles = FakeCluster(), Troubles()
+    watch = TopicWatch(cluster, 1.0, troubles)
+    cluster.takes = False
+    watch.turn()
+    watch.turn()
+
+    assert troubles.now["topics"].error == "no leader"
+    cluster.takes = True
+    watch.turn()
+    assert troubles.now == {}
+
+
+def test_a_watch_that_has_ended_is_told() -> None:
+    """A defect of ours ends the thread: without a word topics would never again be found."""
+    cluster, troubles = FakeCluster(), Troubles()
+    cluster.failure = ValueError("a topic without a name")
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.start()
+    watch._thread.join()
+
+    assert "a topic without a name" in troubles.now["topics"].error
+    watch.stop()
