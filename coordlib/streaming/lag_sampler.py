@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from coordlib.fatal_errors import is_fatal
 from coordlib.lag import Bounds, LogEnds, Place, gap_ms, measure
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
@@ -159,16 +160,23 @@ class LagTopic:
                 shard_of(sample.group, self._shards),
                 on_delivery=self._note,
             )
+            self._producer.poll(0)
         except BufferError as problem:
             raise TimeoutError("The producer of lag samples is full.") from problem
-        self._producer.poll(0)
+        except KafkaException as problem:
+            self._is_broken = self._is_broken or is_fatal(problem)
+            raise
 
     def serve(self) -> None:
-        """Hear what became of samples."""
-        self._producer.poll(0)
+        """Hear what became of samples. KafkaException."""
         if self._is_broken:
             # An idempotent producer does not recover from a fatal error; a new one does.
             self._is_broken, self._producer = False, Producer(self._options)
+        try:
+            self._producer.poll(0)
+        except KafkaException as problem:
+            self._is_broken = self._is_broken or is_fatal(problem)
+            raise
 
     def close(self) -> None:
         self._producer.flush(5)
@@ -177,4 +185,4 @@ class LagTopic:
         self.failure = "" if error is None else error.str()
         if error is not None:
             _log.warning("a lag sample was not written", error=error.str())
-            self._is_broken = self._is_broken or error.fatal()
+            self._is_broken = self._is_broken or is_fatal(error)

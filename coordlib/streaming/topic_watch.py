@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from coordlib import limits
+from coordlib.fatal_errors import is_fatal
 from coordlib.records import codec
 from coordlib.records.requests import Topic, TopicMetadata
 from coordlib.streaming.troubles import Troubles
@@ -212,21 +213,29 @@ class KafkaCluster:
         def note(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 _log.warning("topics not written", error=error.str())
-                self._is_broken = self._is_broken or error.fatal()
+                self._is_broken = self._is_broken or is_fatal(error)
             told("" if error is None else error.str())
 
         value = codec.encode(record)
-        for shard in range(self._shards):
-            self._producer.produce(
-                f"{self._prefix}.requests", value, partition=shard, on_delivery=note
-            )
-
-    def serve(self) -> None:
-        self._producer.flush(_TIMEOUT_S)
         if self._is_broken:
             # An idempotent producer does not recover from a fatal error; a new one does.
             self._is_broken = False
             self._producer = self._open_producer()
+        try:
+            for shard in range(self._shards):
+                self._producer.produce(
+                    f"{self._prefix}.requests", value, partition=shard, on_delivery=note
+                )
+        except KafkaException as problem:
+            self._is_broken = is_fatal(problem)
+            raise
+
+    def serve(self) -> None:
+        try:
+            self._producer.flush(_TIMEOUT_S)
+        except KafkaException as problem:
+            self._is_broken = self._is_broken or is_fatal(problem)
+            raise
 
     def close(self) -> None:
         self._producer.flush(5)

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -10,7 +11,7 @@ from coordlib.lag import Bounds, LogEnds, Place
 from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming import committed_log, lag_sampler
 from coordlib.streaming.committed_log import CommittedOffsets, read_record
-from coordlib.streaming.lag_sampler import LagSampler
+from coordlib.streaming.lag_sampler import LagSampler, LagTopic
 
 ORDERS = Place("orders", 0)
 OTHERS = Place("others", 3)
@@ -290,3 +291,43 @@ def test_counting_what_is_not_followed_has_a_bound(monkeypatch: pytest.MonkeyPat
         offsets.put("g", Place("t", partition), 1)
 
     assert offsets.left_out == 5
+
+
+class MortalProducer:
+    """The first one fails fatally when it is polled for the first time."""
+
+    made: ClassVar[list["MortalProducer"]] = []
+
+    def __init__(self, _options: dict[str, Any]) -> None:
+        self.written: list[bytes] = []
+        self._is_doomed, self._is_dead = not self.made, False
+        self.made.append(self)
+
+    def produce(self, _topic: str, value: bytes, *_: object, **_more: object) -> None:
+        if self._is_dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
+        self.written.append(value)
+
+    def poll(self, _timeout_s: float) -> None:
+        if self._is_doomed:
+            self._is_doomed, self._is_dead = False, True
+            raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "", True))
+
+
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_after_a_fatal_error_samples_are_written_by_another_producer(
+    monkeypatch: pytest.MonkeyPatch, is_told_first: bool
+) -> None:
+    """Whichever call hears of it: a sampler that writes nothing more for ever looks like no lag."""
+    monkeypatch.setattr(MortalProducer, "made", [])
+    monkeypatch.setattr(lag_sampler, "Producer", MortalProducer)
+    topic = LagTopic({}, "coord", 1)
+    sample = LagSample(time_ms=1, interval_ms=1, group="g", lines=())
+    with pytest.raises(KafkaException):
+        topic.serve() if is_told_first else topic.write(sample)
+
+    topic.serve()
+    topic.write(sample)
+
+    _, second = MortalProducer.made
+    assert len(second.written) == 1

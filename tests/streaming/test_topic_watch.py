@@ -1,6 +1,7 @@
 """What the driver tells the shards of the cluster's topics, and when it says nothing."""
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -9,10 +10,12 @@ from coordlib import limits
 from coordlib.coordinators.topics import learn
 from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
+from coordlib.streaming import topic_watch
 from coordlib.streaming.topic_watch import (
     CHANGES_MAX,
     SAY_AGAIN_S,
     UNCOUNTED_MAX,
+    KafkaCluster,
     Planner,
     Seen,
     TopicWatch,
@@ -229,3 +232,47 @@ def test_a_watch_that_has_ended_is_told() -> None:
 
     assert "a topic without a name" in troubles.now["topics"].error
     watch.stop()
+
+
+class MortalProducer:
+    """Fails fatally when it is flushed or polled for the first time, if it is the first one."""
+
+    made: ClassVar[list["MortalProducer"]] = []
+
+    def __init__(self, _options: dict[str, Any]) -> None:
+        self.written: list[bytes] = []
+        self._is_doomed, self._is_dead = not self.made, False
+        self.made.append(self)
+
+    def produce(self, _topic: str, value: bytes, *_: object, **_more: object) -> None:
+        if self._is_dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
+        self.written.append(value)
+
+    def flush(self, _timeout_s: float) -> None:
+        if self._is_doomed:
+            self._is_doomed, self._is_dead = False, True
+            raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "", True))
+
+    poll = flush
+
+
+def test_after_a_fatal_error_topics_are_written_by_another_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is raised by the flush, once; later every record is refused, and new topics would be found
+    by nobody until the job is started again."""
+    monkeypatch.setattr(MortalProducer, "made", [])
+    monkeypatch.setattr(topic_watch, "Producer", MortalProducer)
+    cluster = KafkaCluster("coord", 2, {"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(cluster, "look", lambda: {"a": 1})
+    troubles = Troubles()
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.turn()
+    assert "INVALID_PRODUCER_EPOCH" in troubles.now["topics"].error
+
+    watch.turn()
+
+    _, second = MortalProducer.made
+    assert len(second.written) == 2, "one for each shard"
+    assert troubles.now == {}
