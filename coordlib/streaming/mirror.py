@@ -9,7 +9,12 @@ What Kafka's group holds is never asked for: librdkafka (its issue 5040) crashes
 the answer to ListConsumerGroupOffsets is NOT_COORDINATOR, as while a broker restarts. And its
 client deletes no single offsets. So an offset that is deleted here is only not renewed any more,
 and Kafka forgets it after `offsets.retention.minutes`; a group without any offset left is deleted
-there too.
+there too, if this run has written to it.
+
+Of a group that an earlier run has written only the tombstones are left in our topic. They do not
+say whether that run has deleted Kafka's group as well: what has that name now may be of others, so
+it is left alone. To know, each of its offsets would have to bear a mark of ours, and every group
+that was ever deleted to be asked for it at each start.
 """
 
 import time
