@@ -10,7 +10,8 @@ from coordlib.streaming.query import Coordinator, CoordinatorOptions
 def test_troubles_are_told_also_when_no_batch_comes(tmp_path: Path) -> None:
     """The broker is away: there are no batches, and that is when somebody looks at the status.
     How long batches take is not disturbed by it."""
-    path, no_spark = tmp_path / "job.json", Any
+    path = tmp_path / "job.json"
+    no_spark: Any = None
     options = CoordinatorOptions(
         bootstrap_servers="127.0.0.1:1", checkpoint=str(tmp_path / "c"), status_file=path
     )
