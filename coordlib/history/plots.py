@@ -24,6 +24,8 @@ STROKES: Final = ("-", "--")
 GENERATION_LINE: Final[Mapping[str, Any]] = MappingProxyType(
     {"color": "black", "linestyle": "--", "linewidth": 0.8}
 )
+#: Of one line: more of them, as of an hour, would hide whether it is dashed.
+LARGE_DOTS_MAX: Final = 60
 #: Of the whole width: a name does not fit into a shorter bar.
 NAMED_WIDTH_MIN: Final = 0.09
 
@@ -244,7 +246,8 @@ def _draw_line(
     # What is not a number has no dot, and no line to it or from it.
     heights = [math.nan if height is None else height for height, _ in points]
     bounds = [at for at, (_, is_bound) in enumerate(points) if is_bound]
-    axes.plot(*(times, heights), marker=".", markersize=4, linewidth=1.2, **look)
+    size = 4 if len(points) <= LARGE_DOTS_MAX else 1
+    axes.plot(*(times, heights), marker=".", markersize=size, linewidth=1.2, **look)
     if bounds:
         axes.plot(
             *([times[at] for at in bounds], [heights[at] for at in bounds]),
