@@ -196,7 +196,7 @@ def draw_commits(
         )
     axes.set_title(title, size=9)
     axes.set_xlim(-MARGIN * end_s, end_s * (1 + MARGIN))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=0, auto=True)  # others that share it may be higher
     axes.grid(visible=True, color="0.9")
 
 

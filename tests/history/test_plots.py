@@ -13,6 +13,7 @@ from coordlib.history.plots import (
     Bar,
     Step,
     bars_of,
+    draw_commits,
     draw_lag,
     hand_overs_of,
     looks_of,
@@ -78,6 +79,17 @@ def test_a_hand_over_tells_from_where_the_new_owner_read_on() -> None:
     assert (found.partition, found.from_member, found.to_member) == ("clicks-3", "a", "b")
     assert (found.fence_before, found.fence, found.read_on_from) == (7, 9, 150)
     assert hand_overs_of(TENURES, {}, at(0))[0].read_on_from is None
+
+
+def test_commits_of_partitions_beside_each_other_are_all_seen() -> None:
+    """They share their height: one that has more records than the first must not be cut off."""
+    left, right = Figure().subplots(1, 2, sharey=True)
+    looks = looks_of(["a"])
+    draw_commits(left, [Step(1.0, 100, "a")], looks, "clicks-0", 2.0)
+    draw_commits(right, [Step(1.0, 500, "a")], looks, "clicks-1", 2.0)
+
+    bottom, top = left.get_ylim()
+    assert (bottom, top > 500) == (0.0, True)
 
 
 def drawn(lines: dict[str, list[Point]], end_s: float) -> tuple[Figure, list[list[float]]]:
