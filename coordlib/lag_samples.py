@@ -3,7 +3,7 @@
 Only the newest ones of a shard are read, so that it costs the same however long the topic is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,9 +62,16 @@ def _add_since(known: SampledEnds, time_ms: int, line: LagLine) -> None:
 
 
 def newest_samples(
-    client: Mapping[str, str], topic: str, shard: int, group: str | None = None
+    client: Mapping[str, str],
+    topic: str,
+    shard: int,
+    group: str | None = None,
+    on_cut: Callable[[int], None] = lambda _: None,
 ) -> Iterator[LagSample]:
     """The newest samples of a shard in their order, of one group or of all; none without topic.
+
+    Args:
+        on_cut: told how many older records are there and not read, if there are any.
 
     Raises:
         KafkaException: the brokers do not answer.
@@ -84,6 +91,8 @@ def newest_samples(
             return
         low, end = consumer.get_watermark_offsets(TopicPartition(topic, shard), timeout=TIMEOUT_S)
         first = max(low, end - SAMPLES_READ_MAX)
+        if first > low:
+            on_cut(first - low)
         if first < end:
             consumer.assign([TopicPartition(topic, shard, first)])
             yield from _read_to(consumer, end, group)

@@ -61,15 +61,15 @@ def down(*, stack: StackName = DEFAULT_STACK, wipe: bool = False) -> int:
 def status(*, where: WhereTables = TABLES_HERE) -> int:
     """Say whether broker and job run and how far they are. Exit code 4 when nothing answers, 3
     when the broker answers and the job does not run."""
-    from coordlib.cli.status import collect
+    from coordlib.cli.status import collect, trouble_lines
 
     found = collect(where)
     if where.format == "json":
         print_json("status", found.as_of_time, **found.fields)
     else:
         _print(found.fields)
-        for group, reason in found.fields["offsets_failing"].items():
-            say(f"Mirror of {visible(group)}: {visible(reason)}" if group else f"Lag: {reason}")
+        for line in trouble_lines(found):
+            say(visible(line))
     for error in found.errors:
         say(str(error))
     if found.is_reachable:

@@ -33,6 +33,8 @@ def collect(where: WhereTables) -> Status:
     """Ask everybody; never fails because something is down."""
     local = local_stack(where.stack).status() if where.is_local else None
     told: Mapping[str, Any] = local.job if local else {}
+    # Who does not run has no troubles but that one.
+    live = told if local and local.job_pid else {}
     found = Status(
         now(),
         {
@@ -46,7 +48,8 @@ def collect(where: WhereTables) -> Status:
                 "last_batch_ms": told.get("last_batch_ms"),
             },
             "lag": {"records": None, "ms": None},
-            "offsets_failing": told.get("offsets_failing") or {},
+            "offsets_failing": live.get("offsets_failing") or {},
+            "watches_failing": live.get("watches_failing") or {},
             "checkpoint": told.get("checkpoint") or None,
             "checkpoint_id": None,
             "tables": {"events": None, "group_snapshots": None, "lag": None},
@@ -57,6 +60,16 @@ def collect(where: WhereTables) -> Status:
     if not found.is_reachable:
         found.fields["job"]["state"] = "down"
     return found
+
+
+def trouble_lines(found: Status) -> list[str]:
+    """What fails beside the job's batches, for people."""
+    now_ms = found.as_of_time.timestamp() * 1000
+    troubles = {f"mirror of {name}": each for name, each in found.fields["offsets_failing"].items()}
+    return [
+        f"Failing for {max(0, round(now_ms - each['since_ms'])) // 1000} s: {name}: {each['error']}"
+        for name, each in {**found.fields["watches_failing"], **troubles}.items()
+    ]
 
 
 def _ask(found: Status, question: Any) -> None:

@@ -5,6 +5,7 @@ to `coord.offsets`. So it shows in `coord groups describe` with its lag, like ev
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from coordlib.client.member import default_client_id
 from coordlib.client.signals import TopicPartition
 from coordlib.client.spark_positions import end_offsets
 from coordlib.errors import SetupError
+from coordlib.fatal_errors import is_fatal
 from coordlib.limits import OFFSETS_PER_REQUEST_MAX
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -28,23 +30,31 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 _RETRY_S: Final = 1.0
+#: A producer that has failed for ever is replaced at most so often.
+_REOPEN_S: Final = 10.0
 
 
 class Publication:
     """The newest positions of one query, on their way to the log.
 
     They are written when they change, at most once a second while the broker is away; what was not
-    taken is written again in its newest form. `close` writes the last ones and ends.
+    taken is written again in its newest form. After a fatal error another producer does it.
+    `close` writes the last ones and ends.
     """
 
-    def __init__(self, config: Mapping[str, Any], group: str, prefix: str = "coord") -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        group: str,
+        prefix: str = "coord",
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         place = find_place(config, prefix)
         self._group, self._topic = group, f"{prefix}.offsets"
         self._client, self._numbers = default_client_id(), count(1)
         self._shard = shard_of(group, place.shards)
-        self._producer = Producer(
-            {**config, "enable.idempotence": True, "linger.ms": 0, "delivery.timeout.ms": 10_000}
-        )
+        self._config, self._now_s = config, now_s
+        self._open_producer()
         self._lock = threading.Lock()
         self._newest: dict[TopicPartition, int] = {}
         self._batch = -1
@@ -86,7 +96,7 @@ class Publication:
             self._wake.clear()
             is_last = self._is_closed
             try:
-                self._write()
+                self._write(is_last)
             except (KafkaException, BufferError) as problem:
                 _log.warning("progress is not published", group=self._group, error=repr(problem))
             if is_last:
@@ -95,7 +105,31 @@ class Publication:
                 threading.Event().wait(_RETRY_S)
                 self._wake.set()
 
-    def _write(self) -> None:
+    def _open_producer(self) -> None:
+        self._producer = Producer(
+            {
+                **self._config,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": 10_000,
+            }
+        )
+        self._is_broken, self._reopen_at_s = False, self._now_s() + _REOPEN_S
+
+    def _write(self, is_last: bool) -> None:
+        """Raises KafkaException, BufferError."""
+        if self._is_broken:
+            if self._now_s() < self._reopen_at_s and not is_last:
+                return
+            _log.info("progress is published by a new producer", group=self._group)
+            self._open_producer()
+        try:
+            self._write_newest()
+        except KafkaException as problem:
+            self._is_broken = self._is_broken or is_fatal(problem)
+            raise
+
+    def _write_newest(self) -> None:
         with self._lock:
             new = {p: at for p, at in self._newest.items() if self._taken.get(p) != at}
         places = sorted(new)
@@ -108,6 +142,7 @@ class Publication:
         def note(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 _log.warning("progress is not published", group=self._group, error=error.str())
+                self._is_broken = self._is_broken or is_fatal(error)
                 return
             with self._lock:
                 self._taken.update(some)

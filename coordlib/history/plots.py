@@ -4,18 +4,28 @@ Works with anything that has matplotlib's axes: nothing is imported here. Colour
 Okabe and Ito, which people who see fewer colours can tell apart; names stand in the bars as well.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final
 
+from coordlib.history.lag_lines import Lines
 from coordlib.history.tenures import Tenure
 
 #: Okabe and Ito, without yellow and black, which are poor on white and behind text.
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 #: For more members than there are colours.
 HATCHES: Final = ("", "//", "..", "xx")
+#: For more lines than there are colours.
+STROKES: Final = ("-", "--")
+GENERATION_LINE: Final[Mapping[str, Any]] = MappingProxyType(
+    {"color": "black", "linestyle": "--", "linewidth": 0.8}
+)
+#: Of one line: more of them, as of an hour, would hide whether it is dashed.
+LARGE_DOTS_MAX: Final = 60
 #: Of the whole width: a name does not fit into a shorter bar.
 NAMED_WIDTH_MIN: Final = 0.09
 
@@ -186,8 +196,69 @@ def draw_commits(
         )
     axes.set_title(title, size=9)
     axes.set_xlim(-MARGIN * end_s, end_s * (1 + MARGIN))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=0, auto=True)  # others that share it may be higher
     axes.grid(visible=True, color="0.9")
+
+
+def draw_lag(
+    messages: Any,
+    seconds: Any,
+    lines: Lines,
+    generations: Sequence[tuple[int, datetime]],
+    begin: datetime,
+    end: datetime,
+) -> None:
+    """Lag over time, in messages on one pair of axes and in seconds on another below it.
+
+    A dot is a sample. A triangle stands upon a lower bound, and a line is broken where nothing is
+    known.
+    """
+    span_s = (end - begin).total_seconds()
+    for number, (name, points) in enumerate(lines.items()):
+        look = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": STROKES[number // len(COLOURS) % len(STROKES)],
+            "label": name,
+        }
+        times = [each.at_s for each in points]
+        _draw_line(messages, times, [(each.messages, each.is_part) for each in points], look)
+        _draw_line(seconds, times, [(each.seconds, each.is_at_least) for each in points], look)
+    for axes in (messages, seconds):
+        if not lines:
+            axes.text(*(0.5, 0.5, "no samples"), transform=axes.transAxes, ha="center", color="0.4")
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True, color="0.9")
+    messages.set_ylabel("messages")
+    seconds.set_ylabel("seconds")
+    _mark_generations(messages, generations, begin, span_s)
+    for _, started in generations:
+        seconds.axvline((started - begin).total_seconds(), **GENERATION_LINE)
+    _label_time(seconds, begin, span_s)
+
+
+def _draw_line(
+    axes: Any,
+    times: Sequence[float],
+    points: Sequence[tuple[float | None, bool]],
+    look: Mapping[str, Any],
+) -> None:
+    """`points`: a height, and whether it is a lower bound."""
+    # What is not a number has no dot, and no line to it or from it.
+    heights = [math.nan if height is None else height for height, _ in points]
+    bounds = [at for at, (_, is_bound) in enumerate(points) if is_bound]
+    size = 4 if len(points) <= LARGE_DOTS_MAX else 1
+    axes.plot(*(times, heights), marker=".", markersize=size, linewidth=1.2, **look)
+    if bounds:
+        axes.plot(
+            *([times[at] for at in bounds], [heights[at] for at in bounds]),
+            marker="^",
+            markersize=6,
+            linestyle="none",
+            color=look["color"],
+            markerfacecolor="white",
+            zorder=3,
+            clip_on=False,  # a bound of zero stands on the axis
+        )
 
 
 def legend_of(patch: Any, looks: Mapping[str, Look]) -> list[Any]:
@@ -202,7 +273,7 @@ def _mark_generations(
     near: list[tuple[float, list[int]]] = []
     for number, started in generations:
         at_s = (started - begin).total_seconds()
-        axes.axvline(at_s, color="black", linestyle="--", linewidth=0.8)
+        axes.axvline(at_s, **GENERATION_LINE)
         if near and at_s - near[-1][0] < 0.03 * span_s:
             near[-1][1].append(number)
         else:

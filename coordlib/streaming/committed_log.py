@@ -14,8 +14,11 @@ from msgspec import Meta
 
 from coordlib.lag import Place
 
-#: Offsets that are followed; 200 bytes each. Those beyond have no lag and are not mirrored.
+#: Offsets that are followed; 200 bytes each. Those beyond have no lag and are not mirrored, until
+#: one of them is committed again when there is room.
 OFFSETS_MAX: Final = 500_000
+#: Of those beyond so many are counted, by a hash of each.
+LEFT_OUT_MAX: Final = 100_000
 _RECORDS_AT_ONCE: Final = 2_000
 
 _log = structlog.get_logger()
@@ -70,7 +73,16 @@ class CommittedOffsets:
         self._is_wanted = is_wanted
         #: No group without offsets.
         self.groups: dict[str, dict[Place, int]] = {}
-        self._count, self._is_full = 0, False
+        self._count = 0
+        #: Hashes of offsets that are there and not followed; beyond the bound there are more.
+        self._left_out: set[int] = set()
+        #: At so many of them it is told again.
+        self._told_at = 1
+
+    @property
+    def left_out(self) -> int:
+        """Offsets that are not followed: at `LEFT_OUT_MAX`, so many or more."""
+        return len(self._left_out)
 
     def put(self, group: str, place: Place, offset: int | None) -> bool:
         """Take in a record; whether it changed something. `offset` None: deleted."""
@@ -81,9 +93,10 @@ class CommittedOffsets:
         mine = self.groups.get(group, {})
         if place not in mine:
             if self._count >= OFFSETS_MAX:
-                self._tell_full()
+                self._leave_out(group, place)
                 return False
             self._count += 1
+            self._left_out.discard(hash((group, place)))
         elif mine[place] == offset:
             return False
         self.groups.setdefault(group, mine)[place] = offset
@@ -92,16 +105,21 @@ class CommittedOffsets:
     def _delete(self, group: str, place: Place) -> bool:
         mine = self.groups.get(group, {})
         if mine.pop(place, None) is None:
+            self._left_out.discard(hash((group, place)))
             return False
         self._count -= 1
         if not mine:
             del self.groups[group]
         return True
 
-    def _tell_full(self) -> None:
-        if not self._is_full:
-            self._is_full = True
-            _log.warning("further offsets have no lag and no mirror", followed=OFFSETS_MAX)
+    def _leave_out(self, group: str, place: Place) -> None:
+        if self.left_out < LEFT_OUT_MAX:
+            self._left_out.add(hash((group, place)))
+        if self.left_out >= self._told_at:
+            self._told_at = 10 * self.left_out
+            _log.warning(
+                "offsets have no lag and no mirror", left_out=self.left_out, followed=OFFSETS_MAX
+            )
 
 
 #: Told of every deletion and every change: group, partition, new offset or None.

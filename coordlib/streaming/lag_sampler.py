@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from coordlib.fatal_errors import is_fatal
 from coordlib.lag import Bounds, LogEnds, Place, gap_ms, measure
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
@@ -58,6 +59,8 @@ class LagSampler:
         self._deleted: dict[str, set[Place]] = {}
         #: Of each group without lag: the hash of what was last written.
         self._quiet: dict[str, int] = {}
+        #: The group that the round before could not write; empty: it was whole.
+        self._begin_at = ""
         self.rounds = 0
 
     def changed(self, group: str, place: Place, offset: int | None) -> None:
@@ -74,9 +77,13 @@ class LagSampler:
         bounds = self._ask({place for mine in offsets.groups.values() for place in mine})
         now_ms = self._now_ms()
         self._note_ends(offsets, bounds, now_ms)
-        for group in sorted({*offsets.groups, *self._deleted}):
+        groups = {*offsets.groups, *self._deleted}
+        # Else those at the end of the alphabet would never come to be written.
+        for group in sorted(groups, key=lambda group: (group < self._begin_at, group)):
+            self._begin_at = group
             lines = tuple(self._lines(group, offsets.groups.get(group, {}), bounds, now_ms))
             self._tell(group, lines, now_ms)
+        self._begin_at = ""
         self.rounds += 1
         self._due_s = self._now_s() + self._interval_ms / 1000
 
@@ -140,6 +147,8 @@ class LagTopic:
         self._options = {**client_options, "enable.idempotence": True, "log_level": 2}
         self._producer = Producer(self._options)
         self._is_broken = False
+        #: Why the newest sample of which something was heard was not written; empty: it was.
+        self.failure = ""
 
     def write(self, sample: LagSample) -> None:
         """Hand a sample over; what becomes of it is logged. KafkaException, TimeoutError."""
@@ -151,21 +160,29 @@ class LagTopic:
                 shard_of(sample.group, self._shards),
                 on_delivery=self._note,
             )
+            self._producer.poll(0)
         except BufferError as problem:
             raise TimeoutError("The producer of lag samples is full.") from problem
-        self._producer.poll(0)
+        except KafkaException as problem:
+            self._is_broken = self._is_broken or is_fatal(problem)
+            raise
 
     def serve(self) -> None:
-        """Hear what became of samples."""
-        self._producer.poll(0)
+        """Hear what became of samples. KafkaException."""
         if self._is_broken:
             # An idempotent producer does not recover from a fatal error; a new one does.
             self._is_broken, self._producer = False, Producer(self._options)
+        try:
+            self._producer.poll(0)
+        except KafkaException as problem:
+            self._is_broken = self._is_broken or is_fatal(problem)
+            raise
 
     def close(self) -> None:
         self._producer.flush(5)
 
     def _note(self, error: KafkaError | None, _message: Message) -> None:
+        self.failure = "" if error is None else error.str()
         if error is not None:
             _log.warning("a lag sample was not written", error=error.str())
-            self._is_broken = self._is_broken or error.fatal()
+            self._is_broken = self._is_broken or is_fatal(error)

@@ -9,7 +9,12 @@ What Kafka's group holds is never asked for: librdkafka (its issue 5040) crashes
 the answer to ListConsumerGroupOffsets is NOT_COORDINATOR, as while a broker restarts. And its
 client deletes no single offsets. So an offset that is deleted here is only not renewed any more,
 and Kafka forgets it after `offsets.retention.minutes`; a group without any offset left is deleted
-there too.
+there too, if this run has written to it.
+
+Of a group that an earlier run has written only the tombstones are left in our topic. They do not
+say whether that run has deleted Kafka's group as well: what has that name now may be of others, so
+it is left alone. To know, each of its offsets would have to bear a mark of ours, and every group
+that was ever deleted to be asked for it at each start.
 """
 
 import time
@@ -30,6 +35,7 @@ from coordlib.coordinators.assigned.patterns import BadPattern, Pattern, compile
 from coordlib.errors import SetupError
 from coordlib.lag import Place
 from coordlib.streaming.committed_log import CommittedOffsets
+from coordlib.streaming.troubles import Trouble, Troubles
 
 WRITTEN_AT_ONCE_MAX: Final = 1_000
 CHECK_EVERY_S: Final = 300.0
@@ -76,14 +82,16 @@ class Mirror:
         kafka: KafkaGroups,
         is_mirrored: Callable[[str], bool],
         now_s: Callable[[], float] = time.monotonic,
+        troubles: Troubles | None = None,
     ) -> None:
         self._kafka, self._is_mirrored, self._now_s = kafka, is_mirrored, now_s
+        self._troubles = troubles or Troubles()
         self._copies: dict[str, _Copy] = {}
 
     @property
-    def failing(self) -> dict[str, str]:
-        """Groups whose copy is behind, with the reason."""
-        return {group: copy.failure for group, copy in list(self._copies.items()) if copy.failure}
+    def failing(self) -> dict[str, Trouble]:
+        """Groups whose copy is behind."""
+        return self._troubles.now
 
     def changed(self, group: str, place: Place, offset: int | None) -> None:
         """A committed offset was set or deleted."""
@@ -133,12 +141,14 @@ class Mirror:
         if failure != copy.failure:
             _log.warning("mirror: offsets cannot be copied", group=group, error=failure)
         copy.failure = failure
+        self._troubles.failed(group, failure)
         copy.retry_at_s = self._now_s() + copy.retry_after_s
         copy.retry_after_s = min(2 * copy.retry_after_s, RETRY_MAX_S)
 
     def _done(self, group: str, copy: _Copy) -> None:
         if copy.failure:
             _log.info("mirror: offsets are copied again", group=group)
+        self._troubles.works(group)
         copy.failure, copy.is_changed = "", False
         copy.retry_at_s, copy.retry_after_s = 0.0, RETRY_FIRST_S
 

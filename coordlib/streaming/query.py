@@ -31,6 +31,7 @@ from coordlib.streaming.status_file import StatusFile
 from coordlib.streaming.strategies import load_strategies
 from coordlib.streaming.ticks import KafkaTicks, TickThread, TickWriter
 from coordlib.streaming.topic_watch import KafkaCluster, TopicWatch
+from coordlib.streaming.troubles import Troubles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,6 +70,8 @@ class Coordinator:
         self._status = StatusFile(options.status_file)
         self._status.status.checkpoint = options.checkpoint
         self._status.write()
+        #: When the newest batch was told, or the start.
+        self._told_ms = self._status.status.updated_ms
         self._newest_by_key = partial(compacted.newest_by_key, self._client_options)
         timeout_ms = options.config.engine.transaction_timeout_ms
         self._sink = TransactionalSink(
@@ -81,7 +84,10 @@ class Coordinator:
         self._topics: TopicWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
         self._crash = Crash.from_environment()
-        self._offsets = OffsetWatch(self._client_options, options.prefix, options.config.engine)
+        self._troubles = Troubles()
+        self._offsets = OffsetWatch(
+            self._client_options, options.prefix, options.config.engine, self._troubles
+        )
 
     def start(self) -> "StreamingQuery":
         """Check everything, fence older drivers, and run.
@@ -116,13 +122,25 @@ class Coordinator:
         interval_ms = self._options.config.engine.topic_watch_interval_ms
         if interval_ms:
             cluster = KafkaCluster(self._options.prefix, layout.shards, self._client_options)
-            self._topics = TopicWatch(cluster, interval_ms / 1000)
+            self._topics = TopicWatch(cluster, interval_ms / 1000, self._troubles)
             self._topics.start()
 
     def check(self) -> None:
-        """Raises CannotReach when something beside the query has ended."""
+        """Tell what fails beside the query. Raises CannotReach when the ticks have ended."""
+        # Not with the batches: those that do not come are when somebody looks.
+        with self._status.lock:
+            if self._note_troubles():
+                self._status.write()
         if self._ticks is not None:
             self._ticks.check()
+
+    def _note_troubles(self) -> bool:
+        """Whether there is anything new."""
+        status = self._status.status
+        before = status.watches_failing, status.offsets_failing
+        status.watches_failing = self._troubles.now
+        status.offsets_failing = self._offsets.failing
+        return before != (status.watches_failing, status.offsets_failing)
 
     def close(self) -> None:
         """Write nothing more into the log, and say that the job has stopped."""
@@ -131,8 +149,9 @@ class Coordinator:
         if self._ticks is not None:
             self._ticks.stop()
         self._offsets.stop()
-        self._status.status.state = "stopped" if self.failure is None else "failed"
-        self._status.write()
+        with self._status.lock:
+            self._status.status.state = "stopped" if self.failure is None else "failed"
+            self._status.write()
 
     def _run(
         self, layout: Layout, incarnation: str, identity: Identity, seeds: dict[int, bytes]
@@ -185,7 +204,8 @@ class Coordinator:
         statuses = [report.status for report in batch.reports]
         if self._ticks is not None:
             self._ticks.writer.batch_committed(statuses, written)
-        self._tell(batch.number, len(batch.outputs), sum(r.state_bytes for r in batch.reports))
+        with self._status.lock:
+            self._tell(batch.number, len(batch.outputs), sum(r.state_bytes for r in batch.reports))
         spent = time.monotonic() - began
         self._crash.strike("batch-ends", number)
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
@@ -193,7 +213,8 @@ class Coordinator:
     def _tell(self, number: int, outputs: int, state_bytes: int) -> None:
         status, marker = self._status.status, self._sink.marker
         now = time.time_ns() // 1_000_000
-        status.last_batch_ms = now - status.updated_ms if status.updated_ms else 0
+        status.last_batch_ms = now - self._told_ms if self._told_ms else 0
+        self._told_ms = now
         # Not before: the first batch, brought by the tick at the start, compiles everything and
         # takes seconds; who waits for "running" is then answered at once.
         status.state = "running"
@@ -205,7 +226,7 @@ class Coordinator:
             status.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
         if self._ticks is not None:
             status.ticks = self._ticks.writer.written
-        status.offsets_failing = self._offsets.failing
+        self._note_troubles()
         self._status.write()
 
 

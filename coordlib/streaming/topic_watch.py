@@ -24,8 +24,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from coordlib import limits
+from coordlib.fatal_errors import is_fatal
 from coordlib.records import codec
 from coordlib.records.requests import Topic, TopicMetadata
+from coordlib.streaming.troubles import Troubles
 
 _log = structlog.get_logger()
 #: Everything is said again after so long.
@@ -133,8 +135,9 @@ class Cluster(Protocol):
     def look(self) -> Seen:
         """The topics that groups may read. Raises KafkaException."""
 
-    def write(self, record: TopicMetadata, told: Callable[[bool], None]) -> None:
-        """Write a record to every shard; `told`, later, says of each whether the log took it."""
+    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
+        """Write a record to every shard; `told`, later, says of each why the log did not take it,
+        and nothing if it did. Raises KafkaException, BufferError."""
 
     def serve(self) -> None:
         """Deliver what became of records."""
@@ -145,13 +148,18 @@ class Cluster(Protocol):
 class TopicWatch:
     """Looks at the cluster beside the query, and writes what has changed.
 
-    It never ends the job: without it groups keep the partitions that they have.
+    It never ends the job: without it groups keep the partitions that they have. What fails is told
+    as the trouble "topics".
     """
 
-    def __init__(self, cluster: Cluster, interval_s: float) -> None:
+    def __init__(
+        self, cluster: Cluster, interval_s: float, troubles: Troubles | None = None
+    ) -> None:
         self._cluster, self._interval_s = cluster, interval_s
+        self._troubles = troubles or Troubles()
         self._planner = Planner()
-        self._is_lost = threading.Event()
+        #: Why the log did not take something that was said; empty: it took everything.
+        self._lost = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
 
@@ -164,28 +172,35 @@ class TopicWatch:
         self._cluster.close()
 
     def turn(self) -> None:
-        """One look. Raises KafkaException."""
-        if self._is_lost.is_set():
-            self._is_lost.clear()
+        """One look, and what came of it."""
+        try:
+            self._look()
+        except (KafkaException, BufferError) as problem:
+            _log.warning("topics are not watched", error=repr(problem))
+            self._lost = repr(problem)
+        self._troubles.note("topics", self._lost)
+
+    def _look(self) -> None:
+        if self._lost:
+            self._lost = ""
             self._planner.unsaid()
         for record in self._planner.look(self._cluster.look(), time.monotonic()):
             self._cluster.write(record, self._note)
         self._cluster.serve()
 
-    def _note(self, is_taken: bool) -> None:
-        if not is_taken:
-            self._is_lost.set()
+    def _note(self, error: str) -> None:
+        self._lost = error or self._lost
 
     def _run(self) -> None:
         wait_s = 0.0
-        while not self._stop.wait(wait_s):
-            try:
+        try:
+            while not self._stop.wait(wait_s):
                 self.turn()
-            except (KafkaException, BufferError) as problem:
-                _log.warning("topics are not watched", error=repr(problem))
-                self._is_lost.set()
-            # The first two looks follow each other: nothing is said before the second.
-            wait_s = self._interval_s if wait_s else min(1.0, self._interval_s)
+                # The first two looks follow each other: nothing is said before the second.
+                wait_s = self._interval_s if wait_s else min(1.0, self._interval_s)
+        except Exception as problem:  # noqa: BLE001  told by the job's status; the job goes on
+            _log.exception("topics are watched no more")
+            self._troubles.failed("topics", f"watched no more: {problem!r}")
 
 
 class KafkaCluster:
@@ -219,25 +234,33 @@ class KafkaCluster:
                 known=f"{limits.TOPICS_MAX}: those that were known before, then the first by name",
             )
 
-    def write(self, record: TopicMetadata, told: Callable[[bool], None]) -> None:
+    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
         def note(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 _log.warning("topics not written", error=error.str())
-                self._is_broken = self._is_broken or error.fatal()
-            told(error is None)
+                self._is_broken = self._is_broken or is_fatal(error)
+            told("" if error is None else error.str())
 
         value = codec.encode(record)
-        for shard in range(self._shards):
-            self._producer.produce(
-                f"{self._prefix}.requests", value, partition=shard, on_delivery=note
-            )
-
-    def serve(self) -> None:
-        self._producer.flush(_TIMEOUT_S)
         if self._is_broken:
             # An idempotent producer does not recover from a fatal error; a new one does.
             self._is_broken = False
             self._producer = self._open_producer()
+        try:
+            for shard in range(self._shards):
+                self._producer.produce(
+                    f"{self._prefix}.requests", value, partition=shard, on_delivery=note
+                )
+        except KafkaException as problem:
+            self._is_broken = is_fatal(problem)
+            raise
+
+    def serve(self) -> None:
+        try:
+            self._producer.flush(_TIMEOUT_S)
+        except KafkaException as problem:
+            self._is_broken = self._is_broken or is_fatal(problem)
+            raise
 
     def close(self) -> None:
         self._producer.flush(5)

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from coordlib.cli.main import FAILED, OK, UNREACHABLE, USAGE, main
+from coordlib.local.stack import StackStatus
 
 NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
 
@@ -75,10 +77,34 @@ def test_status_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
         "job": {"state": "down", "pid": None, "batch_id": None, "last_batch_ms": None},
         "lag": {"records": None, "ms": None},
         "offsets_failing": {},
+        "watches_failing": {},
         "checkpoint": None,
         "checkpoint_id": None,
         "tables": {"events": None, "group_snapshots": None, "lag": None},
     }
+
+
+@pytest.mark.parametrize("pid", [7, None])
+def test_status_tells_what_fails_beside_the_batches(
+    pid: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job runs, and lag stands still. Of a job that does not run only that is told."""
+    since_ms = round(time.time() * 1000) - 90_500
+    told = {
+        "watches_failing": {"topics": {"since_ms": since_ms, "last_ms": 0, "error": "a\x1bway"}},
+        "offsets_failing": {"billing": {"since_ms": since_ms, "last_ms": 0, "error": "members"}},
+    }
+    state = "running" if pid else "down"
+    stack = StackStatus("here", None, "coord", 2, 2, "stopped", None, state, pid, told)
+    asked = SimpleNamespace(status=lambda: stack)
+    monkeypatch.setattr("coordlib.cli.status.local_stack", lambda _: asked)
+
+    main(["status"])
+
+    lines = [line for line in capsys.readouterr().err.splitlines() if "Failing" in line]
+    expected = [r"topics: a\x1bway", "mirror of billing: members"]
+    assert [line.partition(" s: ")[2] for line in lines] == (expected if pid else [])
+    assert all(90 <= int(line.split()[2]) < 120 for line in lines)
 
 
 def test_status_of_an_unreachable_cluster_is_down(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Any query's positions as committed offsets: what is written, when, and how it ends."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -7,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.client import spark_progress
+from coordlib.client.signals import TopicPartition
 from coordlib.client.spark_progress import publish_progress
 from coordlib.errors import SetupError
 from coordlib.records.partitioner import shard_of
@@ -21,12 +23,18 @@ class FakeProducer:
     """Takes records when it is flushed, or refuses the next ones."""
 
     made: "FakeProducer"
+    #: How many there were.
+    count = 0
 
     def __init__(self, config: dict[str, Any]) -> None:
         assert config["enable.idempotence"]
         FakeProducer.made = self
+        FakeProducer.count += 1
         self.written: list[tuple[str, int, dict[str, Any]]] = []
         self.refuses = 0
+        #: A producer that failed fatally says so when it is flushed, once; it takes nothing more.
+        self.fails_fatally = False
+        self._is_dead = False
         self.was_flushed = threading.Event()
         self._open: list[Any] = []
 
@@ -34,9 +42,15 @@ class FakeProducer:
         self, topic: str, value: bytes, key: bytes, partition: int, on_delivery: Any
     ) -> None:
         assert key == b"g"
+        if self._is_dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
         self._open.append((topic, partition, json.loads(value), on_delivery))
 
     def flush(self, _timeout_s: float) -> None:
+        if self.fails_fatally:
+            self.fails_fatally, self._is_dead, self._open = False, True, []
+            self.was_flushed.set()
+            raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "", True))
         for topic, partition, value, on_delivery in self._open:
             if self.refuses > 0:
                 self.refuses -= 1
@@ -86,6 +100,8 @@ class Scene:
         monkeypatch.setattr(spark_progress, "find_place", lambda _config, _prefix: place)
         monkeypatch.setattr(spark_progress, "Producer", FakeProducer)
         monkeypatch.setattr(spark_progress, "_RETRY_S", 0.01)
+        monkeypatch.setattr(spark_progress, "_REOPEN_S", 0.01)
+        monkeypatch.setattr(FakeProducer, "count", 0)
         self.query: Any = SimpleNamespace(id="q", isActive=True, lastProgress=None)
         self.streams = FakeStreams(self.query)
         self.spark: Any = SimpleNamespace(streams=self.streams)
@@ -151,6 +167,61 @@ def test_what_the_broker_did_not_take_is_written_again_in_its_newest_form(scene:
     assert scene.publication.close(60)
     assert FakeProducer.made.offsets[-1] == {"t-0": 6}
     assert scene.publication.is_written
+
+
+def test_after_a_fatal_error_another_producer_writes_what_was_not_taken(scene: Scene) -> None:
+    """The broker forgot the producer, or answered what an idempotent one cannot bear: it takes
+    nothing more for ever, and the query runs on for weeks."""
+    scene.publish()
+    scene.hear(0, t0=5)
+    first = FakeProducer.made
+    first.fails_fatally = True
+    scene.hear(1, t0=6)
+
+    assert scene.publication.close(60)
+    assert first.offsets == [{"t-0": 5}]
+    assert (FakeProducer.made.offsets, FakeProducer.count) == ([{"t-0": 6}], 2)
+
+
+def test_an_error_that_passes_keeps_the_producer(scene: Scene) -> None:
+    """Else every request that timed out would open connections to all brokers."""
+    scene.publish()
+    FakeProducer.made.refuses = 1
+    scene.hear(0, t0=5)
+    scene.hear(1, t0=6)
+
+    assert scene.publication.close(60)
+    assert FakeProducer.count == 1
+
+
+def test_producers_that_fail_at_once_are_not_opened_one_after_the_other(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong may stay wrong, and the brokers would be asked for a producer id every time."""
+    now_s = 100.0
+    opened: list[float] = []
+
+    class Doomed(FakeProducer):
+        def __init__(self, config: dict[str, Any]) -> None:
+            super().__init__(config)
+            self.fails_fatally = True
+            opened.append(now_s)
+
+    monkeypatch.setattr(spark_progress, "Producer", Doomed)
+    monkeypatch.setattr(spark_progress, "_REOPEN_S", 10.0)
+    publication = spark_progress.Publication({}, "g", now_s=lambda: now_s)
+    scene.publication = publication
+    publication.end()
+    publication._thread.join()
+    publication._newest = {TopicPartition("t", 0): 5}
+    for _ in range(25):
+        with contextlib.suppress(KafkaException):
+            publication._write(is_last=False)
+        now_s += 1.0
+
+    assert opened == [100.0, 110.0, 120.0]
+    monkeypatch.setattr(spark_progress, "Producer", FakeProducer)
+    publication._write(is_last=True)  # nobody comes after the last write: it does not wait
 
 
 def test_other_queries_of_the_session_are_their_own_business(scene: Scene) -> None:

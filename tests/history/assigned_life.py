@@ -5,36 +5,78 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from deltalake import write_deltalake
 
 from coordlib.coordinators.assigned.group import Member
+from coordlib.effects.routing import COMMITTED
 from coordlib.effects.routing import EVENTS as EVENTS_TOPIC
-from coordlib.history.tables import COLUMNS, EVENTS, PARTITIONED_BY, SNAPSHOTS, path_of
+from coordlib.history.tables import COLUMNS, EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
+from coordlib.lag import Bounds
 from coordlib.records import requests as rq
+from coordlib.records.stored import LagSample
+from coordlib.streaming.committed_log import CommittedOffsets, read_record
+from coordlib.streaming.lag_sampler import LagSampler
 from coordlib.testing.driving import Conversation, commit, heartbeat, leave
 from tests.coordinators.test_topics import listing
 
 START = datetime(2026, 3, 1, 15, 0, tzinfo=UTC)
 GROUP, TOPIC = "click-readers", "clicks"
 SESSION_S = 10
+SAMPLE_MS = 1_000
+#: Records a second: what comes to partition 0, to each next one that much more, and what a member
+#: reads of each partition at most.
+PRODUCED, PRODUCED_MORE, READ = 100, 15, 350
 _TYPES = {
     "STRING": pa.string(),
     "INT": pa.int32(),
     "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
 }
 
 
 class Life:
-    """Members come and go; whoever is asked to let go does so 400 ms later, and commits."""
+    """Members come and go; whoever is asked to let go does so 400 ms later, and commits.
+
+    Their topic grows all the while, and its lag is sampled as the driver does it.
+    """
 
     def __init__(self, partitions: int = 6) -> None:
         self.talk = Conversation()
         self.talk.now_ms = int(START.timestamp() * 1000)
         self.talk.send(listing({TOPIC: partitions}))
-        self._rows = 0
+        #: Next record to be read of each partition.
+        self._read = dict.fromkeys(range(partitions), 0)
+        self._offsets, self._taken_in = CommittedOffsets(), 0
+        self.samples: list[LagSample] = []
+        self._sampler = LagSampler(
+            lambda places: {each: Bounds(0, self.log_end(each.partition)) for each in places},
+            self.samples.append,
+            SAMPLE_MS,
+            now_ms=lambda: self.talk.now_ms,
+            now_s=lambda: self.talk.now_ms / 1000,
+        )
+
+    def log_end(self, partition: int) -> int:
+        grown_ms = self.talk.now_ms - int(START.timestamp() * 1000)
+        return grown_ms * (PRODUCED + PRODUCED_MORE * partition) // 1000
+
+    def sample(self) -> None:
+        """What the driver does beside the batches: it reads its own output back, and looks."""
+        new, self._taken_in = self.talk.outputs[self._taken_in :], len(self.talk.outputs)
+        for each in new:
+            change = read_record(each.key, each.value) if each.topic == COMMITTED else None
+            if change is not None and (self._offsets.put(*change) or change.offset is None):
+                self._sampler.changed(*change)
+        self._sampler.turn(self._offsets)
+
+    def pass_time(self, ms: int) -> None:
+        self.talk.tick(after_ms=ms)
+        self.sample()
 
     @property
     def members(self) -> dict[str, Member]:
@@ -55,14 +97,13 @@ class Life:
 
     def settle(self) -> None:
         """Until nobody is asked for anything any more."""
-        self.talk.tick(after_ms=50)
+        self.pass_time(50)
         while owing := [(each, d) for each in self.members.values() for d in each.demands]:
             for each, demand in owing:
                 self.let_go(each, demand.timer.cause, demand.partitions.get(TOPIC, ()))
 
     def let_go(self, member: Member, cause: int, partitions: Any, after_ms: int = 400) -> None:
-        self._rows += 100
-        rows = tuple(rq.CommittedOffset(TOPIC, each, self._rows) for each in partitions)
+        rows = tuple(rq.CommittedOffset(TOPIC, each, self._read[each]) for each in partitions)
         generation = self.talk.group(GROUP).generation
         self.talk.send(
             rq.Release(
@@ -71,15 +112,14 @@ class Life:
             ),
             after_ms,
         )  # fmt: skip
-        self.talk.tick(after_ms=50)
+        self.pass_time(50)
 
     def work(self, seconds: int, *clients: str) -> None:
         """These send heartbeats and commit; others are silent."""
         for _ in range(seconds):
-            self._rows += 100
             for client in clients:
                 self._work(self.members[client])
-            self.talk.tick(after_ms=1_000)
+            self.pass_time(1_000)
             for client in clients:
                 for demand in self.members[client].demands:
                     self.let_go(
@@ -91,7 +131,9 @@ class Life:
         id_ = f"{member.client}-{self.talk.next_offset}"
         self.talk.send(heartbeat(member.client, generation, member.member, group=GROUP, id=id_))
         owned = member.owned.get(TOPIC, ())
-        rows = tuple(rq.CommittedOffset(TOPIC, each, self._rows + each) for each in owned)
+        for each in owned:
+            self._read[each] = min(self._read[each] + READ, self.log_end(each))
+        rows = tuple(rq.CommittedOffset(TOPIC, each, self._read[each]) for each in owned)
         if rows:
             self.talk.send(
                 commit(
@@ -105,7 +147,7 @@ class Life:
     def leave(self, client: str) -> None:
         member = self.members[client].member
         self.talk.send(leave(client, member, group=GROUP), 500)
-        self.talk.tick(after_ms=50)
+        self.pass_time(50)
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -117,7 +159,11 @@ class Life:
 
     def write(self, tables: Path) -> Path:
         """The tables as the archive writes them; no snapshots."""
-        rows = {EVENTS: [_row(each) for each in self.events], SNAPSHOTS: []}
+        rows = {
+            EVENTS: [_row(each) for each in self.events],
+            SNAPSHOTS: [],
+            LAG: [row for each in self.samples for row in _lag_rows(each)],
+        }
         for name, some in rows.items():
             schema = pa.schema([(column, _TYPES[kind]) for column, kind in COLUMNS[name].items()])
             table = pa.Table.from_pylist(some, schema)
@@ -158,3 +204,9 @@ def _row(event: dict[str, Any]) -> dict[str, Any]:
         "reason": event.get("reason", ""),
         "detail": json.dumps(event.get("detail", {})),
     }
+
+
+def _lag_rows(sample: LagSample) -> list[dict[str, Any]]:
+    time = datetime.fromtimestamp(sample.time_ms / 1000, UTC)
+    columns = {"time": time, "date": time.date(), "group_id": sample.group}
+    return [columns | msgspec.structs.asdict(line) for line in sample.lines]

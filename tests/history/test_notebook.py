@@ -26,9 +26,9 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return [each for each in notebook.cells if each.cell_type == "code"]
 
 
-def test_it_draws_owners_and_commits_and_tells_causes(cells: list[Any]) -> None:
+def test_it_draws_owners_commits_and_lag_and_tells_causes(cells: list[Any]) -> None:
     kinds = [key for cell in cells for each in cell.outputs for key in each.get("data", {})]
-    assert kinds.count("image/png") == 2
+    assert kinds.count("image/png") == 3
     tables = [
         each["data"]["text/html"]
         for cell in cells

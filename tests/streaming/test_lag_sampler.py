@@ -1,6 +1,8 @@
 """Rounds of samples: what is asked, what is written, and what is left out."""
 
+import contextlib
 from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -9,7 +11,7 @@ from coordlib.lag import Bounds, LogEnds, Place
 from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming import committed_log, lag_sampler
 from coordlib.streaming.committed_log import CommittedOffsets, read_record
-from coordlib.streaming.lag_sampler import LagSampler
+from coordlib.streaming.lag_sampler import LagSampler, LagTopic
 
 ORDERS = Place("orders", 0)
 OTHERS = Place("others", 3)
@@ -192,6 +194,29 @@ def test_a_group_with_many_partitions_comes_in_parts(
     assert world.round() == []
 
 
+def test_a_round_that_cannot_be_written_whole_goes_on_where_it_stopped(world: World) -> None:
+    """The brokers take less than there is to say: whoever comes first in the alphabet must not be
+    the only one that has samples."""
+    for group in "abcde":
+        world.commit(group, ORDERS, 4)
+    room = 0
+
+    def write(sample: LagSample) -> None:
+        nonlocal room
+        if room == 0:
+            raise TimeoutError
+        room -= 1
+        world.written.append(sample)
+
+    world.sampler._write = write
+    for _ in range(3):
+        room = 2
+        with contextlib.suppress(TimeoutError):
+            world.sampler.turn(world.offsets)
+
+    assert "".join(sample.group for sample in world.written) == "abcdea"
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -234,3 +259,75 @@ def test_offsets_beyond_the_bound_are_not_followed(monkeypatch: pytest.MonkeyPat
 
     assert (taken, again) == ([True, True, False], True)
     assert offsets.groups == {"g": {Place("t", 1): 1}, "h": {Place("t", 2): 1}}
+
+
+def test_how_many_offsets_are_not_followed_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their lag is missing everywhere: an operator must learn that it is not zero. Who commits
+    again and again counts once, and neither who was deleted nor who found room since."""
+    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 2)
+    offsets = CommittedOffsets()
+    for _ in range(3):
+        for partition in range(14):
+            offsets.put("g", Place("t", partition), 1)
+
+    assert offsets.left_out == 12
+    told = capsys.readouterr().out
+    assert told.count("offsets have no lag") == 2, "at the first and at the tenth"
+    offsets.put("g", Place("t", 0), None)
+    offsets.put("g", Place("t", 13), None)
+    assert offsets.left_out == 11
+    offsets.put("g", Place("t", 5), 1)
+    assert offsets.left_out == 10
+
+
+def test_counting_what_is_not_followed_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile client with ever-new groups must not fill the driver's memory in this way."""
+    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 0)
+    monkeypatch.setattr(committed_log, "LEFT_OUT_MAX", 5)
+    offsets = CommittedOffsets()
+    for partition in range(9):
+        offsets.put("g", Place("t", partition), 1)
+
+    assert offsets.left_out == 5
+
+
+class MortalProducer:
+    """The first one fails fatally when it is polled for the first time."""
+
+    made: ClassVar[list["MortalProducer"]] = []
+
+    def __init__(self, _options: dict[str, Any]) -> None:
+        self.written: list[bytes] = []
+        self._is_doomed, self._is_dead = not self.made, False
+        self.made.append(self)
+
+    def produce(self, _topic: str, value: bytes, *_: object, **_more: object) -> None:
+        if self._is_dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
+        self.written.append(value)
+
+    def poll(self, _timeout_s: float) -> None:
+        if self._is_doomed:
+            self._is_doomed, self._is_dead = False, True
+            raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "", True))
+
+
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_after_a_fatal_error_samples_are_written_by_another_producer(
+    monkeypatch: pytest.MonkeyPatch, is_told_first: bool
+) -> None:
+    """Whichever call hears of it: a sampler that writes nothing more for ever looks like no lag."""
+    monkeypatch.setattr(MortalProducer, "made", [])
+    monkeypatch.setattr(lag_sampler, "Producer", MortalProducer)
+    topic = LagTopic({}, "coord", 1)
+    sample = LagSample(time_ms=1, interval_ms=1, group="g", lines=())
+    with pytest.raises(KafkaException):
+        topic.serve() if is_told_first else topic.write(sample)
+
+    topic.serve()
+    topic.write(sample)
+
+    _, second = MortalProducer.made
+    assert len(second.written) == 1

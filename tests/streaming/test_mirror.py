@@ -10,6 +10,7 @@ from coordlib.lag import Place
 from coordlib.streaming import mirror as module
 from coordlib.streaming.committed_log import CommittedOffsets
 from coordlib.streaming.mirror import Mirror, chosen
+from coordlib.streaming.troubles import Troubles
 
 ORDERS, OTHERS = Place("orders", 0), Place("others", 0)
 BUSY = KafkaError(KafkaError.UNKNOWN_MEMBER_ID)
@@ -52,7 +53,12 @@ class World:
         self.now_s = 50.0
         self.kafka = FakeGroups()
         self.offsets = CommittedOffsets()
-        self.mirror = Mirror(self.kafka, chosen(("billing", "^a-.*")), lambda: self.now_s)
+        self.mirror = Mirror(
+            self.kafka,
+            chosen(("billing", "^a-.*")),
+            lambda: self.now_s,
+            Troubles(lambda: round(1000 * self.now_s)),
+        )
 
     def commit(self, group: str, place: Place, offset: int | None) -> None:
         self.offsets.put(group, place, offset)
@@ -98,13 +104,15 @@ def test_a_group_with_live_members_is_told_and_tried_again_ever_more_seldom(
     world.commit("billing", ORDERS, 3)
     world.turn()
     assert world.mirror.failing.keys() == {"billing"}
-    assert "has members" in world.mirror.failing["billing"]
+    assert "has members" in world.mirror.failing["billing"].error
     assert world.turn() == []
     tries = 0
     for _ in range(600):
         world.now_s += 1
         tries += bool(world.turn())
     assert 8 < tries < 20
+    told = world.mirror.failing["billing"]
+    assert (told.since_ms, told.last_ms > told.since_ms) == (50_000, True)
     assert capsys.readouterr().out.count("cannot be copied") == 1
     world.kafka.refuses = {}
     world.now_s += module.RETRY_MAX_S
@@ -193,7 +201,7 @@ def test_a_delete_that_fails_is_tried_again(world: World) -> None:
     world.commit("billing", ORDERS, None)
     world.kafka.failure = KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP))
     world.turn()
-    assert "has members" in world.mirror.failing["billing"]
+    assert "has members" in world.mirror.failing["billing"].error
     world.kafka.failure = None
     world.now_s += 1
 

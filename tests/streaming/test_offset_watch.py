@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from coordlib import topics
+from coordlib import lag_samples, topics
 from coordlib.compacted import newest_by_key
 from coordlib.config import EngineConfig
 from coordlib.lag import Bounds, Place
@@ -17,9 +18,10 @@ from coordlib.log_bounds import log_bounds
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import CommittedValue, LagLine, LagSample
-from coordlib.streaming import offset_watch
+from coordlib.streaming import committed_log, offset_watch
 from coordlib.streaming.committed_log import CommittedOffsets
 from coordlib.streaming.offset_watch import OffsetWatch
+from coordlib.streaming.troubles import Trouble, Troubles
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker
@@ -140,7 +142,7 @@ def test_nothing_is_sampled_or_copied_before_the_topic_was_read_to_its_end() -> 
 
     seen = []
     for _ in range(4):
-        watch._turn(log, [user], None)
+        watch._turn(log, {"lag": user}, None)
         seen.append(len(turns))
 
     assert seen == [0, 0, 0, 1]
@@ -150,17 +152,16 @@ def test_lag_that_cannot_be_sampled_holds_up_no_mirror(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The driver may commit to Kafka's groups, and may not describe somebody's topic."""
-    from confluent_kafka import KafkaError, KafkaException
 
     def refuse(_: object) -> None:
         raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
     monkeypatch.setattr(offset_watch, "_RETRY_PAUSE_S", 0)
     turns: list[str] = []
-    users: Any = [
-        SimpleNamespace(turn=refuse),
-        SimpleNamespace(turn=lambda offsets: turns.append("turn")),
-    ]
+    users: Any = {
+        "lag": SimpleNamespace(turn=refuse),
+        "mirror": SimpleNamespace(turn=lambda offsets: turns.append("turn")),
+    }
     log: Any = ShortLog([True, True])
     watch = OffsetWatch({}, "p", ENGINE)
 
@@ -169,6 +170,145 @@ def test_lag_that_cannot_be_sampled_holds_up_no_mirror(
 
     assert turns == ["turn"]
     assert "TOPIC_AUTHORIZATION_FAILED" in capsys.readouterr().out
+
+
+class Scene:
+    """An OffsetWatch without Kafka, whose parts fail on demand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(offset_watch, "_RETRY_PAUSE_S", 0)
+        self.now_ms, self.failing = 1_000_000, set[str]()
+        self.troubles = Troubles(lambda: self.now_ms)
+        self.watch = OffsetWatch({}, "p", ENGINE, self.troubles)
+        self.log: Any = SimpleNamespace(
+            has_caught_up=True, offsets=CommittedOffsets(), turn=lambda _: self._act("log")
+        )
+        self.users: Any = {"lag": SimpleNamespace(turn=lambda _: self._act("lag"))}
+        self.topic: Any = SimpleNamespace(serve=lambda: None, failure="")
+
+    def _act(self, name: str) -> None:
+        if name in self.failing:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, f"{name} is away"))
+
+    def turn(self, after_ms: int = 1_000) -> dict[str, Trouble]:
+        self.now_ms += after_ms
+        self.watch._turn(self.log, self.users, self.topic)
+        return self.troubles.now
+
+
+def test_what_fails_is_told_since_when_and_until_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator asks why lag stands still: the job's log is on another machine."""
+    scene = Scene(monkeypatch)
+    scene.failing = {"lag"}
+    scene.turn()
+
+    (found,) = scene.turn().items()
+
+    assert (found[0], found[1].since_ms, found[1].last_ms) == ("lag", 1_001_000, 1_002_000)
+    assert "lag is away" in found[1].error
+    scene.failing = set()
+    assert scene.turn() == {}
+
+
+def test_reading_works_again_when_it_has_not_failed_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two errors a consumer has nothing to say: the trouble must not come and go."""
+    scene = Scene(monkeypatch)
+    scene.failing = {"log"}
+    scene.turn()
+    scene.failing = set()
+    assert scene.turn(59_000).keys() == {"committed offsets"}
+
+    assert scene.turn(1_000) == {}
+
+
+def test_samples_that_are_not_written_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is full or forbidden: it is learned from the acknowledgements, later."""
+    scene = Scene(monkeypatch)
+    scene.topic.failure = "no room"
+    assert scene.turn()["lag samples"].error == "no room"
+    scene.topic.failure = ""
+
+    assert scene.turn() == {}
+
+
+def test_offsets_that_are_not_followed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 1)
+    for partition in range(4):
+        scene.log.offsets.put("g", Place("t", partition), 1)
+
+    assert scene.turn()["offsets left out"].error.startswith("3 have no lag")
+    for partition in (1, 2, 3):
+        scene.log.offsets.put("g", Place("t", partition), None)
+    assert scene.turn() == {}
+
+
+def test_a_watch_that_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of ours, or a client option that only this client refuses."""
+    scene = Scene(monkeypatch)
+
+    def fail(_: int) -> None:
+        raise ValueError("no such option")
+
+    monkeypatch.setattr(scene.watch, "_follow", fail)
+    scene.watch.start(SHARDS)
+    scene.watch.stop()
+
+    assert "no such option" in scene.troubles.now["lag and mirror"].error
+
+
+@pytest.mark.parametrize(
+    ("not_read", "oldest_s", "is_told"), [(7_000, 60, True), (7_000, 3_600, False), (0, 60, False)]
+)
+def test_earlier_samples_that_reach_back_too_little_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    not_read: int,
+    oldest_s: int,
+    is_told: bool,
+) -> None:
+    """Thousands of groups are behind, and the newest records of a shard are those of two rounds:
+    after a restart their lag in seconds is a lower bound. A topic that is merely long is none."""
+    now_ms = time.time_ns() // 1_000_000
+    line = LagLine(topic="orders", partition=0, committed=4, log_start=0, log_end=9, lag=5)
+
+    def read(*_: object, on_cut: Callable[[int], None]) -> Iterator[LagSample]:
+        if not_read:
+            on_cut(not_read)
+        at_ms = now_ms - 1000 * oldest_s
+        yield LagSample(time_ms=at_ms, interval_ms=30_000, group="billing", lines=(line,))
+
+    monkeypatch.setattr(offset_watch, "newest_samples", read)
+    watch = OffsetWatch({}, "p", EngineConfig(lag_interval_ms=30_000))
+
+    found = watch._earlier(1)
+
+    assert found.keys() == {Place("orders", 0)}
+    told = capsys.readouterr().out
+    assert ("read in part" in told, "not_read=7000" in told) == (is_told, is_told)
+
+
+@pytest.mark.stack
+def test_only_the_newest_samples_are_read_and_the_others_counted(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the topic is, a start costs the same."""
+    monkeypatch.setattr(lag_samples, "SAMPLES_READ_MAX", 2)
+    from confluent_kafka import Producer
+
+    producer, topic = Producer(engine.options), f"{engine.prefix}.lag"
+    for number in range(5):
+        sample = LagSample(time_ms=number, interval_ms=1, group="g", lines=())
+        producer.produce(topic, codec.encode(sample), b"g", 0)
+    assert producer.flush(20) == 0
+    cut: list[int] = []
+
+    found = lag_samples.newest_samples(engine.options, topic, 0, on_cut=cut.append)
+
+    assert [sample.time_ms for sample in found] == [3, 4]
+    assert cut == [3]
 
 
 @pytest.fixture
@@ -355,7 +495,7 @@ def test_a_kafka_group_with_live_members_is_left_alone_until_they_leave(engine: 
     engine.commit({0: 3})
     watch = engine.watch()
     _wait(lambda: engine.group in watch.failing)
-    assert "has members" in watch.failing[engine.group]
+    assert "has members" in watch.failing[engine.group].error
     assert engine.mirrored() == {}
 
     consumer.close()

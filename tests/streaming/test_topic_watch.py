@@ -1,21 +1,26 @@
 """What the driver tells the shards of the cluster's topics, and when it says nothing."""
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from coordlib import limits
 from coordlib.coordinators.topics import learn
 from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
+from coordlib.streaming import topic_watch
 from coordlib.streaming.topic_watch import (
     CHANGES_MAX,
     SAY_AGAIN_S,
     UNCOUNTED_MAX,
+    KafkaCluster,
     Planner,
     Seen,
     TopicWatch,
 )
+from coordlib.streaming.troubles import Troubles
 
 
 def told(planner: Planner, *looks: Seen, shard: dict[str, int] | None = None) -> dict[str, int]:
@@ -186,15 +191,18 @@ class FakeCluster:
 
     def __init__(self) -> None:
         self.takes = True
+        self.failure: Exception | None = None
         self.written: list[TopicMetadata] = []
 
     def look(self) -> Seen:
+        if self.failure is not None:
+            raise self.failure
         return {"a": 1}
 
-    def write(self, record: TopicMetadata, told: Callable[[bool], None]) -> None:
+    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
         if self.takes:
             self.written.append(record)
-        told(self.takes)
+        told("" if self.takes else "no leader")
 
     def serve(self) -> None:
         pass
@@ -216,3 +224,100 @@ def test_what_the_log_did_not_take_is_said_again() -> None:
     watch.turn()
 
     assert [row.topic for record in cluster.written for row in record.topics] == ["a"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def test_what_fails_is_told_since_when_and_until_it_works() -> None:
+    """New topics are given to nobody, and the only sign is a warning in a log somewhere else."""
+    cluster, clock = FakeCluster(), Clock()
+    troubles = Troubles(clock)
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.turn()
+    cluster.failure = KafkaException(KafkaError(KafkaError._TRANSPORT, "all are down"))
+    watch.turn()
+    clock.now_ms += 5_000
+    watch.turn()
+
+    (found,) = troubles.now.items()
+    assert (found[0], found[1].since_ms, found[1].last_ms) == ("topics", 1_000, 6_000)
+    assert "all are down" in found[1].error
+    cluster.failure = None
+    watch.turn()
+    assert troubles.now == {}
+
+
+def test_what_the_log_does_not_take_is_told() -> None:
+    """It may look at the cluster, and may not write to the requests topic."""
+    cluster, troubles = FakeCluster(), Troubles()
+    watch = TopicWatch(cluster, 1.0, troubles)
+    cluster.takes = False
+    watch.turn()
+    watch.turn()
+
+    assert troubles.now["topics"].error == "no leader"
+    cluster.takes = True
+    watch.turn()
+    assert troubles.now == {}
+
+
+def test_a_watch_that_has_ended_is_told() -> None:
+    """A defect of ours ends the thread: without a word topics would never again be found."""
+    cluster, troubles = FakeCluster(), Troubles()
+    cluster.failure = ValueError("a topic without a name")
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.start()
+    watch._thread.join()
+
+    assert "a topic without a name" in troubles.now["topics"].error
+    watch.stop()
+
+
+class MortalProducer:
+    """Fails fatally when it is flushed or polled for the first time, if it is the first one."""
+
+    made: ClassVar[list["MortalProducer"]] = []
+
+    def __init__(self, _options: dict[str, Any]) -> None:
+        self.written: list[bytes] = []
+        self._is_doomed, self._is_dead = not self.made, False
+        self.made.append(self)
+
+    def produce(self, _topic: str, value: bytes, *_: object, **_more: object) -> None:
+        if self._is_dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
+        self.written.append(value)
+
+    def flush(self, _timeout_s: float) -> None:
+        if self._is_doomed:
+            self._is_doomed, self._is_dead = False, True
+            raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "", True))
+
+    poll = flush
+
+
+def test_after_a_fatal_error_topics_are_written_by_another_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is raised by the flush, once; later every record is refused, and new topics would be found
+    by nobody until the job is started again."""
+    monkeypatch.setattr(MortalProducer, "made", [])
+    monkeypatch.setattr(topic_watch, "Producer", MortalProducer)
+    cluster = KafkaCluster("coord", 2, {"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(cluster, "look", lambda: {"a": 1})
+    troubles = Troubles()
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.turn()
+    assert "INVALID_PRODUCER_EPOCH" in troubles.now["topics"].error
+
+    watch.turn()
+
+    _, second = MortalProducer.made
+    assert len(second.written) == 2, "one for each shard"
+    assert troubles.now == {}

@@ -23,6 +23,7 @@ ACTS: Final = (first_act.ACT, second_act.ACT)
 JOB_ARGS: Final = (
     *("--set", "group.initial_rebalance_delay_ms=0"),
     *("--set", "engine.archive_interval_ms=5000"),
+    *("--set", "engine.lag_interval_ms=2000"),  # an act is short: else its lag has three samples
 )
 
 

@@ -1,0 +1,58 @@
+"""What fails beside the batches: since when, and why. The job goes on, and its status tells."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """Something fails. Times are epoch milliseconds of the driver's clock."""
+
+    since_ms: int
+    #: When it failed the last time.
+    last_ms: int
+    #: Of the last time.
+    error: str
+
+
+class Troubles:
+    """Each thread says what fails and what works again; whoever tells of it reads `now`."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._now_ms, self._lock = now_ms, threading.Lock()
+        #: By what fails; what works is not there.
+        self._known: dict[str, Trouble] = {}
+
+    @property
+    def now(self) -> dict[str, Trouble]:
+        with self._lock:
+            return dict(self._known)
+
+    def failed(self, what: str, error: str) -> None:
+        """It failed, perhaps not for the first time."""
+        with self._lock:
+            now_ms = self._now_ms()
+            known = self._known.get(what)
+            since_ms = known.since_ms if known else now_ms
+            self._known[what] = Trouble(since_ms=since_ms, last_ms=now_ms, error=error)
+
+    def works(self, what: str, quiet_ms: int = 0) -> None:
+        """It did not fail this time.
+
+        Args:
+            quiet_ms: how long it must not have failed to be called working. 0 for what cannot go
+                well by chance; more for what also does when there was nothing to do.
+        """
+        with self._lock:
+            known = self._known.get(what)
+            if known and self._now_ms() - known.last_ms >= quiet_ms:
+                del self._known[what]
+
+    def note(self, what: str, error: str) -> None:
+        """`failed`, or `works` where there is no error."""
+        if error:
+            self.failed(what, error)
+        else:
+            self.works(what)
