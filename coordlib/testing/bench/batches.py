@@ -29,16 +29,14 @@ class Batches:
             }
         )
         self._pace = Pace()
+        #: Next offset to read.
+        self._position = -1
         self._judged_before = -1
 
     def begin(self) -> None:
         """Forget what was before. Raises CannotReach."""
-        try:
-            first, end = self._consumer.get_watermark_offsets(self._source, timeout=TIMEOUT_S)
-        except KafkaException as problem:
-            raise CannotReach("The end of the markers is not known", str(self._source)) from problem
         # From some before the end: the newest of them is where counting begins.
-        self._source.offset = max(first, end - 8)
+        self._source.offset = max(0, self._end() - 8)
         self._consumer.assign([self._source])
         self._read()
         self._pace.begin()
@@ -57,17 +55,28 @@ class Batches:
     def close(self) -> None:
         self._consumer.close()
 
+    def _end(self) -> int:
+        try:
+            found = self._consumer.get_watermark_offsets(self._source, timeout=TIMEOUT_S)
+        except KafkaException as problem:
+            raise CannotReach("The end of the markers is not known", str(self._source)) from problem
+        return int(found[1])
+
     def _read(self) -> None:
-        """All that is there. Raises CannotReach."""
-        while True:
+        """All that is there by now. Raises CannotReach."""
+        end = self._end()
+        while self._position < end:
             message = self._consumer.poll(TIMEOUT_S)
             if message is None:
                 raise CannotReach("The markers cannot be read to their end", str(self._source))
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return
-            if error is not None:
+            error, offset = message.error(), message.offset()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise CannotReach("The markers cannot be read", error.str())
+            assert offset is not None
+            if error is not None:  # behind the marks of transactions, which take offsets too
+                self._position = offset
+                continue
+            self._position = offset + 1
             if message.key() == MARKER_KEY:
                 _, written_ms = message.timestamp()
                 marker = decode_marker(message.value() or b"")

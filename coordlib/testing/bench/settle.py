@@ -22,6 +22,7 @@ from coordlib.local.progress import phase, to_stderr
 from coordlib.testing.bench.batches import Batches
 from coordlib.testing.bench.figures import percentile, spread, tell, tell_machine
 from coordlib.testing.bench.gauges import Costs
+from coordlib.testing.bench.settle_members import ASSIGNED
 from coordlib.testing.bench.settle_sides import OURS, Running, Start, Work, chosen_light
 from coordlib.testing.bench.settled import Ownership
 from coordlib.testing.bench.stand import Stand, standing
@@ -110,6 +111,21 @@ def turn(work: Work, name: str, stand: Stand) -> Iterator[Turn]:
             yield running
         finally:
             running.end()
+
+
+def await_topic(work: Work, stand: Stand) -> None:
+    """Until the job divides the topic: it looks for new ones at an interval of its own.
+
+    Whoever joins before is given nothing until then, and that would be the time of the first fill.
+    """
+    with phase(to_stderr, "The job finds the topic"), work.side(OURS, stand) as start:
+        ownership = Ownership(work.partitions)
+        member = start(0, ownership)
+        since = ownership.wait(1, LIMIT_S)
+        member.stop()
+        member.join()
+    if since is None:
+        raise CannotReach("The job does not divide the topic", work.topic)
 
 
 def fill(running: Turn, work: Work, name: str, stand: Stand) -> None:
@@ -228,8 +244,10 @@ def run(  # noqa: PLR0913  # a command line's options
             peer_heartbeat_ms=peer_heartbeat_ms,
             is_light=is_light,
         )
-        admin = AdminClient(dict(stand.config))
+        admin = AdminClient({**stand.config, "log_level": 2})
         admin.create_topics([NewTopic(work.topic, partitions, 1)])[work.topic].result(30)
+        if protocol == ASSIGNED:
+            await_topic(work, stand)
         times = {name: Times() for name in peers}
         for begun in range(0, repeats, block):
             for name in peers:
