@@ -107,6 +107,7 @@ def turn(work: Work, name: str, stand: Stand) -> Iterator[Turn]:
     with work.side(name, stand) as start:
         running = Turn(work, start)
         try:
+            time.sleep(CALM_S)  # members of the turn before have said that they leave, no more
             fill(running, work, name, stand)
             yield running
         finally:
