@@ -22,6 +22,7 @@ def settle(  # noqa: PLR0913  # a command line's options
     peer: Peer = "kafka",
     protocol: Protocol = "range",
     peer_heartbeat_ms: int | None = None,
+    light: bool | None = None,
     where: Where = HERE,
 ) -> int:
     """Time from a member's join or leave until everybody has settled, beside Kafka's own groups.
@@ -42,6 +43,9 @@ def settle(  # noqa: PLR0913  # a command line's options
         How the group assigns, on both sides; assigned: the coordinator divides (KIP-848's groups).
     peer_heartbeat_ms
         Heartbeat interval of the peer's members; without it the client's default, 3 s.
+    light
+        Our members share one transport and one polling thread and have no data consumer; without
+        it, or --no-light: from 64 members on. Only with --protocol assigned and --peer none.
     """
     return _run(
         "settle",
@@ -53,6 +57,7 @@ def settle(  # noqa: PLR0913  # a command line's options
         peers=("ours",) if peer == "none" else ("ours", peer),
         protocol=protocol,
         peer_heartbeat_ms=peer_heartbeat_ms,
+        light=light,
     )
 
 

@@ -152,11 +152,12 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         wait_s = 0.0
         while True:
-            self.member.poll(wait_s)
+            was_called_back = self.member.poll(wait_s)
             self._tell_commits()
             self._reading.start(self.member.may_work())
             left_s = SLICE_S if until is None else max(0.0, until - monotonic())
-            kept = self._reading.fetch(count, min(SLICE_S, left_s))
+            # In a group that fills, an early member is asked for one part after another.
+            kept = self._reading.fetch(count, 0.0 if was_called_back else min(SLICE_S, left_s))
             is_over = until is not None and monotonic() >= until
             if kept >= count or is_over:
                 messages = self._reading.take(count, lambda: self.member.assignment)

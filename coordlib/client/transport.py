@@ -108,10 +108,19 @@ class Transport(Protocol):
 
 
 def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
-    """Whether a member is to hear of this: its own answers, its group's notices, the job's own."""
+    """Whether a member is to hear of this: its own answers, its group's notices, the job's own.
+
+    A picture of what somebody holds is for that member, whose id begins with its client's: a group
+    of hundreds on one transport would spend its time on the pictures of others.
+    """
     if isinstance(message, rs.Response):
         return message.id.rpartition("-")[0] == identity.token
-    return isinstance(message, rs.OfTheCoordinator) or message.group == identity.group
+    if isinstance(message, rs.OfTheCoordinator):
+        return True
+    if isinstance(message, rs.AssignmentChanged):
+        is_own = message.member.startswith(f"{identity.client}-")
+        return is_own and message.group == identity.group
+    return message.group == identity.group
 
 
 class KafkaTransport:
@@ -284,11 +293,12 @@ class KafkaTransport:
         except msgspec.MsgspecError as problem:
             _log.warning("A response cannot be read: %s", problem)
             return
-        if isinstance(message, rs.Response):
+        if isinstance(message, rs.Response):  # found, since most of what comes is for one of many
             addressed = self._handlers.get(message.id.rpartition("-")[0])
             concerned = [addressed] if addressed is not None else []
         for handler in concerned:
-            handler.feed(sg.Received(self.now_ms(), message))
+            if concerns(handler.identity, message):
+                handler.feed(sg.Received(self.now_ms(), message))
 
     # ---- small things -------------------------------------------------------------------------
 

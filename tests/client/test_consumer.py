@@ -59,6 +59,8 @@ class FakeReader:
         self.paused: set[int] = set()
         self.is_closed = False
         self.before_poll: Callable[[], None] = lambda: None
+        #: Told for how long it may wait.
+        self.waits: Callable[[float], None] = lambda _: None
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.started.append([(each.partition, each.offset) for each in partitions])
@@ -87,6 +89,7 @@ class FakeReader:
 
     def poll(self, timeout: float) -> FakeMessage | None:
         self.before_poll()
+        self.waits(timeout)
         ready = [each for each in self.ahead if each.partition() not in self.paused]
         if ready:
             self.ahead.remove(ready[0])

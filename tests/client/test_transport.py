@@ -117,8 +117,8 @@ def test_a_request_is_acknowledged_with_its_offset_and_its_answer_delivered(scen
     placed(scene)
     transport = KafkaTransport(scene.config, scene.prefix, "c", reply=1)
     one, other = (
-        Listener(Identity("g", "c", token, 1, 1, transport.place.incarnation))
-        for token in ("aa", "bb")
+        Listener(Identity("g", client, token, 1, 1, transport.place.incarnation))
+        for client, token in (("c", "aa"), ("d", "bb"))
     )
     transport.attach(one)
     transport.attach(other)
@@ -132,13 +132,26 @@ def test_a_request_is_acknowledged_with_its_offset_and_its_answer_delivered(scen
 
     answer = rs.FindCoordinatorResponse(id="aa-1", client="c", group="g", cause="r1-0", shard=1)
     notice = rs.RebalanceInProgress(group="g", cause="r1-0", generation=1)
+    picture = rs.AssignmentChanged(
+        group="g",
+        cause="r1-0",
+        member=one.identity.member_at(0),
+        generation=1,
+        fence=-1,
+        partitions=(),
+        release=(),
+    )
     scene.job.begin_transaction()
-    scene.write(codec.encode(answer), b"no response at all", codec.encode(notice))
+    told = [codec.encode(each) for each in (answer, picture, notice)]
+    scene.write(told[0], b"no response at all", *told[1:])
     scene.job.commit_transaction(10)
 
-    until(lambda: len(one.heard) == 3 and len(other.heard) == 1)
-    messages = [event.message for event in one.heard[1:] if isinstance(event, sg.Received)]
-    assert messages == [answer, notice]
+    until(lambda: len(one.heard) == 4 and len(other.heard) == 1)
+    messages = [
+        [event.message for event in each.heard if isinstance(event, sg.Received)]
+        for each in (one, other)
+    ]
+    assert messages == [[answer, picture, notice], [notice]]
     transport.close()
 
 

@@ -1,11 +1,19 @@
 """When the settle benchmark calls a group settled, and when it must not."""
 
+import math
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from coordlib.testing.bench.settle import OURS, Times, Work, summarise
+from coordlib.client import GroupMember
+from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.records import requests as rq
+from coordlib.testing.bench.settle import Times, summarise
+from coordlib.testing.bench.settle_light import Crew, LightMember
+from coordlib.testing.bench.settle_sides import OURS, Work, chosen_light
 from coordlib.testing.bench.settled import Ownership, is_settled
+from coordlib.testing.fake_log import FakeLog
 
 
 def owned(*shares: str) -> dict[int, frozenset[int]]:
@@ -87,3 +95,90 @@ def test_what_did_not_settle_is_told(capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     assert '"unsettled": 1' in out
     assert '"join_p50_ours_to_peer": 0.5' in out
+
+
+# ---- light members ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log() -> Iterator[FakeLog]:
+    """A job that goes on by itself."""
+    log, is_over = FakeLog({"t": 12}), threading.Event()
+    log.tell_topics()
+
+    def judge() -> None:
+        while not is_over.is_set():
+            log.pump()
+
+    job = threading.Thread(target=judge)
+    job.start()
+    yield log
+    is_over.set()
+    job.join()
+
+
+@pytest.fixture
+def crew(log: FakeLog) -> Iterator[Crew]:
+    made = Crew(log.transport(), "g", "t")
+    yield made
+    made.end()
+
+
+def test_light_members_share_as_consumers_do(log: FakeLog, crew: Crew) -> None:
+    """One transport and one thread for all; what they say to the coordinator is the same."""
+    ownership = Ownership(12)
+    members: list[LightMember] = []
+    for number in range(4):
+        members.append(crew.start(number, ownership))
+        assert ownership.wait(len(members), math.inf) is not None
+    members[0].stop()
+    members[0].join()
+    assert ownership.wait(3, math.inf) is not None
+
+    said = [each for batch in log.batches for each in batch]
+    of_first = [type(each) for each in said if each.client == "bench-0"]
+    assert of_first == [rq.Subscribe, rq.OffsetFetch, *[rq.Release] * 3, rq.LeaveGroup]
+    asked = {each.client for each in said if isinstance(each, rq.OffsetFetch)}
+    assert asked == {f"bench-{number}" for number in range(4)}
+    assert [each.failure for each in members] == [None] * 4
+
+
+def test_a_light_member_that_is_refused_says_why(log: FakeLog, crew: Crew) -> None:
+    """Who waits for it to settle must not wait until time is up."""
+    ownership, transport = Ownership(12), log.transport()
+    other = GroupMember("g", transport=transport, client="classic")
+    other.subscribe(["t"])
+    while not other.assignment:
+        other.poll()
+    refused = crew.start(0, ownership)
+    while refused.failure is None:
+        other.poll()
+    assert isinstance(refused.failure, GroupError)
+    assert refused.failure.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize(
+    ("light", "members", "protocol", "peers", "expected"),
+    [
+        (None, 20, "range", ("ours", "kafka"), False),
+        (None, 200, "assigned", ("ours",), True),
+        (True, 20, "assigned", ("ours",), True),
+        (False, 200, "assigned", ("ours", "kafka"), False),
+    ],
+)
+def test_large_groups_have_light_members(
+    light: bool | None, members: int, protocol: str, peers: tuple[str, ...], expected: bool
+) -> None:
+    assert chosen_light(light, members, protocol, peers) is expected
+
+
+@pytest.mark.parametrize(
+    ("protocol", "peers", "sentence"),
+    [("assigned", ("ours", "kafka"), "cannot be compared"), ("range", ("ours",), "Only members")],
+)
+def test_light_members_are_compared_with_nobody(
+    protocol: str, peers: tuple[str, ...], sentence: str
+) -> None:
+    """Beside whole consumers they would win for what they leave out."""
+    with pytest.raises(SetupError, match=sentence):
+        chosen_light(None, 200, protocol, peers)

@@ -132,6 +132,16 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return union(demand.partitions for demand in self.demands)
 
     @cached_property
+    def missing(self) -> Partitions:
+        """What it is to own and does not yet."""
+        return minus(self.target, self.owned)
+
+    @cached_property
+    def surplus(self) -> Partitions:
+        """What it owns and is not to own any more, asked for or not."""
+        return minus(self.owned, self.target)
+
+    @cached_property
     def is_reconciled(self) -> bool:
         """Whether it owns its target, no more and no less."""
         return not self.demands and self.owned == self.target
@@ -227,6 +237,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="as
         for member in self.members.values():
             for grant in member.grants:
                 yield grant.partitions
+        for guard in self.guards.values():
+            yield guard.partitions
+
+    def held_beyond_targets(self) -> Iterator[Partitions]:
+        """Of that, what is not to stay with who has it: it may be in somebody else's target."""
+        for member in self.members.values():
+            yield member.surplus
         for guard in self.guards.values():
             yield guard.partitions
 

@@ -34,18 +34,22 @@ def go_on(draft: Draft) -> None:
     """Ask for what must be let go of, grant what is free, and tell whom it concerns."""
     for member in [m for m in draft.live.members.values() if not m.is_reconciled]:
         _ask_back(draft, member)
-    waiting = [m for m in draft.live.members.values() if minus(m.target, m.owned)]
+    waiting = [m for m in draft.live.members.values() if m.missing]
     if waiting:
-        taken = _taken(draft.live, {topic for m in waiting for topic in m.target})
+        taken = _taken(draft.live, {topic for m in waiting for topic in m.missing})
         for member in waiting:
             _grant(draft, member, taken)
     _settle(draft)
 
 
 def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
-    """What somebody has of these topics, or may have still."""
+    """What somebody has of these topics, or may have still, that is not to be his own.
+
+    What is to be his own is in nobody else's target. To look through everything that all members
+    hold, at every Release, was half of the work when a large group fills.
+    """
     found: dict[str, list[int]] = {topic: [] for topic in topics}
-    for held in group.held():
+    for held in group.held_beyond_targets():
         for topic in topics & held.keys():
             found[topic].extend(held[topic])
     return {topic: frozenset(some) for topic, some in found.items()}
@@ -59,7 +63,7 @@ def _ask_back(draft: Draft, member: Member) -> None:
     """
     if member.demand(draft.at.offset) is not None:
         return
-    surplus = minus(minus(member.owned, member.asked_back), member.target)
+    surplus = minus(member.surplus, member.asked_back)
     if not surplus:
         return
     timer = deadlines.reaction(member.rebalance_timeout_ms, draft.at.offset)
@@ -74,7 +78,7 @@ def _ask_back(draft: Draft, member: Member) -> None:
 
 def _grant(draft: Draft, member: Member, taken: Mapping[str, Collection[int]]) -> None:
     """Everything of its target that nobody has."""
-    free = minus(member.target, taken)
+    free = minus(member.missing, taken)
     if not free:
         return
     at = draft.at

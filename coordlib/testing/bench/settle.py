@@ -5,12 +5,13 @@ run, one more that joins, a pause of random length (so that no heartbeat interva
 the same point), and its leaving. Only the side whose turn it is has members.
 """
 
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -18,9 +19,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from coordlib.cli.where import Where
 from coordlib.errors import CannotReach
 from coordlib.local.progress import phase, to_stderr
-from coordlib.testing.bench import settle_members
+from coordlib.testing.bench.batches import Batches
 from coordlib.testing.bench.figures import percentile, spread, tell, tell_machine
-from coordlib.testing.bench.settle_members import Member, Open
+from coordlib.testing.bench.gauges import Costs
+from coordlib.testing.bench.settle_members import ASSIGNED
+from coordlib.testing.bench.settle_sides import OURS, Running, Start, Work, chosen_light
 from coordlib.testing.bench.settled import Ownership
 from coordlib.testing.bench.stand import Stand, standing
 
@@ -29,37 +32,6 @@ LIMIT_S: Final = 60.0
 FILL_S_PER_MEMBER: Final = 2.0
 CALM_S: Final = 4.0
 PAUSE_S: Final = (1.0, 4.0)
-OURS: Final = "ours"
-#: Of both clients (librdkafka's heartbeat.interval.ms, and ours).
-HEARTBEAT_DEFAULT_MS: Final = 3_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What every side does."""
-
-    members: int
-    partitions: int
-    topic: str
-    protocol: str
-    peer_heartbeat_ms: int | None
-
-    def side(self, name: str, stand: Stand) -> Open:
-        """How members of a side are made, in a group of a new name."""
-        config: dict[str, Any] = {**stand.config, "group.id": f"settle-{uuid4().hex[:8]}"}
-        config["log_level"] = 2  # connections of closed clients end with the broker, not before
-        if name == OURS:
-            config["coord.prefix"] = stand.prefix
-            return settle_members.ours(config, self.topic, self.protocol)
-        if self.peer_heartbeat_ms is not None:
-            config["heartbeat.interval.ms"] = self.peer_heartbeat_ms
-        return settle_members.kafkas(config, self.topic, self.protocol)
-
-    def heartbeat_ms(self, name: str) -> int:
-        """Heartbeat interval of a side's members."""
-        if name == OURS or self.peer_heartbeat_ms is None:
-            return HEARTBEAT_DEFAULT_MS
-        return self.peer_heartbeat_ms
 
 
 @dataclass(slots=True)
@@ -69,6 +41,8 @@ class Times:
     joins: list[float] = field(default_factory=list)
     leaves: list[float] = field(default_factory=list)
     unsettled: int = 0
+    #: The machine's load average (1 min) at each repeat.
+    loads: list[float] = field(default_factory=list)
 
     def note(self, kind: list[float], took_s: float | None) -> None:
         if took_s is None:
@@ -77,13 +51,13 @@ class Times:
             kind.append(took_s)
 
 
-class Running:
+class Turn:
     """A side's group while it has its turn."""
 
-    def __init__(self, work: Work, open_consumer: Open) -> None:
-        self._work, self._open = work, open_consumer
+    def __init__(self, work: Work, start: Start) -> None:
+        self._work, self._start_member = work, start
         self._ownership = Ownership(work.partitions)
-        self._members: list[Member] = []
+        self._members: list[Running] = []
         self._joined = 0
 
     def fill(self) -> float | None:
@@ -94,12 +68,12 @@ class Running:
         limit_s = LIMIT_S + FILL_S_PER_MEMBER * self._work.members
         return self._wait(self._work.members, began, limit_s)
 
-    def join_one(self) -> tuple[Member, float | None]:
+    def join_one(self) -> tuple[Running, float | None]:
         began = time.monotonic()
         member = self._start()
         return member, self._wait(self._work.members + 1, began)
 
-    def let_go(self, member: Member) -> float | None:
+    def let_go(self, member: Running) -> float | None:
         """Seconds from the decision to leave until the others have settled."""
         began = time.monotonic()
         self._members.remove(member)
@@ -113,9 +87,9 @@ class Running:
         for member in self._members:
             member.join()
 
-    def _start(self) -> Member:
+    def _start(self) -> Running:
         self._joined += 1
-        member = Member(self._joined, self._ownership, self._open)
+        member = self._start_member(self._joined, self._ownership)
         self._members.append(member)
         return member
 
@@ -128,20 +102,66 @@ class Running:
 
 
 @contextmanager
-def turn(work: Work, name: str, stand: Stand) -> Iterator[Running]:
+def turn(work: Work, name: str, stand: Stand) -> Iterator[Turn]:
     """A side's group, filled and calm."""
-    running = Running(work, work.side(name, stand))
+    with work.side(name, stand) as start:
+        running = Turn(work, start)
+        try:
+            time.sleep(CALM_S)  # members of the turn before have said that they leave, no more
+            fill(running, work, name, stand)
+            yield running
+        finally:
+            running.end()
+
+
+def await_topic(work: Work, stand: Stand) -> None:
+    """Until the job divides the topic: it looks for new ones at an interval of its own.
+
+    Whoever joins before is given nothing until then, and that would be the time of the first fill.
+    """
+    with phase(to_stderr, "The job finds the topic"), work.side(OURS, stand) as start:
+        ownership = Ownership(work.partitions)
+        member = start(0, ownership)
+        since = ownership.wait(1, LIMIT_S)
+        member.stop()
+        member.join()
+    if since is None:
+        raise CannotReach("The job does not divide the topic", work.topic)
+
+
+def fill(running: Turn, work: Work, name: str, stand: Stand) -> None:
+    """Start all, and tell how long it took and what it cost; of ours, in which batches too."""
+    costs = Costs(stand.stack)
+    batches = Batches(stand.config, stand.prefix) if name == OURS else None
     try:
+        if batches is not None:
+            batches.begin()
+        costs.begin()
         initial_s = running.fill()
         if initial_s is None:
             raise CannotReach(f"The group of {name} never settled", f"{work.members} members")
-        tell("settle", "filled", side=name, members=work.members, initial_s=initial_s)
-        yield running
+        spent = costs.figures() | (batches.figures() if batches is not None else {})
     finally:
-        running.end()
+        if batches is not None:
+            batches.close()
+    tell(
+        "settle",
+        "filled",
+        side=name,
+        members=work.members,
+        light=work.is_light and name == OURS,
+        initial_s=initial_s,
+        load_1m=load_1m(),
+        **spent,
+    )
 
 
-def warm_up(running: Running, stand: Stand) -> None:
+def load_1m() -> float:
+    """The machine's load average."""
+    return round(os.getloadavg()[0], 2)
+
+
+def warm_up(running: Turn, stand: Stand) -> None:
     """Joins and leaves that are not counted, until the job's code is compiled."""
     if stand.is_warm():
         return
@@ -151,7 +171,7 @@ def warm_up(running: Running, stand: Stand) -> None:
             running.let_go(member)
 
 
-def measure(running: Running, name: str, repeats: int, times: Times) -> None:
+def measure(running: Turn, name: str, repeats: int, times: Times) -> None:
     """Let one join and leave, so many times."""
     time.sleep(CALM_S)
     for _ in range(repeats):
@@ -160,7 +180,15 @@ def measure(running: Running, name: str, repeats: int, times: Times) -> None:
         leave_s = running.let_go(member)
         times.note(times.joins, join_s)
         times.note(times.leaves, leave_s)
-        tell("settle", "repeat", side=name, join_s=join_s, leave_s=leave_s)
+        times.loads.append(load_1m())
+        tell(
+            "settle",
+            "repeat",
+            side=name,
+            join_s=join_s,
+            leave_s=leave_s,
+            load_1m=times.loads[-1],
+        )
         time.sleep(random.uniform(*PAUSE_S))
 
 
@@ -173,12 +201,14 @@ def summarise(times: dict[str, Times], work: Work) -> None:
             side=name,
             protocol=work.protocol,
             members=work.members,
+            light=work.is_light and name == OURS,
             partitions=work.partitions,
             heartbeat_ms=work.heartbeat_ms(name),
             repeats=len(each.joins),
             unsettled=each.unsettled,
             join_s=spread(each.joins, 0.5, 0.9),
             leave_s=spread(each.leaves, 0.5, 0.9),
+            load_1m=spread(each.loads, 0.0, 0.5, 1.0),
         )
     for peer, theirs in times.items():
         if peer != OURS and theirs.joins and times[OURS].joins:
@@ -196,9 +226,16 @@ def run(  # noqa: PLR0913  # a command line's options
     peers: Sequence[str],
     protocol: str,
     peer_heartbeat_ms: int | None,
+    light: bool | None = None,
 ) -> int:
-    """Both sides in turns, until each has done its repeats."""
+    """Both sides in turns, until each has done its repeats. Raises SetupError, CannotReach."""
+    is_light = chosen_light(light, members, protocol, peers)
     tell_machine("settle")
+    if is_light:
+        to_stderr(
+            f"{members} light members: real members, but they share one transport and one polling "
+            "thread, and have no data consumer. A join begins with the Subscribe."
+        )
     with standing(where) as stand:
         work = Work(
             members=members,
@@ -206,9 +243,12 @@ def run(  # noqa: PLR0913  # a command line's options
             topic=f"settle-{uuid4().hex[:8]}",
             protocol=protocol,
             peer_heartbeat_ms=peer_heartbeat_ms,
+            is_light=is_light,
         )
-        admin = AdminClient(dict(stand.config))
+        admin = AdminClient({**stand.config, "log_level": 2})
         admin.create_topics([NewTopic(work.topic, partitions, 1)])[work.topic].result(30)
+        if protocol == ASSIGNED:
+            await_topic(work, stand)
         times = {name: Times() for name in peers}
         for begun in range(0, repeats, block):
             for name in peers:

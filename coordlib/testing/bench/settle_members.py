@@ -1,6 +1,7 @@
 """Running members of a group, each a consumer in a thread: ours and Kafka's, otherwise alike.
 
-Both are the consumers that an application would use, with their defaults, polled in the same way.
+Both are the consumers that an application would use, with their defaults, polled in the same way;
+`settle_light` has members for groups that are too large for so many consumers in one program.
 With the protocol `assigned` the coordinator divides: ours by `sticky`, Kafka's as in its groups of
 KIP-848 (`group.protocol=consumer`).
 """
@@ -12,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, TopicPartition
 
 from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.testing.bench.settled import Ownership
+from coordlib.testing.bench.settled import Ownership, Share
 
 POLL_S: Final = 0.1
 CLOSE_TIMEOUT_S: Final = 30.0
@@ -27,21 +28,18 @@ class Member:
     """One member, from its construction on."""
 
     def __init__(self, number: int, ownership: Ownership, open_consumer: Open) -> None:
-        self.number, self._ownership, self._open = number, ownership, open_consumer
+        self.number, self._open = number, open_consumer
         self.failure: Exception | None = None
-        #: Eager members are told everything each time, cooperative ones what changes: both add up.
-        self._mine: set[int] = set()
+        self._share = Share(number, ownership)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"member-{number}", daemon=True)
         self._thread.start()
 
     def assigned(self, _consumer: Any, partitions: Sequence[TopicPartition]) -> None:
-        self._mine |= {each.partition for each in partitions}
-        self._ownership.owns(self.number, self._mine)
+        self._share.gain(partitions)
 
     def revoked(self, _consumer: Any, partitions: Sequence[TopicPartition]) -> None:
-        self._mine -= {each.partition for each in partitions}
-        self._ownership.owns(self.number, self._mine)
+        self._share.lose(partitions)
 
     def stop(self) -> None:
         """Let it end; `join` waits for that."""
@@ -50,7 +48,7 @@ class Member:
     def join(self) -> None:
         """Wait until it has left and closed."""
         self._thread.join(CLOSE_TIMEOUT_S)
-        self._ownership.forget(self.number)
+        self._share.end()
 
     def _run(self) -> None:
         try:

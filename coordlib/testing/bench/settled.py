@@ -8,7 +8,7 @@ members pass through states that look settled while the next rebalance is alread
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 STAYS_S: Final = 0.05
 LOOK_EVERY_S: Final = 0.01
@@ -61,3 +61,27 @@ class Ownership:
                     return since
             time.sleep(LOOK_EVERY_S)
         return None
+
+
+class Share:
+    """What one member owns, told to whoever looks on.
+
+    Eager members are told everything each time, cooperative ones what changes: both add up.
+    """
+
+    def __init__(self, number: int, ownership: Ownership) -> None:
+        self._number, self._ownership = number, ownership
+        self._mine: set[int] = set()
+
+    def gain(self, partitions: Iterable[Any]) -> None:
+        """Partitions by their number, of whichever client's type."""
+        self._mine |= {each.partition for each in partitions}
+        self._ownership.owns(self._number, self._mine)
+
+    def lose(self, partitions: Iterable[Any]) -> None:
+        self._mine -= {each.partition for each in partitions}
+        self._ownership.owns(self._number, self._mine)
+
+    def end(self) -> None:
+        """The member has left."""
+        self._ownership.forget(self._number)

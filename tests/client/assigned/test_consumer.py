@@ -111,3 +111,28 @@ def test_keys_of_the_protocol_go_to_no_kafka_client() -> None:
 
     assert (settings.protocol, settings.strategy, settings.capacity) == ("assigned", "uniform", 4)
     assert settings.common == {"bootstrap.servers": "b:1"}
+
+
+def test_who_is_asked_for_many_parts_at_once_waits_for_no_message_between_them() -> None:
+    """Hundreds join at once: the first owner of everything owes each of them a Release of its own,
+    and all of them wait for him."""
+    log = FakeLog({"t": 10})
+    log.tell_topics()
+    (a,) = programs(log, "a")
+    happened: list[str] = []
+    others = [Program(log, client, **ASSIGNED) for client in "bcde"]
+    log.pump()
+    a.reader.ahead.clear()  # nobody writes to the topic
+    a.reader.waits = lambda timeout_s: happened.append("wait") if timeout_s else None
+    a.consumer.subscribe(
+        ["t"], on_revoke=lambda *_: happened.append("revoke"), on_assign=lambda *_: None
+    )
+
+    a.consumer.poll(0.01)
+
+    assert happened[:4] == ["revoke"] * 4
+    assert "wait" in happened
+    log.pump()
+    for other in others:
+        other.settle()
+    assert sum(len(other.consumer.assignment()) for other in others) == 8
