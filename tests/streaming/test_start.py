@@ -114,7 +114,7 @@ def test_output_topics_that_cannot_hold_a_large_answer(start, made, admin):
 def test_another_number_of_shards_than_the_recorded_one(start, made, admin):
     """Somebody added partitions to every topic: groups would move to other shards."""
     start(made)
-    names = ("requests", "offsets", "assignments", "groups", "committed", "events")
+    names = ("requests", "offsets", "assignments", "groups", "committed", "events", "lag")
     grown = [NewPartitions(f"{made}.{name}", 3) for name in names]
     for future in admin.create_partitions(grown).values():
         future.result(10)
