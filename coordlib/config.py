@@ -29,6 +29,10 @@ class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     requires_member_id: bool = False
     max_size: Positive = limits.GROUP_SIZE_MAX
     groups_per_shard_max: Positive = limits.GROUPS_PER_SHARD_MAX
+    #: Of a shard, on the log's time; what five seconds allow may come at once.
+    new_groups_per_second_max: Annotated[int, Meta(ge=1, le=1_000_000)] = (
+        limits.NEW_GROUPS_PER_SECOND_MAX
+    )
     #: What is new is refused beyond; what is there already may use a quarter more.
     shard_bytes_max: Positive = limits.SHARD_BYTES_MAX
     offset_metadata_length_max: Positive = limits.OFFSET_METADATA_LENGTH_MAX

@@ -65,6 +65,11 @@ class ErrorCode(Enum):
     FENCED_INSTANCE_ID = (82, False, "Stop: a newer process uses this instance id.")
     GROUP_SUBSCRIBED_TO_TOPIC = (86, False, "Stop the members that subscribe to this topic first.")
     UNSTABLE_OFFSET_COMMIT = (88, True, "Wait for the open transaction, then fetch again.")
+    THROTTLING_QUOTA_EXCEEDED = (
+        89,
+        True,
+        "Wait, then try again: so many new groups at once would slow all others.",
+    )
     UNSUPPORTED_ASSIGNOR = (112, False, "Name a strategy that the coordinator has, or none.")
     INVALID_REGULAR_EXPRESSION = (128, False, "Correct the expression: it must be RE2's.")
     WRONG_SHARD = (

@@ -44,6 +44,10 @@ STEPS_OF_REFUSED: Final[dict[type[rq.Request], frozenset[ErrorCode]]] = {
 SHARD_IS_FULL: Final = (
     "Delete groups that nobody needs, or raise groups_per_shard_max: this shard is full."
 )
+#: For whoever comes when too many groups are being made.
+SHARD_IS_THROTTLED: Final = (
+    "Try again, or raise new_groups_per_second_max: this shard makes no more groups just now."
+)
 #: For whoever would make the shard's state larger than it may be.
 SHARD_IS_TOO_LARGE: Final = (
     "Delete groups that nobody needs, or raise shard_bytes_max: this shard's state is full."
@@ -59,6 +63,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     heard: Mapping[str, int] = MappingProxyType({})
     #: Whether the shard has room for one more group.
     may_create: bool = True
+    #: Whether the shard has made so many groups that the next one has to wait.
+    is_throttled: bool = False
     #: How many bytes of groups and offsets more the shard takes from whoever is new.
     room_bytes: int = limits.SHARD_BYTES_MAX
     #: The topics of the cluster, as far as the log has told, by partition count. Read only.
@@ -117,6 +123,11 @@ class Draft(ABC, Generic[G]):
     def may_create(self) -> bool:
         """Whether the shard has room for one more group."""
         return self.around.may_create
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the shard has made so many groups that the next one has to wait."""
+        return self.around.is_throttled
 
     @property
     def room_bytes(self) -> int:

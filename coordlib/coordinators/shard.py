@@ -39,6 +39,7 @@ from coordlib.coordinators.shard_state import (
     encode_blob,
     status_of,
 )
+from coordlib.coordinators.throttle import NewGroups
 from coordlib.coordinators.transition import COMMITS, REQUESTS, At
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output
@@ -89,6 +90,7 @@ class Shard:
         if state.retention_ms != self._retention_ms:
             for row in state.cells:
                 row.expires_ms = 0  # looked at once
+        self._new = NewGroups(state.free_us, settings.group.new_groups_per_second_max)
         self._first_offset = state.offset
         self.cells = {row.name: Cell(row) for row in state.cells}
         #: The cluster's topics by partition count, as far as the log has told.
@@ -220,6 +222,7 @@ class Shard:
             return
         if cell is None:
             cell = self.cells[name] = Cell.empty(name, machine.KIND)
+            self._new.book(self.clock_ms)
         if is_other:
             self._put(at, kinds.changed(group, at, cell.stored.kind, machine.KIND))
             cell.stored.kind = machine.KIND
@@ -235,6 +238,7 @@ class Shard:
             load_offsets=cell.load_offsets if cell else OffsetTable,
             heard=cell.heard if cell else {},
             may_create=len(self.cells) < settings.group.groups_per_shard_max,
+            is_throttled=cell is None and self._new.must_wait(self.clock_ms),
             room_bytes=settings.group.shard_bytes_max - self._agenda.size_bytes,
             topics=self.topics,
             strategies=settings.strategies,
@@ -376,9 +380,8 @@ class Shard:
 
     def encode(self) -> bytes:
         """The blob."""
-        return encode_blob(
-            self._position, self._retention_ms, self.cells, self.topics, self._refusals
-        )
+        place, kept_ms, free_us = self._position, self._retention_ms, self._new.free_us
+        return encode_blob(place, kept_ms, self.cells, self.topics, self._refusals, free_us)
 
     def status(self) -> Status:
         return status_of(

@@ -86,6 +86,8 @@ class StoredShard(msgspec.Struct, array_like=True):
     topics: dict[str, int] = {}
     #: Of requests of groups that are not there.
     refusals: Refusals = msgspec.field(default_factory=Refusals)
+    #: Until when new groups have booked the shard's clock, in microseconds of it.
+    free_us: int = 0
 
 
 class Fold(msgspec.Struct, frozen=True):
@@ -117,6 +119,7 @@ def encode_blob(
     cells: Mapping[str, Cell],
     topics: Mapping[str, int],
     refusals: Refusals,
+    free_us: int = 0,
 ) -> bytes:
     """Write a blob: canonical, so that equal states are equal bytes.  # INV-03"""
     return _encode(
@@ -131,6 +134,7 @@ def encode_blob(
             [cells[name].encoded() for name in sorted(cells)],
             dict(sorted(topics.items())),
             refusals,
+            free_us,
         )
     )
 

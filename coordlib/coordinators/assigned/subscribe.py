@@ -16,7 +16,7 @@ from coordlib.coordinators.assigned.group import Group, Member
 from coordlib.coordinators.assigned.membership import find_own
 from coordlib.coordinators.assigned.patterns import BadPattern, compile_pattern
 from coordlib.coordinators.assigned.strategies.model import DEFAULT
-from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -110,7 +110,11 @@ def _enter(draft: Draft, request: rq.Subscribe) -> None:
 
 def _no_place(draft: Draft) -> tuple[ErrorCode, str | None] | None:
     if draft.group is None:
-        return None if draft.may_create else (ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL)
+        if not draft.may_create:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
+        if draft.is_throttled:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
+        return None
     is_full = len(draft.group.members) >= draft.config.max_size
     return (ErrorCode.GROUP_MAX_SIZE_REACHED, None) if is_full else None
 

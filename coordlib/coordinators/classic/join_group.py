@@ -26,7 +26,7 @@ from coordlib.coordinators.classic.group import (
     offered_bytes,
 )
 from coordlib.coordinators.classic.membership import find_member
-from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -85,6 +85,8 @@ def _refused_before_group(
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
         if not draft.may_create:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
+        if draft.is_throttled:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
         if not _fits_into_shard(draft, request, None):
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE
     return None

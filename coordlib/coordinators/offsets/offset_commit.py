@@ -9,7 +9,7 @@ commit, and where, is their kind's own rule.
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, Draft
+from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE, Draft
 from coordlib.coordinators.offset_table import offset_bytes, topic_bytes
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -59,6 +59,8 @@ def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -
     is_anonymous = request.generation < 0
     if group is None and not draft.may_create:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
+    if group is None and draft.is_throttled:
+        return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
     if group is None and draft.room_for(is_known=False) < draft.new_group_bytes:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE
     if is_anonymous and (group is None or group.is_empty):

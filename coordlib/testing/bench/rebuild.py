@@ -46,7 +46,8 @@ class History:
             shards=shards,
             reply_partitions=reply_partitions,
             incarnation=incarnation,
-            group=ClassicConfig(initial_rebalance_delay_ms=0),
+            # All of the crowd comes at once.
+            group=ClassicConfig(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
         )
         self._now_ms = time.time_ns() // 1_000_000
         #: Requests by shard: a record's place is its offset.

@@ -1,0 +1,39 @@
+"""How many groups a shard makes per second, on its clock: a leaky bucket in one number.
+
+Each new group books a slice of time, one second by their number; the next free moment is what a
+shard remembers (the generic cell rate algorithm of ITU-T I.371). Who would book more than
+`BURST_MS` ahead has to wait. The log's time alone moves it, so a replay refuses the same ones.
+"""
+
+from typing import Final
+
+#: What may be booked ahead: so many groups may come at once.
+BURST_MS: Final = 5_000
+_US: Final = 1_000
+
+
+class NewGroups:
+    """What the new groups of a shard have booked.
+
+    Args:
+        free_us: from the shard's state.
+        per_second: how many are made, at most.
+    """
+
+    __slots__ = ("_slice_us", "free_us")
+
+    def __init__(self, free_us: int, per_second: int) -> None:
+        #: The next free moment, in microseconds of the shard's clock.
+        self.free_us = free_us
+        self._slice_us = 1_000_000 // per_second
+
+    def book(self, clock_ms: int) -> None:
+        """One more was made."""
+        self.free_us = self._after(clock_ms)
+
+    def must_wait(self, clock_ms: int) -> bool:
+        """Whether one more may not be made yet."""
+        return self._after(clock_ms) > (clock_ms + BURST_MS) * _US
+
+    def _after(self, clock_ms: int) -> int:
+        return max(self.free_us, clock_ms * _US) + self._slice_us
