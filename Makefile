@@ -40,7 +40,7 @@ check: $(INSTALLED)  ## lint, format, types, direction of imports
 
 .PHONY: test
 test: setup check  ## everything: set-up, checks, all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=20 --durations-min=10
 
 .PHONY: test-fast
 test-fast: $(INSTALLED)  ## tests that need neither broker nor Spark
