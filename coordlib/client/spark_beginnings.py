@@ -1,7 +1,7 @@
 """Where the next query of a `SparkGroupReader` begins: what is committed, held against the log.
 
     committed           the query begins
-    nothing             where `otherwise` says; with `latest` the log's end is committed first
+    nothing             at the log's start; with `latest` at its end, which is committed first
     within the log      there
     below its start     at its start: what was between them is deleted, and no reader gets it back
     beyond its end      as if nothing were: the topic was deleted and made anew
@@ -40,7 +40,7 @@ Offsets = dict[TopicPartition, int]
 class Begin:
     """What a query is to read."""
 
-    #: The first offset of each partition; -1: none is known, the reader's word decides.
+    #: The first offset of each partition.
     offsets: Offsets
     #: What the group's log has of them.
     committed: Offsets
@@ -53,7 +53,8 @@ class Beginnings:
         group: for the words.
         config: confluent-kafka's keys of the brokers that have the topics.
         otherwise: where partitions begin for which nothing is committed.
-        is_strict: records that are gone before they were read are an error, not a warning.
+        is_strict: records that are gone before they were read are an error, not a warning; not so
+            a topic that is deleted as a whole.
         ask: the member's `committed_async`.
         settle: commits where partitions begin; not answered here.
     """
@@ -119,8 +120,7 @@ class Beginnings:
         if bounds.keys() != positions.keys():
             return True
         return not self._is_strict and any(
-            at >= 0 and not bounds[place].start <= at <= bounds[place].end
-            for place, at in positions.items()
+            not bounds[place].start <= at <= bounds[place].end for place, at in positions.items()
         )
 
     def _within(self, fences: Mapping[TopicPartition, int], committed: Offsets) -> Begin | None:
@@ -130,18 +130,21 @@ class Beginnings:
             names = _named(sorted(self.absent))
             _log.warning("partitions that are not there", group=self._group, partitions=names)
         offsets = {place: self._first(place, committed, bounds[place]) for place in sorted(bounds)}
-        unsettled = {place for place, at in offsets.items() if at < 0}
+        known = {place: at for place, at in offsets.items() if at is not None}
+        unsettled = offsets.keys() - known.keys()
         if unsettled and self._otherwise == "latest":
             # The next look finds them committed, here or by who takes over before anything is read.
             self._settle({place: bounds[place].end for place in sorted(unsettled)})
             return None
-        return Begin(offsets, {at: n for at, n in committed.items() if at in offsets})
+        known |= {place: bounds[place].start for place in unsettled}
+        return Begin(known, {place: at for place, at in committed.items() if place in known})
 
-    def _first(self, place: TopicPartition, committed: Offsets, bounds: Bounds) -> int:
-        at = committed.get(place, -1)
-        if at < 0 or bounds.start <= at <= bounds.end:
+    def _first(self, place: TopicPartition, committed: Offsets, bounds: Bounds) -> int | None:
+        """None: nothing that counts is committed."""
+        at = committed.get(place)
+        if at is None or bounds.start <= at <= bounds.end:
             return at
-        begins = bounds.start if at < bounds.start else -1
+        begins = bounds.start if at < bounds.start else None
         told = {"committed": at, "log_start": bounds.start, "log_end": bounds.end}
         if self._is_strict:
             what = f"Records are gone before they were read: {_named([place])}, {told}."

@@ -109,7 +109,7 @@ def _unreachable(config: Mapping[str, Any], problem: KafkaException) -> CannotRe
     return CannotReach(f"The broker did not answer: {problem}", servers, "Does it run?")
 
 
-def spark_offsets(offsets: Mapping[TopicPartition, int], otherwise: Otherwise) -> str:
+def spark_offsets(offsets: Mapping[TopicPartition, int], otherwise: Otherwise = "earliest") -> str:
     """As Spark's JSON; negative offsets mean that nothing is committed."""
     by_topic: dict[str, dict[str, int]] = {}
     for each in sorted(offsets):

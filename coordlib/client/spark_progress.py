@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 _RETRY_S: Final = 1.0
+_REPEAT_S: Final = 60.0
 #: A producer that has failed for ever is replaced at most so often.
 _REOPEN_S: Final = 10.0
 
@@ -39,7 +40,8 @@ class Publication:
 
     They are written when they change, at most once a second while the broker is away; what was not
     taken is written again in its newest form. After a fatal error another producer does it.
-    `close` writes the last ones and ends.
+    Answers are not read: the coordinator may refuse to make the group just now, or somebody may
+    have deleted it. So everything is written again once a minute, and when `close` ends it.
     """
 
     def __init__(
@@ -92,11 +94,11 @@ class Publication:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
+            is_news = self._wake.wait(_REPEAT_S)
             self._wake.clear()
             is_last = self._is_closed
             try:
-                self._write(is_last)
+                self._write(is_last, is_all=is_last or not is_news)
             except (KafkaException, BufferError) as problem:
                 _log.warning("progress is not published", group=self._group, error=repr(problem))
             if is_last:
@@ -116,7 +118,7 @@ class Publication:
         )
         self._is_broken, self._reopen_at_s = False, self._now_s() + _REOPEN_S
 
-    def _write(self, is_last: bool) -> None:
+    def _write(self, is_last: bool, is_all: bool) -> None:
         """Raises KafkaException, BufferError."""
         if self._is_broken:
             if self._now_s() < self._reopen_at_s and not is_last:
@@ -124,14 +126,14 @@ class Publication:
             _log.info("progress is published by a new producer", group=self._group)
             self._open_producer()
         try:
-            self._write_newest()
+            self._write_newest(is_all)
         except KafkaException as problem:
             self._is_broken = self._is_broken or is_fatal(problem)
             raise
 
-    def _write_newest(self) -> None:
+    def _write_newest(self, is_all: bool) -> None:
         with self._lock:
-            new = {p: at for p, at in self._newest.items() if self._taken.get(p) != at}
+            new = {p: at for p, at in self._newest.items() if is_all or self._taken.get(p) != at}
         places = sorted(new)
         for first in range(0, len(places), OFFSETS_PER_REQUEST_MAX):
             some = {each: new[each] for each in places[first : first + OFFSETS_PER_REQUEST_MAX]}

@@ -11,7 +11,7 @@ import structlog
 from coordlib.client.assigned.member import AssignedMember
 from coordlib.client.signals import TopicPartition
 from coordlib.client.spark_beginnings import Begin
-from coordlib.client.spark_positions import Otherwise, spark_offsets, spark_partitions
+from coordlib.client.spark_positions import spark_offsets, spark_partitions
 from coordlib.client.spark_run import Run
 from coordlib.client.spark_share import Share
 from coordlib.errors import CoordError, SetupError
@@ -34,7 +34,6 @@ class Queries:
         start: the user's.
         source: all options of the Kafka source but what is to be read.
         folder: for checkpoints.
-        otherwise: where partitions begin that have no offset.
     """
 
     def __init__(
@@ -43,10 +42,9 @@ class Queries:
         start: Start,
         source: Mapping[str, str],
         folder: Path,
-        otherwise: Otherwise,
     ) -> None:
         self._spark, self._start = spark, start
-        self._source, self._folder, self._otherwise = dict(source), folder, otherwise
+        self._source, self._folder = dict(source), folder
         #: How many were started.
         self.count = 0
         #: Numbers of batches that those before may have used.
@@ -115,7 +113,7 @@ class Queries:
             self._spark.readStream.format("kafka")
             .options(**self._source)
             .option("assign", spark_partitions(begin.offsets))
-            .option("startingOffsets", spark_offsets(begin.offsets, self._otherwise))
+            .option("startingOffsets", spark_offsets(begin.offsets))
             .load()
         )
 
@@ -128,3 +126,10 @@ def source_options(config: Mapping[str, Any]) -> dict[str, str]:
         mend = 'For example config={"bootstrap.servers": "localhost:9092"}.'
         raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", mend)
     return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}
+
+
+def is_true(options: Mapping[str, str], name: str) -> bool:
+    """Whether an option of Spark's is set; Spark does not look at the case of names."""
+    return any(
+        key.lower() == name.lower() and value.lower() == "true" for key, value in options.items()
+    )

@@ -33,7 +33,7 @@ from coordlib.client.signals import Partitions, TopicPartition
 from coordlib.client.spark_beginnings import Beginnings
 from coordlib.client.spark_commits import Commits
 from coordlib.client.spark_positions import Otherwise
-from coordlib.client.spark_queries import Queries, Start, source_options
+from coordlib.client.spark_queries import Queries, Start, is_true, source_options
 from coordlib.client.spark_run import Run
 from coordlib.client.transport import Transport
 from coordlib.client.wording import Timing
@@ -115,7 +115,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             mend = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
             raise SetupError(bounds, f"{batch_timeout_s} s", mend)
         source = source_options(config) | dict(kafka or {})
-        self._queries = Queries(spark, start, source, Path(folder).absolute(), otherwise)
+        self._queries = Queries(spark, start, source, Path(folder).absolute())
         self._wanted = (tuple(topics), pattern, exclude)
         self._commit_interval_s, self._gather_s = commit_interval_s, gather_s
         self._member = AssignedMember(
@@ -142,7 +142,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             group,
             config,
             otherwise,
-            is_strict=source.get("failOnDataLoss", "").lower() == "true",
+            is_strict=is_true(source, "failOnDataLoss"),
             ask=self._member.committed_async,
             settle=lambda ends: self._commits.say(None, ends),
         )

@@ -55,7 +55,7 @@ class Run:
         }
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset to read of each partition; -1: it begins where the reader's word says."""
+        """The next offset to read of each partition."""
         read = finished(self.query)
         return {each: read.get(each, at) for each, at in self._begin.offsets.items()}
 

@@ -43,7 +43,7 @@ def test_a_query_begins_where_the_group_has_committed(world: ReaderWorld) -> Non
     world.read()
 
     assert world.query.assigned == {"t": [0, 1, 2, 3]}
-    assert world.query.began == dict(zip(t(0, 1, 2, 3), (7, -2, 9, -2), strict=True))
+    assert world.query.began == dict(zip(t(0, 1, 2, 3), (7, 0, 9, 0), strict=True))
 
 
 def test_a_hand_over_commits_with_the_release_and_goes_on_with_the_rest(world: ReaderWorld) -> None:
@@ -414,13 +414,13 @@ def test_what_is_committed_below_the_log_start_begins_there(world: ReaderWorld) 
     assert world.query.began == dict(zip(t(0, 1, 2, 3), (7, 100, 7, 7), strict=True))
 
 
-@pytest.mark.parametrize(("otherwise", "begins"), [("earliest", -2), ("latest", 20)])
+@pytest.mark.parametrize(("otherwise", "begins"), [("earliest", 3), ("latest", 20)])
 def test_what_is_committed_beyond_the_log_end_counts_as_not_committed(
     world: ReaderWorld, otherwise: Any, begins: int
 ) -> None:
     """The topic was deleted and made anew with the same name."""
     commits(world, t0=7, t1=700, t2=7, t3=7)
-    world.bounds[1] = Bounds(0, 20)
+    world.bounds[1] = Bounds(3, 20)
 
     world.read(otherwise=otherwise)
 
@@ -433,7 +433,7 @@ def test_a_strict_reader_ends_before_it_passes_over_what_is_gone(world: ReaderWo
     world.bounds[0] = Bounds(100, 1_000)
 
     with pytest.raises(CoordError, match=r"gone before they were read: t-0.*'log_start': 100") as e:
-        world.read(kafka={"failOnDataLoss": "true"})
+        world.read(kafka={"failondataloss": "TRUE"})
     world.stop(world.readers[0])
 
     assert "failOnDataLoss=false" in e.value.mend
@@ -494,6 +494,18 @@ def test_a_query_that_retention_overtook_goes_on_at_the_log_start(world: ReaderW
     world.run(5_000)
 
     assert world.query.began == dict(zip(t(0, 1, 2, 3), (5, 5, 5, 70), strict=True))
+
+
+def test_a_query_that_retention_overtook_in_its_first_batch_goes_on(world: ReaderWorld) -> None:
+    """Nothing was committed, and the first batch is the whole backlog: the slowest of all."""
+    world.read()
+    world.query.begin()
+    world.bounds[3] = Bounds(70, 1_000)
+    world.query.fail(ValueError("Some data may have been lost"))
+
+    world.run(5_000)
+
+    assert world.query.began == dict(zip(t(0, 1, 2, 3), (0, 0, 0, 70), strict=True))
 
 
 @pytest.mark.parametrize("looks_to_fail", [0, 1])

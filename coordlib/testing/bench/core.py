@@ -22,7 +22,8 @@ SETTINGS = ShardSettings(
     shards=1,
     reply_partitions=4,
     incarnation=INCARNATION,
-    group=ClassicConfig(initial_rebalance_delay_ms=0),
+    # All groups are made at one moment of the log.
+    group=ClassicConfig(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
 )
 START_MS = 1_700_000_000_000
 METADATA = bytes(40)
