@@ -65,7 +65,8 @@ def collect(where: WhereTables) -> Status:
 def trouble_lines(found: Status) -> list[str]:
     """What fails beside the job's batches, for people."""
     now_ms = found.as_of_time.timestamp() * 1000
-    troubles = {f"mirror of {name}": each for name, each in found.fields["offsets_failing"].items()}
+    told = found.fields["offsets_failing"]  # a job of older code tells a text for each
+    troubles = {f"mirror of {name}": each for name, each in told.items() if isinstance(each, dict)}
     return [
         f"Failing for {max(0, round(now_ms - each['since_ms'])) // 1000} s: {name}: {each['error']}"
         for name, each in {**found.fields["watches_failing"], **troubles}.items()

@@ -70,8 +70,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     owed: int
 
 
-class StoredShard(msgspec.Struct, array_like=True):
-    """The blob. Its version is the first element, so that later code can read it."""
+class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The blob. Its version is the first element, so that later code can read it.
+
+    Code that does not know its last elements must not drop them, so it takes it for damaged.
+    """
 
     version: int
     clock_ms: int

@@ -6,7 +6,7 @@ mutmut makes the changes and runs the tests; this chooses which are tried, and c
 coordinators there are thousands, each of which may take a minute: so every n-th is tried, always
 the same, and the score is one of a sample. Known bugs of whole protocols are `make mutants`.
 
-It works on a copy below `.coord`, and goes on where an interrupted run of the same code ended.
+It works on a copy below `.coord`. Of the same code it goes on where an interrupted run ended.
 """
 
 import argparse
@@ -25,15 +25,18 @@ COPY: Final = ROOT / ".coord" / "mutation"
 #: mutmut knows its changes only after a run: these are few.
 FIRST: Final = "coordlib.coordinators.deadlines.*"
 EVERY: Final = 20
-#: By pytest's exit code or mutmut's own; all others were noticed by a test, or by its time.
-NOT_NOTICED: Final[dict[int | None, str]] = {
+#: In the copy: of which code it is.
+STAMP: Final = "copy-of.txt"
+NOTICED: Final = "noticed"
+#: By pytest's exit code or mutmut's own: a test failed or took far too long. All others say
+#: nothing about the tests: interrupted, out of memory, a test that is not there any more.
+OUTCOMES: Final[dict[int | None, str]] = {
     0: "survived",
     5: "no tests",
     33: "no tests",
-    None: "not tried",
-    2: "not tried",
+    **dict.fromkeys((1, 3, -11, 24, -24, 36, 37, 152, 255), NOTICED),
 }
-NOTICED: Final = "noticed"
+NOT_TRIED: Final = "not tried"
 
 
 def sample(names: Iterable[str], pattern: str, every: int) -> list[str]:
@@ -48,7 +51,7 @@ def module_of(name: str) -> str:
 
 def report(tried: Iterable[str], codes: dict[str, int | None]) -> str:
     """A line for each module, one for all, and the names of those that no test noticed."""
-    found = {name: NOT_NOTICED.get(codes.get(name), NOTICED) for name in tried}
+    found = {name: OUTCOMES.get(codes.get(name), NOT_TRIED) for name in tried}
     by_module: dict[str, Counter[str]] = {}
     for name, what in found.items():
         by_module.setdefault(module_of(name), Counter())[what] += 1
@@ -59,7 +62,7 @@ def report(tried: Iterable[str], codes: dict[str, int | None]) -> str:
 
 
 def _score(counts: Counter[str]) -> str:
-    total = counts.total() - counts["not tried"]
+    total = counts.total() - counts[NOT_TRIED]
     return f"{counts[NOTICED]:4d} of {total:4d}"
 
 
@@ -70,20 +73,25 @@ def _codes(copy: Path) -> dict[str, int | None]:
     return found
 
 
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+
 def _copy_tree(copy: Path) -> None:
-    """What git knows of, as it stands in the working tree."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "coordlib", "tests", "conf", "jobs", "pyproject.toml"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
+    """What git knows of, as it stands in the working tree; a copy of other code is made anew."""
+    parts = ("coordlib", "tests", "conf", "jobs", "pyproject.toml")
+    stamp = _git("rev-parse", "HEAD") + _git("diff", "HEAD", "--", *parts)
+    if (copy / STAMP).is_file() and (copy / STAMP).read_text() == stamp:
+        return
+    shutil.rmtree(copy, ignore_errors=True)
+    for name in filter(None, _git("ls-files", "-z", *parts).split("\0")):
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target)
     (copy / "README.md").touch()  # the build names it
+    (copy / STAMP).write_text(stamp)
 
 
 def _mutmut(copy: Path, names: list[str], children: int) -> None:
@@ -105,7 +113,8 @@ def main() -> int:
     if not tried:
         print(f"No change is called {given.of}; for example: {next(iter(codes), None)}")
         return 2
-    _mutmut(COPY, tried, given.children)
+    if rest := [name for name in tried if codes[name] is None]:  # mutmut tries all it is told
+        _mutmut(COPY, rest, given.children)
     print(report(tried, _codes(COPY)))
     return 0
 

@@ -241,7 +241,9 @@ def test_producers_that_fail_at_once_are_not_opened_one_after_the_other(
 
     assert opened == [100.0, 110.0, 120.0]
     monkeypatch.setattr(spark_progress, "Producer", FakeProducer)
-    publication._write(is_last=True)  # nobody comes after the last write: it does not wait
+    publication._write(
+        is_last=True, is_all=True
+    )  # nobody comes after the last write: it does not wait
 
 
 def test_other_queries_of_the_session_are_their_own_business(scene: Scene) -> None:

@@ -20,7 +20,13 @@ def test_a_module_is_named_as_people_name_it() -> None:
 
 def test_what_was_not_tried_counts_neither_way_and_is_told() -> None:
     """An interrupted run must not look like a better one."""
-    codes = {f"{AGENDA}1": 1, f"{AGENDA}2": 0, f"{AGENDA}3": None, f"{COMMIT}1": 36}
+    codes: dict[str, int | None] = {
+        f"{AGENDA}1": 1,
+        f"{AGENDA}2": 0,
+        f"{AGENDA}3": None,
+        f"{COMMIT}1": 36,
+        f"{COMMIT}2": -9,
+    }
     tried = [*codes, f"{COMMIT}9"]
 
     assert report(tried, codes).splitlines() == [
@@ -30,5 +36,6 @@ def test_what_was_not_tried_counts_neither_way_and_is_told() -> None:
         "",
         f"survived: {AGENDA}2",
         f"not tried: {AGENDA}3",
+        f"not tried: {COMMIT}2",
         f"not tried: {COMMIT}9",
     ]

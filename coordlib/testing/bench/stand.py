@@ -35,8 +35,11 @@ class Stand:
 
 
 @contextmanager
-def standing(where: Where) -> Iterator[Stand]:
+def standing(where: Where, *job_args: str) -> Iterator[Stand]:
     """The engine that is named, or one of our own for as long as the benchmark takes.
+
+    Args:
+        job_args: what only a job of our own is started with.
 
     Raises:
         SetupError: an earlier benchmark's stack still runs.
@@ -56,7 +59,7 @@ def standing(where: Where) -> Iterator[Stand]:
         if stack.home.exists():
             stack.down(wipe=True)
         try:
-            stack.up(job_args=JOB_ARGS)
+            stack.up(job_args=(*JOB_ARGS, *job_args))
             yield Stand({"bootstrap.servers": stack.bootstrap_servers}, stack.prefix, stack)
         finally:
             stack.down(wipe=True)
