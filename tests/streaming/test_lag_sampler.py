@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -12,6 +11,7 @@ from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming import committed_log, lag_sampler
 from coordlib.streaming.committed_log import CommittedOffsets, read_record
 from coordlib.streaming.lag_sampler import LagSampler, LagTopic
+from tests.streaming.mortal import MortalProducer
 
 ORDERS = Place("orders", 0)
 OTHERS = Place("others", 3)
@@ -291,27 +291,6 @@ def test_counting_what_is_not_followed_has_a_bound(monkeypatch: pytest.MonkeyPat
         offsets.put("g", Place("t", partition), 1)
 
     assert offsets.left_out == 5
-
-
-class MortalProducer:
-    """The first one fails fatally when it is polled for the first time."""
-
-    made: ClassVar[list["MortalProducer"]] = []
-
-    def __init__(self, _options: dict[str, Any]) -> None:
-        self.written: list[bytes] = []
-        self._is_doomed, self._is_dead = not self.made, False
-        self.made.append(self)
-
-    def produce(self, _topic: str, value: bytes, *_: object, **_more: object) -> None:
-        if self._is_dead:
-            raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
-        self.written.append(value)
-
-    def poll(self, _timeout_s: float) -> None:
-        if self._is_doomed:
-            self._is_doomed, self._is_dead = False, True
-            raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "", True))
 
 
 @pytest.mark.parametrize("is_told_first", [True, False])

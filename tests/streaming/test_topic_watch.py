@@ -1,7 +1,6 @@
 """What the driver tells the shards of the cluster's topics, and when it says nothing."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -21,6 +20,7 @@ from coordlib.streaming.topic_watch import (
     TopicWatch,
 )
 from coordlib.streaming.troubles import Troubles
+from tests.streaming.mortal import MortalProducer
 
 
 def told(planner: Planner, *looks: Seen, shard: dict[str, int] | None = None) -> dict[str, int]:
@@ -277,29 +277,6 @@ def test_a_watch_that_has_ended_is_told() -> None:
 
     assert "a topic without a name" in troubles.now["topics"].error
     watch.stop()
-
-
-class MortalProducer:
-    """Fails fatally when it is flushed or polled for the first time, if it is the first one."""
-
-    made: ClassVar[list["MortalProducer"]] = []
-
-    def __init__(self, _options: dict[str, Any]) -> None:
-        self.written: list[bytes] = []
-        self._is_doomed, self._is_dead = not self.made, False
-        self.made.append(self)
-
-    def produce(self, _topic: str, value: bytes, *_: object, **_more: object) -> None:
-        if self._is_dead:
-            raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
-        self.written.append(value)
-
-    def flush(self, _timeout_s: float) -> None:
-        if self._is_doomed:
-            self._is_doomed, self._is_dead = False, True
-            raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "", True))
-
-    poll = flush
 
 
 def test_after_a_fatal_error_topics_are_written_by_another_producer(
