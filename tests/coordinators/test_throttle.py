@@ -24,7 +24,7 @@ def flood(talk: Conversation, first: int, count: int, after_ms: int = 0) -> list
     return [outcome(talk.send(join("x", group=f"new-{n}"), after_ms)) for n in names]
 
 
-@pytest.mark.parametrize("per_second", [1, 3, 100, 7_000, 1_000_000])
+@pytest.mark.parametrize("per_second", [1, 3, 100, 7_000])
 def test_five_seconds_worth_come_at_once_and_then_so_many_per_second(per_second: int) -> None:
     """A fleet starts on a new cluster: it waits for seconds, not for ever."""
     new, made = NewGroups(0, per_second), []
