@@ -15,6 +15,8 @@ from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, settle
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault]
+#: What `make chaos` runs too, and `make test` has no time for.
+CHAOS = pytest.mark.chaos
 
 StartJob = Callable[..., None]
 
@@ -24,6 +26,7 @@ def expelled(wire: Wire, group: str) -> list[str]:
     return [event["reason"] for event in wire.events(group, "MemberRemoved")]
 
 
+@CHAOS
 def test_a_job_killed_in_its_first_batch_starts_again(
     own_stack: Stack, start_job: StartJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,7 +42,10 @@ def test_a_job_killed_in_its_first_batch_starts_again(
         outputs_are_exactly_once(wire)
 
 
-@pytest.mark.parametrize("place", ["in-task", "before-commit", "after-commit"])
+@pytest.mark.parametrize(
+    "place",
+    [*(pytest.param(each, marks=CHAOS) for each in ("in-task", "before-commit")), "after-commit"],
+)
 def test_a_job_killed_inside_a_batch_writes_everything_once(
     own_stack: Stack, start_job: StartJob, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -103,6 +109,7 @@ def test_a_job_that_was_away_expels_nobody(own_stack: Stack, start_job: StartJob
             member.die()
 
 
+@CHAOS
 def test_members_die_while_the_job_is_away_and_are_expelled_after_it_is_back(
     own_stack: Stack, start_job: StartJob
 ) -> None:

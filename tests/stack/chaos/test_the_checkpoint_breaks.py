@@ -25,6 +25,7 @@ NEWER_VERSION: Final = b"\x91\x63"
 MIB: Final = 1_048_576
 
 
+@pytest.mark.chaos
 def test_a_damaged_state_is_refused_and_rebuilt_under_living_members(
     scene: Scene, tell: Tell
 ) -> None:
