@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from coordlib.client import signals as sg
 from coordlib.client.signals import TopicPartition
-from coordlib.client.spark_positions import Otherwise
+from coordlib.client.spark_positions import Otherwise, unreachable
 from coordlib.errors import CannotReach, CoordError
 from coordlib.lag import Bounds, Place
 from coordlib.log_bounds import log_bounds
@@ -163,9 +163,8 @@ class Beginnings:
         try:
             found = log_bounds(self._admin, asked, _TIMEOUT_S)
         except (KafkaException, TimeoutError) as problem:
-            servers = str(self._config.get("bootstrap.servers"))
-            what = f"The broker does not tell where logs begin and end: {problem}"
-            raise CannotReach(what, servers, "Does it run?") from problem
+            what = "The broker does not tell where logs begin and end"
+            raise unreachable(self._config, problem, what) from problem
         return {TopicPartition(*at): bounds for at, bounds in found.items() if bounds is not None}
 
 

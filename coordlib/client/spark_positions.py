@@ -95,7 +95,7 @@ def partitions_of(config: Mapping[str, Any], topics: Iterable[str]) -> tuple[Top
     try:
         found = AdminClient({**config}).list_topics(timeout=_TIMEOUT_S).topics
     except KafkaException as problem:
-        raise _unreachable(config, problem) from problem
+        raise unreachable(config, problem) from problem
     missing = [topic for topic in topics if topic not in found or found[topic].error]
     if missing:
         raise CannotReach("There is no such topic.", ", ".join(missing), "Check its name.")
@@ -104,9 +104,11 @@ def partitions_of(config: Mapping[str, Any], topics: Iterable[str]) -> tuple[Top
     )
 
 
-def _unreachable(config: Mapping[str, Any], problem: KafkaException) -> CannotReach:
-    servers = str(config.get("bootstrap.servers"))
-    return CannotReach(f"The broker did not answer: {problem}", servers, "Does it run?")
+def unreachable(
+    config: Mapping[str, Any], problem: Exception, what: str = "The broker did not answer"
+) -> CannotReach:
+    """What to raise when brokers do not tell; `what` of it."""
+    return CannotReach(f"{what}: {problem}", str(config.get("bootstrap.servers")), "Does it run?")
 
 
 def spark_offsets(offsets: Mapping[TopicPartition, int], otherwise: Otherwise = "earliest") -> str:
