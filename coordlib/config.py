@@ -45,8 +45,10 @@ class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the job runs; none of these changes what a group decides."""
 
-    #: Rows per micro-batch: bounds the memory of a worker when a backlog is read (conf).
+    #: Records per micro-batch, at most; fewer where they are large (`worker_memory_bytes`).
     max_offsets_per_trigger: Positive = 50_000
+    #: Memory that one Python worker may use; bounds the bytes of requests in a batch (conf).
+    worker_memory_bytes: Positive = limits.WORKER_MEMORY_BYTES
     #: How long the source's fetch may wait at the broker when it has read its range (below).
     fetch_wait_ms: NotNegative = 5
     #: Shortest time between two batches; 0 starts the next one at once.

@@ -110,7 +110,7 @@ class DriverFenced(CoordError):
 
 
 class ReplayDiffers(CoordError):
-    """A batch was run again and its outputs differ from those that were committed."""
+    """A committed batch was run again with other outputs. The next start takes its outcome over."""
 
 
 class CannotReach(CoordError):

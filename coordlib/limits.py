@@ -14,6 +14,7 @@ REASON_LENGTH_MAX = 1_000  # KIP-800 cuts reasons at 255; ours may carry a stack
 PROTOCOL_NAME_LENGTH_MAX = 249
 
 REQUEST_BYTES_MAX = 1 * MIB  # Kafka's default message.max.bytes
+WORKER_MEMORY_BYTES = 1024 * MIB  # of a Python worker: spark.executor.memory's default, too
 OUTPUT_BYTES_MAX = 8 * MIB  # max.message.bytes of the output topics
 GROUP_BYTES_MAX = 4 * MIB  # a group's hard state: half of an output record, so both fit
 NESTING_MAX = 32  # levels of brackets; a request has four

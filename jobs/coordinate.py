@@ -45,7 +45,12 @@ def _run(arguments: Namespace, options: CoordinatorOptions, stop_flag: threading
         queries = [coordinator.start()]
         if not arguments.without_archive:
             queries.append(start_archive(spark, archive_options(arguments, options)))
-        lifecycle.run_until_stopped(queries, stop_flag, coordinator.check)
+
+        def check() -> None:
+            coordinator.check()
+            queries[0] = coordinator.query or queries[0]  # it may go on as another one
+
+        lifecycle.run_until_stopped(queries, stop_flag, check)
     except Exception as problem:
         reason = _reason(problem, coordinator, options.checkpoint)
         if coordinator:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from coordlib import limits
 from coordlib.coordinators.shard import Status
 from coordlib.effects.routing import Output
 
@@ -17,6 +18,9 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     #: "r" and "o" -> first and last offset that the batch brought.
     ranges: dict[str, tuple[int, int]]
     state_bytes: int
+    #: Records that the batch brought, and bytes of their values.
+    records: int = 0
+    input_bytes: int = 0
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +47,24 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 _decode_report: Final = msgspec.json.Decoder(BatchReport).decode
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[Output]).decode
-#: Outputs in one row: a few rows carry a flood, and none of them comes near Arrow's 2 GiB.
+#: Outputs in one row, and bytes from which on a row is full: a few rows carry a flood, and none of
+#: them comes near Arrow's 2 GiB.
 PACKED_OUTPUTS: Final = 200
+PACKED_BYTES: Final = 16 * limits.MIB
 
 
 def pack_outputs(outputs: list[Output]) -> Iterator[bytes]:
     """Outputs as few rows carry them, in order."""
-    for first in range(0, len(outputs), PACKED_OUTPUTS):
-        yield _pack(outputs[first : first + PACKED_OUTPUTS])
+    some: list[Output] = []
+    size_bytes = 0
+    for output in outputs:
+        some.append(output)
+        size_bytes += len(output.value or b"")
+        if len(some) == PACKED_OUTPUTS or size_bytes >= PACKED_BYTES:
+            yield _pack(some)
+            some, size_bytes = [], 0
+    if some:
+        yield _pack(some)
 
 
 def assemble(number: int, rows: Iterable[tuple[Any, ...]]) -> Batch:

@@ -13,6 +13,7 @@ from coordlib.records.stored import Marker
 
 _IDENTITY = "coordinator.json"
 _SEEDS = "seeds"
+_DIFFERENCE = "difference.json"
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,13 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     #: Marker of the checkpoint that a rebuild continues; None: this one began with the topics.
     rebuilt_from: Marker | None = None
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed batch that was judged differently when it ran again."""
+
+    version: int = 1
+    batch: int
 
 
 class CheckpointFolder:
@@ -55,6 +63,15 @@ class CheckpointFolder:
         )
         self._write(_IDENTITY, msgspec.json.encode(identity))
         return identity
+
+    def write_difference(self, batch: int) -> None:
+        """Keep for the next start that this committed batch is not to be judged again."""
+        self._write(_DIFFERENCE, msgspec.json.encode(Difference(batch=batch)))
+
+    def difference(self) -> int | None:
+        """The newest such batch; one that is older than the progress marker means nothing."""
+        raw = self._read(_DIFFERENCE)
+        return None if raw is None else msgspec.json.decode(raw, type=Difference).batch
 
     def has_batches(self) -> bool:
         """Whether Spark has planned a batch here."""

@@ -14,8 +14,14 @@ _REBUILD: Final = (
     "keep their places. Or put a whole copy of the folder back, if it is the newest."
 )
 
+_SMALLER: Final = (
+    "Spark has planned this batch, and every restart runs it again. Name an empty folder and add "
+    "--rebuild: it goes on behind the newest committed batch, with fewer records in each by their "
+    "size. Lower engine.worker_memory_bytes if workers have less than that."
+)
+
 #: What Spark or a worker says -> what happened, what to do. The first that is found counts: a full
-#: disk explains a file that is missing afterwards.
+#: disk explains a file that is missing afterwards. A group `what` of the pattern is told as well.
 _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
     (
         r"No space left on device|Disk quota exceeded",
@@ -31,6 +37,18 @@ _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
         "Start the code that wrote it. If that does not help: "
         + _REBUILD[0].lower()
         + _REBUILD[1:],
+    ),
+    (
+        r"BatchTooLarge: (?P<what>[^\n]+)",
+        StartRefused,
+        "A batch has more bytes than a Python worker may hold: {what}.",
+        _SMALLER,
+    ),
+    (
+        r"MemoryError|pyarrow\.lib\.ArrowMemoryError",
+        StartRefused,
+        "A Python worker has no memory left for its batch.",
+        _SMALLER,
     ),
     (
         r"CANNOT_LOAD_STATE_STORE|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|ChecksumException"
@@ -61,7 +79,8 @@ _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
         r"Python worker exited unexpectedly",
         CoordError,
         "A Python worker of the job was ended from outside, perhaps for want of memory.",
-        "Start the job again: the batch runs again and is written once.",
+        "Start the job again: the batch runs again and is written once. If workers end so again, "
+        "raise their memory, or name an empty folder and add --rebuild: batches become smaller.",
     ),
 )
 _FILE: Final = re.compile(r"(?:hdfs|s3a|abfss|gs|file):/[^\s:,\]]+")
@@ -79,5 +98,5 @@ def explain(problem: BaseException, checkpoint: str, is_archive: bool = False) -
             continue
         if found := re.search(pattern, text):
             file = _FILE.search(text, found.start(), found.start() + 2_000)
-            return kind(what, file.group() if file else place, mend)
+            return kind(what.format(**found.groupdict()), file.group() if file else place, mend)
     return None

@@ -34,8 +34,13 @@ def next_marker(before: Marker | None, batch: Batch, identity: Identity, prefix:
     )
 
 
-def is_repeat(marker: Marker | None, batch: Batch, identity: Identity, prefix: str) -> bool:
+def is_repeat(
+    marker: Marker | None, batch: Batch, identity: Identity, prefix: str, taken_over: int = -1
+) -> bool:
     """Whether this batch was committed already, by this checkpoint.  # INV-34
+
+    Args:
+        taken_over: number of a batch whose outcome was read back from the topics, not judged.
 
     Raises:
         ReplayDiffers: it was, with other outputs.
@@ -45,11 +50,13 @@ def is_repeat(marker: Marker | None, batch: Batch, identity: Identity, prefix: s
         _refuse_unless_first(marker, batch, identity)
         return False
     if marker.batch == batch.number and marker.ranges == batch.ranges(prefix):
-        if marker.digest != batch.digest():
+        if batch.number != taken_over and marker.digest != batch.digest():
             raise ReplayDiffers(
-                f"Batch {batch.number} ran again and its outputs differ from the committed ones.",
+                f"Batch {batch.number} is committed, and it ran again with other outputs: other "
+                "code, another Python or another strategy judged it before.",
                 f"checkpoint {identity.checkpoint}",
-                "Start the code that wrote it, or rebuild into a new checkpoint with --rebuild.",
+                "Start the job again: nothing has to be written, so it takes the groups' state "
+                "after that batch from the topics, as a rebuild does.",
             )
         return True
     if marker.batch == batch.number - 1:

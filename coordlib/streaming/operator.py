@@ -8,20 +8,23 @@ State is (version, blob): other types crash the worker or cannot evolve. The blo
 the JVM copies it several times and writes it out, every batch.
 """
 
+import resource
 import zlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from coordlib.coordinators.shard import (
     UNTRUSTED_TIME_MS,
+    Fold,
     InputRecord,
     ShardSettings,
     UnknownStateVersion,
     fold,
 )
 from coordlib.streaming.batch import BatchReport, pack_outputs
+from coordlib.streaming.batch_size import BatchTooLarge, held_bytes_max
 from coordlib.streaming.crash import Crash
 
 if TYPE_CHECKING:
@@ -44,14 +47,28 @@ class UnreadableState(ValueError):
     """The blob of a shard is not what this code wrote. Known by its name: see `failures`."""
 
 
+class Beginning(NamedTuple):
+    """The states from which shards begin, other than those that Spark keeps."""
+
+    #: Shard -> its blob where Spark has no state of it yet (rebuild).
+    seeds: dict[int, bytes]
+    #: Shard -> its blob at the end of the batch `taken_over`, from the topics.
+    blobs: dict[int, bytes]
+    #: A batch that is committed, and that this code judges differently; -1: none.
+    taken_over: int
+
+
 def judge(
-    rows: "DataFrame", settings: ShardSettings, seeds: "Broadcast[dict[int, bytes]]"
+    rows: "DataFrame",
+    settings: ShardSettings,
+    beginning: "Broadcast[Beginning]",
+    worker_memory_bytes: int,
 ) -> "DataFrame":
     """The outputs of each batch, with OUTPUT_SCHEMA; `settings.shard` is filled in per key."""
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     return rows.groupBy("shard").applyInPandasWithState(
-        _judge_shard(settings, seeds),
+        _judge_shard(settings, beginning, worker_memory_bytes),
         OUTPUT_SCHEMA,
         STATE_SCHEMA,
         "append",
@@ -60,7 +77,7 @@ def judge(
 
 
 def _judge_shard(
-    settings: ShardSettings, seeds: "Broadcast[dict[int, bytes]]"
+    settings: ShardSettings, beginning: "Broadcast[Beginning]", worker_memory_bytes: int
 ) -> Callable[[Any, Any, Any], Iterator["pd.DataFrame"]]:
     def judge_shard(
         key: tuple[int], frames: Iterator["pd.DataFrame"], state: "GroupState"
@@ -70,14 +87,51 @@ def _judge_shard(
         crash, batch = Crash.from_environment(), _batch_number()
         shard = int(key[0])
         crash.strike("in-task", batch)
-        blob = unpack_state(bytes(state.get[1])) if state.exists else seeds.value.get(shard)
-        records = [record for frame in frames for record in _records(frame)]
-        fresh, rows = judge_readable(blob, records, msgspec.structs.replace(settings, shard=shard))
+        bytes_max = held_bytes_max(own_memory_bytes(worker_memory_bytes))
+        records = gather(frames, bytes_max, f"batch {batch}, shard {shard}")
+        own, begin = msgspec.structs.replace(settings, shard=shard), beginning.value
+        if batch == begin.taken_over and shard in begin.blobs:
+            fresh, rows = take_over(begin.blobs[shard], records, own)
+        else:
+            blob = unpack_state(bytes(state.get[1])) if state.exists else begin.seeds.get(shard)
+            fresh, rows = judge_readable(blob, records, own)
         state.update((STATE_VERSION, pack_state(fresh)))
         yield pd.DataFrame(rows, columns=COLUMNS)
         crash.strike("task-ends", batch)
 
     return judge_shard
+
+
+def own_memory_bytes(worker_memory_bytes: int) -> int:
+    """The memory of this worker: what Spark, or whoever else, limits it to, if that is less."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return (
+        worker_memory_bytes if limit == resource.RLIM_INFINITY else min(limit, worker_memory_bytes)
+    )
+
+
+def gather(frames: Iterable["pd.DataFrame"], bytes_max: int, part: str) -> list[InputRecord]:
+    """All records of a shard's part of a batch; `part` names it.
+
+    Raises:
+        BatchTooLarge: they have more than `bytes_max` bytes, as far as they are counted.
+    """
+    records: list[InputRecord] = []
+    size_bytes = 0
+    for frame in frames:
+        some = list(_records(frame))
+        size_bytes += _size_bytes(some)
+        records += some
+        if size_bytes > bytes_max:
+            raise BatchTooLarge(
+                f"{part}: {size_bytes:,} bytes of requests in its first {len(records):,} records, "
+                f"and a Python worker holds {bytes_max:,}"
+            )
+    return records
+
+
+def _size_bytes(records: Iterable[InputRecord]) -> int:
+    return sum(len(record.value) for record in records if record.value is not None)
 
 
 def pack_state(blob: bytes) -> bytes:
@@ -94,7 +148,7 @@ def unpack_state(stored: bytes) -> bytes:
 
 
 def _batch_number() -> int:
-    """Of the batch that this task belongs to; decides nothing but where a test wants a crash."""
+    """The batch that this task belongs to; -1: unknown."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -116,15 +170,32 @@ def judge_rows(
     blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> tuple[bytes, list[tuple[Any, ...]]]:
     """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
-    shard, outcome = settings.shard, fold(blob, records, settings)
+    outcome = fold(blob, records, settings)
+    return outcome.blob, _rows(outcome, records)
+
+
+def take_over(
+    blob: bytes, records: list[InputRecord], settings: ShardSettings
+) -> tuple[bytes, list[tuple[Any, ...]]]:
+    """A part of a batch that is committed: its outcome is `blob`, and nothing is written again."""
+    outcome = fold(blob, [], settings)
+    return outcome.blob, _rows(outcome, records)
+
+
+def _rows(outcome: Fold, records: list[InputRecord]) -> list[tuple[Any, ...]]:
+    shard = outcome.status.shard
     report = BatchReport(
-        status=outcome.status, ranges=_ranges(records), state_bytes=len(outcome.blob)
+        status=outcome.status,
+        ranges=_ranges(records),
+        state_bytes=len(outcome.blob),
+        records=len(records),
+        input_bytes=_size_bytes(records),
     )
     rows: list[tuple[Any, ...]] = [
         (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outcome.outputs))
     ]
     rows.append((shard, len(rows), None, msgspec.json.encode(report)))
-    return outcome.blob, rows
+    return rows
 
 
 def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:

@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from coordlib import compacted, topics
+from coordlib import compacted, queries, topics
 from coordlib.config import CoordinatorConfig
 from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka_options import KafkaOptions
 from coordlib.records.stored import Layout, Marker
-from coordlib.streaming.batch import assemble
+from coordlib.streaming.batch import Batch, assemble
+from coordlib.streaming.batch_size import BatchSize
+from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.offset_watch import OffsetWatch
-from coordlib.streaming.operator import judge
+from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
 from coordlib.streaming.start import agree
@@ -34,6 +36,7 @@ from coordlib.streaming.topic_watch import KafkaCluster, TopicWatch
 from coordlib.streaming.troubles import Troubles
 
 if TYPE_CHECKING:
+    from pyspark.broadcast import Broadcast
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -80,6 +83,7 @@ class Coordinator:
             self._newest_by_key,
             timeout_ms,
         )
+        self._running: _Running | None = None
         self._ticks: TickThread | None = None
         self._topics: TopicWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
@@ -111,8 +115,22 @@ class Coordinator:
                 output_partitions(prefix, layout),
             )
         )
-        seeds = folder.seeds(layout.shards)
-        self.query = self._run(layout, found.incarnation, identity, seeds)
+        marker, engine = self._sink.marker, self._options.config.engine
+        memory_bytes = worker_memory_bytes(self._spark, engine)
+        beginning = beginning_of(folder, identity, marker, prefix, self._newest_by_key)
+        self._running = _Running(
+            layout=layout,
+            incarnation=found.incarnation,
+            identity=identity,
+            folder=folder,
+            taken_over=beginning.taken_over,
+            beginning=self._spark.sparkContext.broadcast(beginning),
+            memory_bytes=memory_bytes,
+            size=size_of_batches(
+                self._client_options, prefix, layout.shards, marker, engine, memory_bytes
+            ),
+        )
+        self.query = self._run(self._running)
         self._offsets.start(layout.shards)
         self._ticks.start()
         self._watch_topics(layout)
@@ -127,12 +145,28 @@ class Coordinator:
 
     def check(self) -> None:
         """Tell what fails beside the query. Raises CannotReach when the ticks have ended."""
+        self._plan_other_batches()
         # Not with the batches: those that do not come are when somebody looks.
         with self._status.lock:
             if self._note_troubles():
                 self._status.write()
         if self._ticks is not None:
             self._ticks.check()
+
+    def _plan_other_batches(self) -> None:
+        """Go on with another number of records in a batch, if the requests' sizes ask for it."""
+        running, query = self._running, self.query
+        if running is None or query is None or not query.isActive:
+            return
+        with self._status.lock:
+            records = running.size.next(time.monotonic())
+        if records == running.size.records:
+            return
+        _log.warning("batches have another number of records from now on", records=records)
+        queries.stop_between_batches(query)
+        if query.exception() is None:
+            running.size.renewed(records, time.monotonic())
+            self.query = self._run(running)
 
     def _note_troubles(self) -> bool:
         """Whether there is anything new."""
@@ -153,12 +187,10 @@ class Coordinator:
             self._status.status.state = "stopped" if self.failure is None else "failed"
             self._status.write()
 
-    def _run(
-        self, layout: Layout, incarnation: str, identity: Identity, seeds: dict[int, bytes]
-    ) -> "StreamingQuery":
-        options, spark = self._options, self._spark
+    def _run(self, running: "_Running") -> "StreamingQuery":
+        options, spark, layout = self._options, self._spark, running.layout
         config = options.config
-        continued = identity.rebuilt_from
+        continued = running.identity.rebuilt_from
         rows = read_requests(
             spark,
             options.prefix,
@@ -167,28 +199,29 @@ class Coordinator:
             _starting_offsets(continued.next_offsets, layout, options.prefix)
             if continued
             else None,
+            running.size.records,
         )
         settings = ShardSettings(
             shard=-1,
             shards=layout.shards,
             reply_partitions=layout.reply_partitions,
-            incarnation=incarnation,
+            incarnation=running.incarnation,
             group=config.group,
             strategies=self._strategies,
             checks_invariants=config.engine.check_invariants,
         )
-        outputs = judge(rows, settings, spark.sparkContext.broadcast(seeds))
+        outputs = judge(rows, settings, running.beginning, running.memory_bytes)
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
         return (
             outputs.writeStream.queryName(f"{options.prefix}-coordinator")
             .option("checkpointLocation", options.checkpoint)
             .trigger(processingTime=f"{config.engine.trigger_interval_ms} milliseconds")
             .outputMode("append")
-            .foreachBatch(_BatchWriter(self, identity))
+            .foreachBatch(_BatchWriter(self, running))
             .start()
         )
 
-    def write_batch(self, frame: "DataFrame", number: int, identity: Identity) -> None:
+    def write_batch(self, frame: "DataFrame", number: int, running: "_Running") -> None:
         """One micro-batch: collect once, write once, tell the ticks and the status file."""
         began = time.monotonic()
         self._crash.strike("batch-begins", number)
@@ -197,20 +230,24 @@ class Coordinator:
             columns = frame.toArrow().to_pydict()
             batch = assemble(number, zip(*columns.values(), strict=True))
             self._crash.strike("batch-judged", number)
-            written = self._sink.write(batch, identity)
+            written = self._sink.write(batch, running.identity, running.taken_over)
         except CoordError as problem:
             self.failure = problem
+            if isinstance(problem, ReplayDiffers):
+                running.folder.write_difference(number)
             raise
         statuses = [report.status for report in batch.reports]
         if self._ticks is not None:
             self._ticks.writer.batch_committed(statuses, written)
         with self._status.lock:
-            self._tell(batch.number, len(batch.outputs), sum(r.state_bytes for r in batch.reports))
+            for report in batch.reports:
+                running.size.batch_ended(report.records, report.input_bytes)
+            self._tell(batch, running.size.records)
         spent = time.monotonic() - began
         self._crash.strike("batch-ends", number)
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
 
-    def _tell(self, number: int, outputs: int, state_bytes: int) -> None:
+    def _tell(self, batch: Batch, records_max: int) -> None:
         status, marker = self._status.status, self._sink.marker
         now = time.time_ns() // 1_000_000
         status.last_batch_ms = now - self._told_ms if self._told_ms else 0
@@ -218,9 +255,10 @@ class Coordinator:
         # Not before: the first batch, brought by the tick at the start, compiles everything and
         # takes seconds; who waits for "running" is then answered at once.
         status.state = "running"
-        status.batch_id = number
-        status.outputs += outputs
-        status.state_bytes = state_bytes
+        status.batch_id = batch.number
+        status.batch_records_max = records_max
+        status.outputs += len(batch.outputs)
+        status.state_bytes = sum(report.state_bytes for report in batch.reports)
         if marker is not None:
             status.next_offsets = marker.next_offsets
             status.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
@@ -230,14 +268,29 @@ class Coordinator:
         self._status.write()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """What was settled at the start, and holds for every query of this driver."""
+
+    layout: Layout
+    incarnation: str
+    identity: Identity
+    folder: CheckpointFolder
+    taken_over: int
+    beginning: "Broadcast[Beginning]"
+    #: Of one Python worker.
+    memory_bytes: int
+    size: BatchSize
+
+
 class _BatchWriter:
     """foreachBatch's function."""
 
-    def __init__(self, coordinator: Coordinator, identity: Identity) -> None:
-        self._coordinator, self._identity = coordinator, identity
+    def __init__(self, coordinator: Coordinator, running: _Running) -> None:
+        self._coordinator, self._running = coordinator, running
 
     def __call__(self, frame: "DataFrame", number: int) -> None:
-        self._coordinator.write_batch(frame, number, self._identity)
+        self._coordinator.write_batch(frame, number, self._running)
 
 
 def _layout_of(found: topics.Layout) -> Layout:

@@ -142,14 +142,17 @@ class TransactionalSink:
         told = codec.encode(rs.CoordinatorLoading())
         self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
 
-    def write(self, batch: Batch, identity: Identity) -> Written:
+    def write(self, batch: Batch, identity: Identity, taken_over: int = -1) -> Written:
         """Commit a batch, unless it is committed already; returns where its outputs end.
+
+        Args:
+            taken_over: see `is_repeat`.
 
         Raises:
             DriverFenced: a newer driver writes for this prefix.
             ReplayDiffers, StartRefused: see `is_repeat`.
         """
-        if is_repeat(self.marker, batch, identity, self._prefix):
+        if is_repeat(self.marker, batch, identity, self._prefix, taken_over):
             _log.info("batch was committed before; skipped", batch=batch.number)
             return {}
         marker = next_marker(self.marker, batch, identity, self._prefix)
@@ -174,6 +177,7 @@ class TransactionalSink:
                 note = delivered.note if number in told else None
                 self._produce(f"{self._prefix}.{topic}", partition, key, value, note)
             self._crash.strike("in-transaction", batch)
+            # What is still queued after this time is flushed by the commit, or fails it.
             self._producer.flush(_TIMEOUT_S)
             delivered.raise_first_error()
             self._crash.strike("before-commit", batch)

@@ -20,13 +20,15 @@ def read_requests(
     options: Mapping[str, str],
     engine: EngineConfig,
     starting_offsets: Mapping[str, Mapping[str, int]] | None,
+    records_max: int,
 ) -> "DataFrame":
     """Columns shard, topic ("r" or "o"), offset, timestamp_ms, is_log_append, value.
 
     Args:
         options: `kafka.*` options of the source, with `kafka.bootstrap.servers`.
-        engine: how many rows a batch may have, and how long a fetch may wait at its end.
+        engine: how long a fetch may wait at its end.
         starting_offsets: topic -> partition -> next offset, of a new checkpoint; None: earliest.
+        records_max: how many records a batch may have (`batch_size.py`).
     """
     from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
@@ -38,7 +40,7 @@ def read_requests(
         .options(**options)
         .option("subscribe", f"{requests},{offsets}")
         .option("startingOffsets", start)
-        .option("maxOffsetsPerTrigger", engine.max_offsets_per_trigger)
+        .option("maxOffsetsPerTrigger", records_max)
         .option("failOnDataLoss", "true")
         .load()
         .select(

@@ -19,6 +19,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     state: str
     pid: int
     batch_id: int = -1
+    #: How many records Spark plans for a batch, at most.
+    batch_records_max: int = 0
     last_batch_ms: int = 0
     #: topic -> partition -> next offset to read: with the log's ends, the job's lag.
     next_offsets: dict[str, dict[str, int]] = {}

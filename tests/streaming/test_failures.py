@@ -33,6 +33,7 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
     ),
     ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "goes on where it"),
     ("Python worker exited unexpectedly (crashed)", CoordError, "Start the job again"),
+    ("  File operator.py\nMemoryError: Unable to allocate 16 MiB", StartRefused, "--rebuild"),
 ]
 
 
@@ -47,6 +48,23 @@ def test_a_damaged_file_of_the_state_is_named_with_its_mend() -> None:
         "Name an empty folder and add --rebuild: groups and offsets come back from the topics, "
         "members keep their places. Or put a whole copy of the folder back, if it is the newest.",
     ]
+
+
+def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
+    """Every restart runs the same batch: the supervisor must not try for ever."""
+    text = (
+        "pyspark.errors.PythonException: Traceback\n"
+        "coordlib.streaming.batch_size.BatchTooLarge: batch 7, shard 1: 600 bytes of requests in "
+        "its first 2 records, and a Python worker holds 500\n\n\tat org.apache.spark"
+    )
+    told = explain(RuntimeError(text), "/c")
+
+    assert isinstance(told, StartRefused)
+    assert told.what == (
+        "A batch has more bytes than a Python worker may hold: batch 7, shard 1: 600 bytes of "
+        "requests in its first 2 records, and a Python worker holds 500."
+    )
+    assert "--rebuild" in told.mend
 
 
 @pytest.mark.parametrize(("text", "kind", "mend"), OTHERS)

@@ -47,6 +47,13 @@ def test_a_repeat_with_other_outputs_stops_the_job():
         is_repeat(marker_of(batch(4)), batch(4, value=b"y"), IDENTITY, PREFIX)
 
 
+def test_a_repeat_that_was_taken_over_is_skipped():
+    """Other code wrote it: what it wrote stands, and this code goes on from there."""
+    assert is_repeat(marker_of(batch(4)), batch(4, value=b"y"), IDENTITY, PREFIX, taken_over=4)
+    with pytest.raises(ReplayDiffers, match="Batch 4 is committed"):
+        is_repeat(marker_of(batch(4)), batch(4, value=b"y"), IDENTITY, PREFIX, taken_over=3)
+
+
 @pytest.mark.parametrize("number", [0, 3, 6, 40])
 def test_a_checkpoint_that_was_copied_back_is_refused(number):
     with pytest.raises(StartRefused):

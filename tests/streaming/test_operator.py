@@ -1,10 +1,19 @@
 """What passes between the core and the driver: state compressed, outputs many to a row."""
 
+import pandas as pd
 import pytest
 
 from coordlib.effects.routing import Output
-from coordlib.streaming.batch import PACKED_OUTPUTS, assemble
-from coordlib.streaming.operator import UnreadableState, judge_rows, pack_state, unpack_state
+from coordlib.streaming.batch import PACKED_BYTES, PACKED_OUTPUTS, assemble, pack_outputs
+from coordlib.streaming.batch_size import BatchTooLarge
+from coordlib.streaming.operator import (
+    UnreadableState,
+    gather,
+    judge_rows,
+    pack_state,
+    take_over,
+    unpack_state,
+)
 from coordlib.testing.driving import SETTINGS, Conversation, join
 
 
@@ -67,3 +76,58 @@ def test_a_damaged_state_is_known_as_such(damage: str) -> None:
 
     with pytest.raises(UnreadableState):
         unpack_state(damaged)
+
+
+def frame(first: int, sizes: list[int]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "topic": "r",
+            "offset": range(first, first + len(sizes)),
+            "timestamp_ms": 1,
+            "is_log_append": True,
+            "value": [bytes(size) for size in sizes],
+        }
+    )
+
+
+def test_a_worker_that_is_given_too_much_says_so_before_it_has_it_all() -> None:
+    """The kernel would end it without a word, and Spark would run the same batch again for ever."""
+    given = iter([frame(0, [400, 400]), frame(2, [400, 0]), frame(4, [10**9])])
+
+    with pytest.raises(BatchTooLarge, match=r"batch 7, shard 1: 1,200 bytes .* first 4 records"):
+        gather(given, 1_000, "batch 7, shard 1")
+
+    assert len(list(given)) == 1
+
+
+def test_a_worker_takes_what_it_can_hold() -> None:
+    records = gather(iter([frame(0, [500]), frame(1, [500])]), 1_000, "batch 7, shard 1")
+
+    assert [record.offset for record in records] == [0, 1]
+
+
+def test_large_outputs_share_a_row_with_few_others() -> None:
+    """200 pages of an OffsetFetch in one row would be 100 MB, and there are copies of it."""
+    large = [Output("responses", 0, b"", bytes(PACKED_BYTES // 2)) for _ in range(5)]
+
+    batch = assemble(0, [(0, n, row, None) for n, row in enumerate(pack_outputs(large))])
+
+    assert len(list(pack_outputs(large))) == 3
+    assert batch.outputs == large
+
+
+def test_a_batch_that_other_code_has_judged_is_taken_over() -> None:
+    """Its outcome is committed: nothing is written again, and the state is that of the topics."""
+    talk = flooded(3)
+    for record in talk.log:
+        talk.shard.judge(record)
+    talk.shard.close()
+    blob = talk.shard.encode()
+
+    fresh, rows = take_over(blob, talk.log, SETTINGS)
+    batch = assemble(4, rows)
+
+    assert batch.outputs == []
+    assert batch.reports[0].ranges == {"r": (0, 2)}
+    assert batch.reports[0].status == talk.shard.status()
+    assert judge_rows(fresh, [], SETTINGS)[0] == fresh

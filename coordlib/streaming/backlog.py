@@ -1,0 +1,135 @@
+"""How large the records are that wait for the job, from samples of them.
+
+Kafka tells how many records a partition has, not how many bytes lie between two of them. So a few
+are read at places that are evenly spread over what waits, and the largest mean of a place counts:
+a batch is filled from a few such places at most, and the mean of the whole backlog says nothing
+about its heaviest part. Records that are large in fewer places than that can be missed; then the
+worker's own count finds them (`batch_size.BatchTooLarge`).
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from coordlib import limits
+from coordlib.errors import CannotReach
+
+#: Places in each partition, and how many records, or bytes of them, are read at each.
+PLACES: Final = 16
+SAMPLE: Final = 50
+_SAMPLE_BYTES: Final = limits.REQUEST_BYTES_MAX
+#: So few records fit into any batch, whatever they weigh: nothing is read for them.
+FEW: Final = 100
+_SILENCE_S: Final = 20.0
+_POLL_S: Final = 0.1
+
+#: (topic, partition) -> first and next offset of what waits.
+Waiting = Mapping[tuple[str, int], tuple[int, int]]
+
+
+class Reader(Protocol):
+    """As much of confluent-kafka's Consumer as is used here."""
+
+    def assign(self, partitions: list[TopicPartition], /) -> Any: ...
+
+    def consume(self, num_messages: int, timeout: float, /) -> list[Message]: ...
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, /, timeout: float
+    ) -> tuple[int, int] | None: ...
+
+
+def mean_bytes_waiting(
+    client_options: Mapping[str, str],
+    topics: Sequence[str],
+    partitions: int,
+    next_offsets: Mapping[str, Mapping[str, int]],
+) -> float:
+    """The mean size of the records that wait, where they are largest; 0: only a few wait.
+
+    Args:
+        client_options: librdkafka's, with `bootstrap.servers`.
+        topics: the input topics, with their prefix.
+        partitions: of each of them.
+        next_offsets: topic -> partition -> first record that is not judged yet; absent: all.
+
+    Raises:
+        CannotReach: the broker does not answer.
+    """
+    consumer = Consumer(
+        {
+            **client_options,
+            "group.id": "coordlib-reader",  # required by the client; never joined or committed
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",  # as the source reads
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "queued.max.messages.kbytes": 16 * limits.KIB,
+            "log_level": 0,
+        }
+    )
+    try:
+        places = [(topic, partition) for topic in topics for partition in range(partitions)]
+        waiting = {place: _waiting(consumer, place, next_offsets) for place in places}
+        return largest_mean(consumer, waiting)
+    except KafkaException as problem:
+        raise CannotReach(
+            f"The requests that wait cannot be read: {problem.args[0].str()}",
+            ", ".join(topics),
+            "Check that the broker runs and that this job may read the topics.",
+        ) from problem
+    finally:
+        consumer.close()
+
+
+def _waiting(
+    consumer: Reader, place: tuple[str, int], next_offsets: Mapping[str, Mapping[str, int]]
+) -> tuple[int, int]:
+    topic, partition = place
+    bounds = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SILENCE_S)
+    start, end = bounds or (0, 0)
+    return max(start, next_offsets.get(topic, {}).get(str(partition), 0)), end
+
+
+def largest_mean(consumer: Reader, waiting: Waiting) -> float:
+    """Of all places that are looked at, the largest mean size of records; 0: few wait."""
+    many = {place: span for place, span in waiting.items() if span[1] - span[0] > FEW}
+    means = [0.0]
+    for number in range(PLACES):
+        means += _means(
+            consumer,
+            {
+                place: first + (end - first) * number // PLACES
+                for place, (first, end) in many.items()
+            },
+        )
+    return max(means)
+
+
+def _means(consumer: Reader, starts: Mapping[tuple[str, int], int]) -> list[float]:
+    """The mean size of the records at one place of each partition."""
+    if not starts:
+        return []
+    consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
+    sizes: dict[tuple[str, int], list[int]] = {place: [] for place in starts}
+    missing = set(starts)
+    deadline = time.monotonic() + _SILENCE_S
+    while missing:
+        for message in consumer.consume(SAMPLE, _POLL_S):
+            place = (message.topic() or "", message.partition() or 0)
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if error is None and place in missing:
+                sizes[place].append(len(message.value() or b""))
+            if error is not None or _is_enough(sizes[place]):
+                missing.discard(place)
+        if time.monotonic() > deadline:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return [sum(found) / len(found) for found in sizes.values() if found]
+
+
+def _is_enough(sizes: list[int]) -> bool:
+    return len(sizes) >= SAMPLE or sum(sizes) >= _SAMPLE_BYTES

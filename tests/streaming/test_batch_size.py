@@ -1,0 +1,76 @@
+"""How many records Spark may plan for a batch, by what they weigh."""
+
+import pytest
+
+from coordlib.streaming.batch_size import BatchSize, held_bytes_max
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("mean_bytes", "records"),
+    [(0, 50_000), (150, 50_000), (5 * 1024, 50_000), (64 * 1024, 4_096), (MIB, 256)],
+)
+def test_a_backlog_of_large_records_is_planned_in_smaller_batches(
+    mean_bytes: float, records: int
+) -> None:
+    """A quarter of a worker of 1 GiB: 50,000 heartbeats fit, 50,000 records of 1 MiB do not."""
+    assert BatchSize(50_000, GIB, mean_bytes).records == records
+
+
+def test_a_worker_holds_twice_what_is_planned() -> None:
+    """A mean size is no bound: some batches are heavier than it."""
+    assert held_bytes_max(GIB) == 512 * MIB
+
+
+def test_at_least_one_record_is_planned() -> None:
+    """A worker that cannot hold even one record is told so by its own count."""
+    assert BatchSize(50_000, 1024, MIB).records == 1
+
+
+def test_large_records_that_come_while_the_job_runs_lower_the_bound_at_once() -> None:
+    """A client begins to write 1 MiB at a time: if the job pauses, the next batch has all of it."""
+    size = BatchSize(50_000, GIB)
+
+    size.batch_ended(100, 100 * MIB)
+
+    assert size.next(now_s=1.0) == 256
+
+
+def test_one_large_request_among_few_does_not() -> None:
+    """A JoinGroup of 1 MiB in an otherwise silent shard: a new query would cost answers."""
+    size = BatchSize(50_000, GIB)
+
+    size.batch_ended(3, MIB)
+
+    assert size.next(now_s=1.0) == 50_000
+
+
+def test_the_bound_rises_again_after_a_minute_without_large_records() -> None:
+    """The backlog is gone: with 256 records a batch, heartbeats would pile up."""
+    size = BatchSize(50_000, GIB, MIB)
+    assert size.records == 256
+    assert size.next(now_s=59.0) == 256
+    assert size.next(now_s=61.0) == 256  # the backlog itself was in this minute
+    assert size.next(now_s=120.0) == 256
+
+    assert size.next(now_s=122.0) == 50_000
+
+
+def test_it_does_not_rise_while_large_records_come() -> None:
+    size = BatchSize(50_000, GIB, MIB)
+    for minute in range(1, 5):
+        size.batch_ended(200, 200 * MIB)
+
+        assert size.next(now_s=61.0 * minute) == 256
+
+
+def test_a_little_more_or_less_changes_nothing() -> None:
+    """Each other bound costs a new query."""
+    size = BatchSize(50_000, GIB, 32 * 1024)
+    assert size.records == 8_192
+
+    size.batch_ended(1_000, 1_000 * 40 * 1024)
+
+    assert size.next(now_s=1.0) == 8_192
