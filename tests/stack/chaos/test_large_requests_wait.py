@@ -83,7 +83,7 @@ def test_with_the_settings_as_they_are_the_job_gets_through(
         ids = write_large_requests(own_stack)
         start_job(spark_args=WORKER)
 
-        assert member.wire.answer(member.commit(7))["error"] == "NONE"
+        assert wire.answer(member.commit(7), patience_s=300)["error"] == "NONE"
         errors = all_are_answered_once(wire, ids)
         assert errors["GROUP_MAX_SIZE_REACHED"] > REQUESTS * 9 // 10
         outputs_are_exactly_once(wire)
