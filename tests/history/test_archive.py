@@ -2,9 +2,8 @@
 
 import contextlib
 import json
-import threading
-import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -268,63 +267,105 @@ def test_a_foreign_checkpoint_is_refused(spark: "SparkSession", tmp_path: Path) 
         checkpoint_id(spark, str(tmp_path))
 
 
-def test_it_follows_a_real_broker_and_stops_between_batches(
-    spark: "SparkSession", broker: "Broker", tmp_path: Path
-) -> None:
-    """Kafka to Delta, only what was committed; stopped and started again, then from nothing."""
-    from confluent_kafka import Producer
+class Topics:
+    """Topics of the engine on a real broker, and a transactional producer as the sink's."""
 
-    from coordlib import topics
-    from coordlib.history.archive import ArchiveOptions, start_archive
-    from coordlib.streaming.lifecycle import run_until_stopped
+    def __init__(self, broker: "Broker") -> None:
+        from confluent_kafka import Producer
 
-    prefix = f"t{uuid.uuid4().hex[:8]}"
-    topics.create({"bootstrap.servers": broker.bootstrap_servers}, prefix, 2, 1, 1)
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": prefix, "log_level": 0}
-    )
-    producer.init_transactions()
-    log = a_life_of_a_group()
-    _produce(producer, log, prefix, slice(0, 6), commit=False)
-    _produce(producer, log, prefix, slice(0, 6), commit=True)
+        from coordlib import topics
 
-    def run(checkpoint: str, events: int) -> None:
-        options = ArchiveOptions(
-            bootstrap_servers=broker.bootstrap_servers,
-            prefix=prefix,
-            tables=str(tmp_path / "tables"),
-            checkpoint=str(tmp_path / checkpoint),
-            interval_seconds=0.5,
+        self.prefix = f"t{uuid.uuid4().hex[:8]}"
+        self.client = {"bootstrap.servers": broker.bootstrap_servers}
+        topics.create(self.client, self.prefix, 2, 1, 1)
+        self._producer = Producer(
+            {**self.client, "transactional.id": self.prefix, "log_level": 0, "linger.ms": 0}
         )
-        stop_flag = threading.Event()
-        query = start_archive(spark, options)
-        waiting = threading.Thread(target=_stop_when, args=(options, events, stop_flag))
-        waiting.start()
-        run_until_stopped([query], stop_flag)
-        waiting.join()
-        assert not query.isActive
-        assert query.exception() is None
-        assert _counts(options)[:2] == (events, events)
+        self._producer.init_transactions()
 
-    run("one", 6)
-    _produce(producer, log, prefix, slice(6, None), commit=True)
-    run("one", EVENT_COUNT)
-    run("two", EVENT_COUNT)
+    def write(self, log: Log, part: slice, commit: bool = True) -> None:
+        self._producer.begin_transaction()
+        for key, value, topic, partition, *_ in log.rows[part]:
+            name = topic.replace("coord.", f"{self.prefix}.")
+            self._producer.produce(name, value, key, partition)
+        (self._producer.commit_transaction if commit else self._producer.abort_transaction)()
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """As retention does."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient
+
+        place = TopicPartition(f"{self.prefix}.{topic}", partition, offset)
+        AdminClient(self.client).delete_records([place])[place].result(20)
+
+    def options(self, folder: Path, **fields: Any) -> "ArchiveOptions":
+        from coordlib.history.archive import ArchiveOptions
+
+        return ArchiveOptions(
+            bootstrap_servers=self.client["bootstrap.servers"],
+            prefix=self.prefix,
+            tables=str(folder / "tables"),
+            checkpoint=str(folder / "check"),
+            **fields,
+        )
 
 
-def _produce(producer: Any, log: Log, prefix: str, part: slice, commit: bool) -> None:
-    producer.begin_transaction()
-    for key, value, topic, partition, *_ in log.rows[part]:
-        producer.produce(topic.replace("coord.", f"{prefix}."), value, key, partition)
-    producer.commit_transaction() if commit else producer.abort_transaction()
+@pytest.fixture
+def topics(broker: "Broker") -> Topics:
+    return Topics(broker)
 
 
-def _stop_when(options: "ArchiveOptions", events: int, stop_flag: threading.Event) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        with contextlib.suppress(Exception):
-            if _counts(options)[0] >= events:
-                break
-        time.sleep(0.2)
-    time.sleep(1.0)  # long enough for a batch that would double rows
-    stop_flag.set()
+def test_it_follows_a_real_broker(spark: "SparkSession", topics: Topics, tmp_path: Path) -> None:
+    """Kafka to Delta, only what was committed; in small batches, started again, and then with
+    another checkpoint. What is left over after a batch is told."""
+    from coordlib.history.archive import Archive
+
+    log = a_life_of_a_group()
+    topics.write(log, slice(0, 6), commit=False)
+    topics.write(log, slice(0, 6))
+    options = topics.options(tmp_path, max_offsets_per_trigger=10)
+    archive = Archive(spark, options)
+
+    first = archive.turn()
+
+    assert (first.records, first.ms >= 0) == (4, True)  # 14 with the ends of both transactions
+    archive.catch_up()
+    assert _counts(options)[:2] == (6, 6)
+    topics.write(log, slice(6, None))
+    Archive(spark, topics.options(tmp_path)).catch_up()
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+    again = Archive(spark, replace(options, checkpoint=str(tmp_path / "other")))
+    again.catch_up()
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+
+
+def test_history_that_retention_overtook_is_a_line_and_no_end(
+    spark: "SparkSession", topics: Topics, tmp_path: Path
+) -> None:
+    """The archive was away for longer than the topics keep. It goes on behind the hole, and says in
+    the tables what is missing, once for each hole: also where no later record follows, and when it
+    is started again."""
+    from coordlib.history.archive import Archive
+
+    log = a_life_of_a_group()
+    events = [n for n, row in enumerate(log.rows) if row[2] == "coord.events"]
+    options = topics.options(tmp_path)
+    topics.write(log, slice(0, 4))
+    archive = Archive(spark, options)
+    archive.catch_up()
+    topics.write(log, slice(4, events[-1] + 1))
+    topics.delete_before("events", 0, 12)
+    topics.write(log, slice(events[-1] + 1, None))
+    topics.delete_before("lag", 0, 4)
+
+    archive.catch_up()
+    Archive(spark, options).catch_up()
+
+    lost = query_tables(options.tables, "SELECT * EXCLUDE time FROM lost_history ORDER BY topic")
+    assert lost.rows == (
+        (f"{topics.prefix}.events", 0, 5, 12),
+        (f"{topics.prefix}.lag", 0, 0, 4),
+    )
+    kept = query_tables(options.tables, "SELECT count(*) FROM events WHERE type <> 'HistoryLost'")
+    assert kept.rows[0][0] < EVENT_COUNT
+    assert query_tables(options.tables, "SELECT count(*) FROM group_snapshots").rows == ((2,),)
