@@ -49,11 +49,9 @@ class ArchiveWatch:
         open_archive: Callable[[], Turns],
         interval_s: float,
         troubles: Troubles,
-        wait: Callable[[float], object] | None = None,
     ) -> None:
         self._open, self._interval_s, self._troubles = open_archive, interval_s, troubles
         self._stop = threading.Event()
-        self._wait = wait or self._stop.wait
         self._archive: Turns | None = None
         #: Turns that failed, one after the other.
         self._failed = 0
@@ -70,7 +68,7 @@ class ArchiveWatch:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._wait(self.step())
+            self._stop.wait(self.step())
 
     def step(self) -> float:
         """One try; returns the seconds until the next one."""
@@ -93,14 +91,14 @@ class ArchiveWatch:
         known = problem if isinstance(problem, CoordError) else failures.explain_archive(problem)
         words = " ".join(str(known or repr(problem)).split("\n")[:3])
         pause_s = retry_after(self._failed, isinstance(known, StartRefused))
-        self._failed += 1
         self._troubles.failed(ARCHIVE, words)
         _log.error(
             "the archive has failed; groups go on without it",
             error=words,
             retry_s=pause_s,
-            exc_info=known is None,
+            exc_info=known is None and not self._failed,
         )
+        self._failed += 1
         return pause_s
 
     def _note_backlog(self, left: Backlog) -> None:
