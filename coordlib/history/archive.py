@@ -33,7 +33,7 @@ from coordlib.history import parse
 from coordlib.history.commit import Hole, Positions, merged
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import hadoop_file, read_text, write_text
-from coordlib.history.plan import Plan, plan, untold
+from coordlib.history.plan import Backlog, Plan, plan, untold
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
 from coordlib.history.topics_read import TOPICS, ArchivedTopics
 from coordlib.kafka_options import KafkaOptions
@@ -74,16 +74,6 @@ class ArchiveOptions:
     max_offsets_per_trigger: int = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """What the tables lack when a batch has ended."""
-
-    #: Of the records that were there when it began.
-    records: int = 0
-    #: Age of the oldest of them, at most.
-    ms: int = 0
-
-
 class Archive:
     """Brings topics into tables, batch by batch. What fails is raised; the next turn begins anew.
 
@@ -114,7 +104,7 @@ class Archive:
             pass
 
     def turn(self) -> Backlog:
-        """Bring in what there is, at most one batch of it.
+        """Bring in what there is, at most one batch of it; returns what was left for later.
 
         Raises:
             StartRefused: another archive writes these tables, or they are not an archive's.

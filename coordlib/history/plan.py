@@ -27,6 +27,15 @@ class Range(NamedTuple):
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Records that are in the topics and not in the tables."""
+
+    records: int = 0
+    #: Age of the oldest of them; where nobody has looked at it, the age that it has at most.
+    ms: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One batch."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import structlog
 
 from coordlib.errors import CoordError, StartRefused
-from coordlib.history.archive import Backlog
+from coordlib.history.plan import Backlog
 from coordlib.streaming import failures
 from coordlib.streaming.troubles import Troubles
 

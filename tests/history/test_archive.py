@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.errors import StartRefused
+from coordlib.errors import CoordError, StartRefused
+from coordlib.history.plan import Backlog
 from coordlib.history.sql import query_tables
+from coordlib.history.tables import TABLES
 from tests.history.rows import INCARNATION, KAFKA_SCHEMA, START_MS, Log, a_life_of_a_group
 
 if TYPE_CHECKING:
@@ -107,7 +109,10 @@ def test_a_crash_between_the_two_tables_is_made_good(
         crashing(_frame(spark, log), 0)
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 0)
 
-    _batch(spark, options, "one")(_frame(spark, log), 0)
+    again = _batch(spark, options, "one")
+    assert again.next.keys() == {"events"}
+    assert again.begun.keys() == {"events", "groups", "committed", "lag"}
+    again(_frame(spark, log), 0)
 
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
 
@@ -239,6 +244,93 @@ def test_an_optimized_table_is_written_on(spark: "SparkSession", options: "Archi
     assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
 
 
+def test_each_record_is_read_once_in_a_batch(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """Four topics and three tables: the range was fetched from Kafka four times."""
+    from pyspark.sql import functions as F  # noqa: N812  # its usual name
+
+    log = a_life_of_a_group()
+    reads = spark.sparkContext.accumulator(0)
+
+    @F.udf("long")
+    def told(offset: int) -> int:
+        reads.add(1)
+        return offset
+
+    _batch(spark, options, "one")(_frame(spark, log).withColumn("offset", told("offset")), 0)
+
+    assert reads.value == len(log.rows)
+    assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
+
+
+def _commit_as_others(table: Path, count: int) -> None:
+    """Commits of VACUUM, as Delta writes two for each run."""
+    first = 1 + max(int(each.stem) for each in (table / "_delta_log").glob("*.json"))
+    for version in range(first, first + count):
+        info = {"timestamp": 1_800_000_000_000, "operation": "VACUUM START", "readVersion": version}
+        text = json.dumps({"commitInfo": info | {"operationParameters": {}, "isBlindAppend": True}})
+        (table / "_delta_log" / f"{version:020d}.json").write_text(text + "\n")
+
+
+def _clean_log(spark: "SparkSession", table: Path) -> None:
+    """What Delta does with commits older than 30 days: a checkpoint has what was in them."""
+    log: Any = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    log.clearCache()
+    log.forTable(spark._jsparkSession, str(table)).checkpoint()
+    for each in sorted((table / "_delta_log").glob("0*.json"))[:-1]:
+        each.unlink()
+        (each.parent / f".{each.name}.crc").unlink(missing_ok=True)
+        each.with_suffix(".crc").unlink(missing_ok=True)
+        (each.parent / f".{each.stem}.crc.crc").unlink(missing_ok=True)
+    log.clearCache()
+
+
+def test_a_hundred_commits_of_others_are_no_obstacle(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """Two months of a daily VACUUM on tables that had nothing to write: the job did not start any
+    more. Nor does it matter that Delta has cleaned its log since, of our commits too: while the
+    archive runs, and before it starts."""
+    log, tables = a_life_of_a_group(), [Path(options.tables, name) for name in TABLES]
+    running = _batch(spark, options, "one")
+    running(_frame(spark, log, 0, 8), 0)
+    for table in tables:
+        _commit_as_others(table, 120)
+    again = _batch(spark, options, "one")
+    assert again.next == running.next
+    for table in tables:
+        _clean_log(spark, table)
+
+    again(_frame(spark, log, 0, 10), 1)
+    for table in tables:
+        _commit_as_others(table, 3)
+        _clean_log(spark, table)
+    _batch(spark, options, "two")(_frame(spark, log), 0)
+
+    assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
+    with pytest.raises(StartRefused, match="Another archive"):
+        again(_frame(spark, log), 2)
+
+
+def test_a_table_that_was_deleted_under_the_archive_is_filled_again(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """An operator removed the folder: to go on would leave it without all that was before."""
+    import shutil
+
+    log = a_life_of_a_group()
+    batch = _batch(spark, options, "one")
+    batch(_frame(spark, log, 0, 8), 0)
+    shutil.rmtree(f"{options.tables}/events")
+
+    with pytest.raises(CoordError, match="deleted"):
+        batch(_frame(spark, log), 1)
+    _batch(spark, options, "one")(_frame(spark, log), 1)
+
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+
+
 def test_tables_of_somebody_else_are_refused(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
@@ -319,19 +411,29 @@ def test_it_follows_a_real_broker(spark: "SparkSession", topics: Topics, tmp_pat
     """Kafka to Delta, only what was committed; in small batches, started again, and then with
     another checkpoint. What is left over after a batch is told."""
     from coordlib.history.archive import Archive
+    from coordlib.history.backlog import backlog
+
+    def behind() -> Backlog | None:
+        return backlog(options.tables, topics.client, topics.prefix)
 
     log = a_life_of_a_group()
     topics.write(log, slice(0, 6), commit=False)
     topics.write(log, slice(0, 6))
     options = topics.options(tmp_path, max_offsets_per_trigger=10)
     archive = Archive(spark, options)
+    assert behind() is None, "nobody knows of these tables yet"
 
     first = archive.turn()
 
     assert (first.records, first.ms >= 0) == (4, True)  # 14 with the ends of both transactions
     archive.catch_up()
     assert _counts(options)[:2] == (6, 6)
+    topics.write(log, slice(0, 3), commit=False)
+    assert behind() == Backlog(), "an aborted transaction is nobody's record"
     topics.write(log, slice(6, None))
+    left = behind()
+    assert left is not None
+    assert (left.records >= len(log.rows) - 6, left.ms > 0) == (True, True)
     Archive(spark, topics.options(tmp_path)).catch_up()
     assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
     again = Archive(spark, replace(options, checkpoint=str(tmp_path / "other")))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.history.archive import Backlog
+from coordlib.history.plan import Backlog
 from coordlib.streaming import archive_watch
 from coordlib.streaming.archive_watch import (
     RETRY_FIRST_S,
