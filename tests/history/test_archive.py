@@ -380,6 +380,7 @@ class Topics:
         for key, value, topic, partition, *_ in log.rows[part]:
             name = topic.replace("coord.", f"{self.prefix}.")
             self._producer.produce(name, value, key, partition)
+        self._producer.flush(20)  # else what is aborted would never be sent
         (self._producer.commit_transaction if commit else self._producer.abort_transaction)()
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
@@ -388,7 +389,8 @@ class Topics:
         from confluent_kafka.admin import AdminClient
 
         place = TopicPartition(f"{self.prefix}.{topic}", partition, offset)
-        AdminClient(self.client).delete_records([place])[place].result(20)
+        admin = AdminClient(self.client)
+        admin.delete_records([place])[place].result(20)
 
     def options(self, folder: Path, **fields: Any) -> "ArchiveOptions":
         from coordlib.history.archive import ArchiveOptions
