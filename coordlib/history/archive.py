@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import StartRefused
 from coordlib.history import parse
-from coordlib.history.commit import Hole, Positions, merged
+from coordlib.history.commit import Hole, Positions, merged, moved
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import hadoop_file, read_text, write_text
 from coordlib.history.plan import Backlog, Plan, plan, untold
@@ -111,8 +111,8 @@ class Archive:
             CoordError: Kafka or the tables are not there, or are not those of before.
             Exception: whatever Spark, Delta and Kafka raise. Trying again is always allowed.
         """
-        opened, self._opened = self._opened or self._open(), None
         with _in_pool(self._spark):
+            opened, self._opened = self._opened or self._open(), None
             left = self._turn(*opened)
         self._opened = opened
         return left
@@ -187,12 +187,13 @@ class ArchiveBatch:
     def __call__(
         self, rows: "DataFrame", number: int, what: Plan | None = None
     ) -> tuple[dict[str, int], dict[Place, int]]:
-        """Write one batch; records that a table has already are dropped.
+        """Write one batch.
 
         Args:
             rows: Kafka's columns; evaluated once.
             number: for the commits' metadata.
-            what: the plan that they were read by; None: they are all there is.
+            what: the plan that they were read by; None: they are all there is, and those that a
+                table has already are dropped.
 
         Returns:
             How many records each table got, and of each partition with records the time of the
@@ -203,22 +204,14 @@ class ArchiveBatch:
         read = rows.select(*_KEPT).coalesce(1)
         short = read.withColumn("topic", F.expr(f"substring(topic, {skipped + 1})")).persist()
         try:
-            new = {topic: self._new(topic, short) for topic in _PARSERS}
+            done = self.next if what is None else {}
+            new = {topic: _new(topic, short, done.get(topic, {})) for topic in _PARSERS}
             counted = _count(new)
             what = what or Plan(until=_ends(counted))
             counts = {table: self._write(table, new, counted, what, number) for table in TABLES}
         finally:
             short.unpersist()
         return counts, {Place(row.topic, row.partition): row.newest_ms for row in counted}
-
-    def _new(self, topic: str, rows: "DataFrame") -> "DataFrame":
-        """This topic's records that its table has not got, each with its `row`."""
-        done = self._tables[_TABLE_OF[topic]].next.get(topic, {})
-        wanted = F.col("topic") == topic
-        for partition, offset in sorted(done.items()):
-            is_done = (F.col("partition") == int(partition)) & (F.col("offset") < offset)
-            wanted = wanted & ~is_done
-        return _PARSERS[topic](rows.where(wanted))
 
     def _write(
         self,
@@ -243,7 +236,8 @@ class ArchiveBatch:
         if holes:
             frame = frame.unionByName(self._lines_of(holes))
         before = known.newest
-        commit = before.following(self._identity, merged(known.next, ends), bad, what.until, holes)
+        ends = moved(known.next, ends)
+        commit = before.following(self._identity, ends, bad, what.until, holes)
         known.append(frame, commit, number)
         return int(good)
 
@@ -270,6 +264,15 @@ class ArchiveBatch:
 
 _KEPT: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 assert set(_PARSERS) == set(TOPICS)
+
+
+def _new(topic: str, rows: "DataFrame", done: Mapping[str, int]) -> "DataFrame":
+    """This topic's records that its table has not got, each with its `row`."""
+    wanted = F.col("topic") == topic
+    for partition, offset in sorted(done.items()):
+        is_done = (F.col("partition") == int(partition)) & (F.col("offset") < offset)
+        wanted = wanted & ~is_done
+    return _PARSERS[topic](rows.where(wanted))
 
 
 def _rows_of(table: str, good: Mapping[str, "DataFrame"]) -> "DataFrame":

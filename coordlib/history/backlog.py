@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach, SetupError
 from coordlib.history.commit import Commit, Positions, merged
-from coordlib.history.plan import Backlog
+from coordlib.history.plan import Backlog, position
 from coordlib.history.tables import TABLES, path_of
 from coordlib.history.topics_read import places_of
 from coordlib.lag import Place
@@ -54,11 +54,13 @@ def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
         waiting: dict[Place, int] = {}
         records = 0
         for place, log in log_bounds(admin, places, TIMEOUT_S, is_committed=True).items():
-            topic = place.topic.removeprefix(f"{prefix}.")
-            at = next_.get(topic, {}).get(str(place.partition), 0)
-            if log is not None and at < log.end:
-                waiting[place] = max(at, log.start)
-                records += log.end - waiting[place]
+            if log is None:
+                continue
+            bare = Place(place.topic.removeprefix(f"{prefix}."), place.partition)
+            at = max(log.start, position(next_, bare, log))
+            if at < log.end:
+                waiting[place] = at
+                records += log.end - at
         oldest_ms = min(_times(client, waiting), default=None)
     except (KafkaException, TimeoutError) as problem:
         raise CannotReach(

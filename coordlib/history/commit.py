@@ -53,7 +53,7 @@ class Commit:
         return Commit(
             identity,
             self.number + 1,
-            merged(self.next, ends),
+            moved(self.next, ends),
             self.skipped + bad,
             until,
             merged(self.told, _ends_of(holes)),
@@ -107,6 +107,14 @@ def merged(left: Positions, right: Positions) -> Positions:
         mine = found.setdefault(topic, {})
         for partition, offset in partitions.items():
             mine[partition] = max(offset, mine.get(partition, 0))
+    return found
+
+
+def moved(positions: Positions, ends: Positions) -> Positions:
+    """Some partitions are elsewhere now: further, or at the beginning of another log."""
+    found = {topic: dict(partitions) for topic, partitions in positions.items()}
+    for topic, partitions in ends.items():
+        found.setdefault(topic, {}).update(partitions)
     return found
 
 

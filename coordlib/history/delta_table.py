@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import CoordError, StartRefused
-from coordlib.history.commit import Commit, Positions, commit_in, merged
+from coordlib.history.commit import Commit, Positions, commit_in, moved
 from coordlib.history.files import delete, names_in, read_text, write_text
 from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES
 
@@ -46,7 +46,7 @@ class ArchivedTable:
 
     def read_up_to(self, ends: Positions) -> None:
         """There was no row for this table up to there."""
-        self.next = merged(self.next, ends)
+        self.next = moved(self.next, ends)
 
     def append(self, rows: "DataFrame", commit: Commit, batch: int) -> None:
         """Commit rows, unless another archive did since this one looked.
@@ -68,7 +68,7 @@ class ArchivedTable:
         )
         self._refuse_others(commit)
         delete(self._spark, self._position_file(self.newest))
-        self.newest, self.next = commit, merged(self.next, commit.next)
+        self.newest, self.next = commit, commit.next
 
     def _refuse_others(self, ours: Commit) -> None:
         """Look at what was committed since the last look; OPTIMIZE and the like are fine.

@@ -3,7 +3,8 @@
     the table's position    the log                 what happens
     before its beginning    records are deleted     a hole is noted, and it goes on behind it
     within it                                       it goes on there
-    beyond its end          it is another log       an error: the topics were made anew
+    beyond its end          it is another log       an error: the topics were made anew; but `lag`
+                                                    may be, and is read from its beginning
 
 A batch that an earlier run began, and that not all tables have, is completed before anything else:
 so the tables differ by one batch at most.  # INV-39
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from coordlib.errors import CoordError
 from coordlib.history.commit import Hole, Positions
 from coordlib.lag import Bounds, Place
+from coordlib.topics import REPLACEABLE
 
 
 class Range(NamedTuple):
@@ -68,9 +70,9 @@ def plan(
     whole = dict(_waiting(next_, bounds))
     # Each table has its part of a batch whole or not at all, so this is one batch's size again.
     unfinished = {
-        place: (first, min(end, _at(begun, place)))
+        place: (first, _at(begun, place))
         for place, (first, end) in whole.items()
-        if first < _at(begun, place)
+        if first < _at(begun, place) <= end
     }
     wanted = unfinished or _shares(whole, records_max)
     until: Positions = {}
@@ -96,12 +98,18 @@ def untold(holes: tuple[Hole, ...], told: Positions) -> tuple[Hole, ...]:
     return tuple(hole for hole in cut if hole.first < hole.end)
 
 
+def position(next_: Positions, place: Place, log: Bounds) -> int:
+    """Where a table stands in this log."""
+    at = _at(next_, place)
+    return 0 if at > log.end and place.topic in REPLACEABLE else at
+
+
 def _waiting(
     next_: Positions, bounds: Mapping[Place, Bounds]
 ) -> Iterator[tuple[Place, tuple[int, int]]]:
     """Of each partition, what is there and not in its table."""
     for place, log in sorted(bounds.items()):
-        at = _at(next_, place)
+        at = position(next_, place, log)
         if at > log.end:
             raise CoordError(
                 "A topic is shorter than what these tables have of it",
@@ -113,7 +121,7 @@ def _waiting(
 
 def _holes(next_: Positions, bounds: Mapping[Place, Bounds]) -> Iterator[Hole]:
     for place, log in sorted(bounds.items()):
-        at = _at(next_, place)
+        at = position(next_, place, log)
         if at < log.start:
             yield Hole(place.topic, place.partition, at, log.start)
 

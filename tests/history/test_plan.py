@@ -69,6 +69,17 @@ def test_a_log_that_is_shorter_than_the_table_is_another_log() -> None:
         plan({"events": {"0": 10}}, {EVENTS: Bounds(0, 9)}, 100, {})
 
 
+def test_samples_of_lag_may_begin_anew() -> None:
+    """Their topic may be lost and made anew, unlike the others: that must not hold up history."""
+    lag = Place("lag", 0)
+
+    found = plan({"lag": {"0": 10}}, {lag: Bounds(0, 3)}, 100, {"lag": {"0": 10}})
+
+    assert found.ranges == (Range("lag", 0, 0, 3),)
+    ends = Commit("a", 1, {"lag": {"0": 10}}).following("a", found.until, 0, found.until, ())
+    assert ends.next == {"lag": {"0": 3}}
+
+
 def test_a_batch_that_not_all_tables_have_is_completed_first() -> None:
     """The driver died between two tables: the later one must not fall behind by more than that,
     however often it happens.  # INV-39"""
@@ -79,6 +90,15 @@ def test_a_batch_that_not_all_tables_have_is_completed_first() -> None:
     assert found.ranges == (Range("groups", 0, 0, 9),)
     assert found.until == {"events": {"0": 20}, "groups": {"0": 9}}
     assert found.left == 30 + 41
+
+
+def test_a_batch_of_another_log_is_not_waited_for() -> None:
+    """An older commit says where a batch ended in a topic that was made anew since."""
+    bounds = {EVENTS: Bounds(0, 50), Place("lag", 0): Bounds(0, 3)}
+
+    found = plan({"lag": {"0": 3}}, bounds, 100, {"lag": {"0": 1_000}})
+
+    assert found.ranges == (Range("events", 0, 0, 50),)
 
 
 def test_partitions_without_a_leader_are_left_for_later() -> None:
