@@ -14,8 +14,10 @@ import msgspec
 
 #: Of one partition: an hour, at the default interval of 30 s. While nothing is produced, two do.
 SAMPLES_MAX: Final = 120
-#: In memory: two numbers of eight bytes.
-SAMPLE_BYTES: Final = 16
+#: Memory of one partition's samples: two numbers of eight bytes each, with some room to grow, and
+#: the objects around them.
+SAMPLE_BYTES: Final = 18
+SAMPLES_BASE_BYTES: Final = 240
 #: A longer time without samples is a gap: nobody knows when within it a message came.
 _GAP_MIN_MS: Final = 60_000
 _GAP_INTERVALS: Final = 3

@@ -12,7 +12,16 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib.fatal_errors import is_fatal
-from coordlib.lag import SAMPLE_BYTES, SAMPLES_MAX, Bounds, LogEnds, Place, gap_ms, measure
+from coordlib.lag import (
+    SAMPLE_BYTES,
+    SAMPLES_BASE_BYTES,
+    SAMPLES_MAX,
+    Bounds,
+    LogEnds,
+    Place,
+    gap_ms,
+    measure,
+)
 from coordlib.limits import MIB
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
@@ -20,10 +29,8 @@ from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming.committed_log import CommittedOffsets
 
 LINES_MAX: Final = 1_000  # per record: with the longest of topic names about 500 KB
-#: Memory of all samples: beyond 139,810 partitions that grow each of them has fewer.
-SAMPLES_BYTES_MAX: Final = 256 * MIB
-#: Fewer would tell the seconds of lag of no group that is behind for minutes.
-SAMPLES_MIN: Final = 10
+#: Memory of all samples: of more than 167,772 partitions that grow each one has fewer than 120.
+SAMPLES_BYTES_MAX: Final = 384 * MIB
 
 _log = structlog.get_logger()
 
@@ -37,9 +44,9 @@ def wall_clock_ms() -> int:
 
 
 def samples_max(partitions: int) -> int:
-    """How many samples each of so many partitions may have."""
-    room = SAMPLES_BYTES_MAX // (SAMPLE_BYTES * max(1, partitions))
-    return max(SAMPLES_MIN, min(SAMPLES_MAX, room))
+    """How many samples each of so many may have; a line needs two."""
+    room = SAMPLES_BYTES_MAX // max(1, partitions) - SAMPLES_BASE_BYTES
+    return max(2, min(SAMPLES_MAX, room // SAMPLE_BYTES))
 
 
 class LagSampler:

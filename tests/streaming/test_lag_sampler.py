@@ -221,10 +221,11 @@ def test_a_round_that_cannot_be_written_whole_goes_on_where_it_stopped(world: Wo
 def test_samples_have_a_bound_in_bytes() -> None:
     """Half a million partitions with a tuple for each sample were 6 GB in the driver, which died an
     hour after each start, and coordination with it."""
-    assert sample_bytes(SAMPLES_MAX) < 2_600
-    few = samples_max(500_000)
-    assert lag_sampler.SAMPLES_MIN <= few < SAMPLES_MAX
-    assert 500_000 * sample_bytes(few) < 2 * lag_sampler.SAMPLES_BYTES_MAX
+    bound = lag_sampler.SAMPLES_BYTES_MAX
+    assert samples_max(160_000) == SAMPLES_MAX
+    assert 160_000 * sample_bytes(SAMPLES_MAX) <= bound
+    assert samples_max(500_000) == 31
+    assert 500_000 * sample_bytes(31) <= bound
 
 
 def test_the_more_partitions_the_fewer_samples(
@@ -237,7 +238,7 @@ def test_the_more_partitions_the_fewer_samples(
         world.bounds[ORDERS] = Bounds(0, 10 + second)
         world.round()
     assert len(world.sampler._ends[ORDERS]._ends) == 40
-    monkeypatch.setattr(lag_sampler, "SAMPLES_BYTES_MAX", 2 * 12 * 16)
+    monkeypatch.setattr(lag_sampler, "SAMPLES_BYTES_MAX", 2 * (240 + 12 * 18))
     world.commit("a", OTHERS, 10)
 
     world.round()

@@ -27,7 +27,7 @@ PER_GROUP: Final = 10
 INTERVAL_MS: Final = 30_000
 ROUNDS: Final = 3
 #: Partitions whose samples are weighed.
-WEIGHED: Final = 1_000
+WEIGHED: Final = 50
 
 
 class World:
@@ -93,7 +93,7 @@ def sample_bytes(samples: int, partitions: int = WEIGHED) -> int:
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     kept = [LogEnds(samples) for _ in range(partitions)]
-    for turn in range(2 * samples):
+    for turn in range(samples + 5):
         for ends in kept:
             ends.add(1_700_000_000_000 + turn * INTERVAL_MS, 1_000_000 + 50 * turn)
     after = tracemalloc.get_traced_memory()[0]
