@@ -22,7 +22,7 @@ RETRY_MAX_S: Final = 300.0
 #: An archive that is behind for so long is a trouble of its own: a week is what topics keep.
 BACKLOG_TOLD_MS: Final = 3_600_000
 #: How long the job's end waits for the batch that runs; a batch that is cut off is repeated.
-STOP_S: Final = 20.0
+STOP_S: Final = 10.0
 
 ARCHIVE: Final = "archive"
 BACKLOG: Final = "archive backlog"

@@ -12,7 +12,7 @@ import pytest
 from coordlib.errors import CoordError, StartRefused
 from coordlib.history.plan import Backlog
 from coordlib.history.sql import query_tables
-from coordlib.history.tables import TABLES
+from coordlib.history.tables import EVENTS, LAG
 from tests.history.rows import INCARNATION, KAFKA_SCHEMA, START_MS, Log, a_life_of_a_group
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def test_a_hundred_commits_of_others_are_no_obstacle(
     """Two months of a daily VACUUM on tables that had nothing to write: the job did not start any
     more. Nor does it matter that Delta has cleaned its log since, of our commits too: while the
     archive runs, and before it starts."""
-    log, tables = a_life_of_a_group(), [Path(options.tables, name) for name in TABLES]
+    log, tables = a_life_of_a_group(), [Path(options.tables, name) for name in (EVENTS, LAG)]
     running = _batch(spark, options, "one")
     running(_frame(spark, log, 0, 8), 0)
     for table in tables:

@@ -29,7 +29,8 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
         bootstrap_servers="", tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint")
     )
     batch = ArchiveBatch(spark, options, "views")
-    batch(spark.createDataFrame(a_life_of_a_group().rows, KAFKA_SCHEMA), 0)
+    what = Plan(until={}, holes=(Hole("events", 1, 4, 9),))
+    batch(spark.createDataFrame(a_life_of_a_group().rows, KAFKA_SCHEMA), 0, what)
     register_spark(spark, options.tables)
     return folder / "tables"
 
