@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.errors import CannotReach, CoordError
+from coordlib.history.commit import Hole
+from coordlib.history.plan import Plan
 from coordlib.history.sql import describe_tables, query_tables
 from coordlib.history.tables import COLUMNS, TABLES
 from coordlib.history.views import VIEWS, register_spark
