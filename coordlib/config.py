@@ -58,6 +58,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: Groups whose offsets are copied to Kafka's own groups of these names; `^…` is an expression.
     mirror_offsets: tuple[str, ...] = ()
     archive_interval_ms: Positive = 30_000
+    #: Records per batch of the archive, about; while there are more the next one begins at once.
+    archive_offsets_per_trigger: Positive = 200_000
     #: How often the driver looks for new topics and partitions; 0: never.
     topic_watch_interval_ms: NotNegative = 5_000
     #: How long a Kafka transaction of the sink may stay open before the broker aborts it.

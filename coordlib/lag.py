@@ -6,13 +6,18 @@ log's end, with straight lines between them, as Burrow and kafka-lag-exporter do
 missing, only a lower bound is known.
 """
 
+from array import array
 from bisect import bisect_right
-from collections import deque
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 #: Of one partition: an hour, at the default interval of 30 s. While nothing is produced, two do.
 SAMPLES_MAX: Final = 120
+#: Memory of one partition's samples: two numbers of eight bytes each, with some room to grow, and
+#: the objects around them.
+SAMPLE_BYTES: Final = 18
+SAMPLES_BASE_BYTES: Final = 240
 #: A longer time without samples is a gap: nobody knows when within it a message came.
 _GAP_MIN_MS: Final = 60_000
 _GAP_INTERVALS: Final = 3
@@ -37,13 +42,6 @@ class Bounds(NamedTuple):
     end: int
 
 
-class EndSample(NamedTuple):
-    """Where a log ended at a time, in epoch milliseconds."""
-
-    time_ms: int
-    end: int
-
-
 class Since(NamedTuple):
     """When the log ended at a position; `is_at_least`: then or earlier."""
 
@@ -54,47 +52,54 @@ class Since(NamedTuple):
 class LogEnds:
     """The newest samples of where one partition's log ended.
 
+    There may be one of these for each of half a million partitions: hence arrays and slots.
+
     Args:
         gap_max_ms: samples that are farther apart have no line between them.
     """
 
+    __slots__ = ("_ends", "_times_ms", "gap_max_ms", "samples_max")
+
     def __init__(
         self, samples_max: int = SAMPLES_MAX, gap_max_ms: int = gap_ms(interval_ms=30_000)
     ) -> None:
-        self.gap_max_ms = gap_max_ms
-        #: Times rise, ends never fall, and of samples with the same end only the first and the last
-        #: are there.
-        self._samples: deque[EndSample] = deque(maxlen=samples_max)
+        self.samples_max, self.gap_max_ms = samples_max, gap_max_ms
+        #: Epoch milliseconds, rising; and the log's end at each time. Ends never fall, and of
+        #: samples with the same end only the first and the last are there.
+        self._times_ms, self._ends = array("q"), array("q")
 
     def add(self, time_ms: int, end: int) -> None:
         """Samples that it contradicts go: the log was truncated or made anew, or the clock set."""
-        samples = self._samples
-        while samples and (samples[-1].end > end or samples[-1].time_ms >= time_ms):
-            samples.pop()
-        if len(samples) > 1 and samples[-2].end == samples[-1].end == end:
-            samples.pop()
-        samples.append(EndSample(time_ms, end))
+        times, ends = self._times_ms, self._ends
+        while ends and (ends[-1] > end or times[-1] >= time_ms):
+            del times[-1], ends[-1]
+        if len(ends) > 1 and ends[-2] == ends[-1] == end:
+            times[-1] = time_ms
+        else:
+            times.append(time_ms)
+            ends.append(end)
+        if (beyond := len(ends) - self.samples_max) > 0:
+            del times[:beyond], ends[:beyond]
 
     def since(self, position: int) -> Since | None:
         """When the log ended at this position, for the last time; None without any sample."""
-        samples = self._samples
-        if not samples:
+        times, ends = self._times_ms, self._ends
+        if not ends:
             return None
-        after = bisect_right(samples, position, key=lambda sample: sample.end)
+        after = bisect_right(ends, position)
         if after == 0:
-            return Since(samples[0].time_ms, is_at_least=True)
-        left = samples[after - 1]
-        if after == len(samples):
-            return Since(left.time_ms, is_at_least=False)
-        right = samples[after]
-        if right.time_ms - left.time_ms > self.gap_max_ms:
-            return Since(right.time_ms, is_at_least=True)
-        share = (position - left.end) / (right.end - left.end)
-        return Since(left.time_ms + share * (right.time_ms - left.time_ms), is_at_least=False)
+            return Since(times[0], is_at_least=True)
+        left_ms, left_end = times[after - 1], ends[after - 1]
+        if after == len(ends):
+            return Since(left_ms, is_at_least=False)
+        right_ms = times[after]
+        if right_ms - left_ms > self.gap_max_ms:
+            return Since(right_ms, is_at_least=True)
+        share = (position - left_end) / (ends[after] - left_end)
+        return Since(left_ms + share * (right_ms - left_ms), is_at_least=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
+class Lag(msgspec.Struct, frozen=True, kw_only=True):
     """How far a group is behind in one partition. None is unknown: the topic is gone, say."""
 
     log_start: int | None = None

@@ -11,6 +11,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordlib.lag import LogEnds, Place, gap_ms
+from coordlib.limits import INT64_MAX
 from coordlib.records.stored import LagLine, LagSample
 
 #: Newest records that are read of a shard's samples: those of all its groups.
@@ -112,8 +113,19 @@ def _read_to(consumer: Consumer, end: int, group: str | None) -> Iterator[LagSam
                 return
             raise KafkaException(error)
         if group is None or record.key() == group.encode():
-            try:
-                yield _decode(record.value() or b"")
-            except (msgspec.MsgspecError, UnicodeError, RecursionError):
-                pass  # none of ours; the archive tells of it
+            sample = _read(record.value() or b"")
+            if sample is not None:
+                yield sample
         position = (record.offset() or 0) + 1
+
+
+def _read(value: bytes) -> LagSample | None:
+    """None for what no sampler writes; the archive tells of that."""
+    try:
+        sample = _decode(value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    numbers = [sample.time_ms]
+    for line in sample.lines:
+        numbers += (line.committed or 0, line.log_start or 0, line.log_end or 0)
+    return sample if min(numbers) >= 0 and max(numbers) <= INT64_MAX else None

@@ -1,14 +1,15 @@
 """Where logs begin and end, of many partitions at once: one request per broker and kind.
 
 The end is the high watermark, as Kafka's own tools have it: it counts what an open transaction
-has written, which a read-committed consumer cannot read yet.
+has written, which a read-committed consumer cannot read yet. Where that matters, `is_committed`
+asks for the last stable offset instead.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
     AdminClient,
     OffsetSpec,
@@ -28,7 +29,11 @@ _GONE: Final = frozenset(
 
 
 def log_bounds(
-    admin: AdminClient, places: Iterable[Place], timeout_s: float = 10.0
+    admin: AdminClient,
+    places: Iterable[Place],
+    timeout_s: float = 10.0,
+    *,
+    is_committed: bool = False,
 ) -> dict[Place, Bounds | None]:
     """The bounds of each partition; None: there is no such partition.
 
@@ -41,7 +46,8 @@ def log_bounds(
     rest = iter(places)
     while some := list(islice(rest, ASKED_AT_ONCE_MAX)):
         starts = _offsets(admin, some, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
-        ends = _offsets(admin, some, OffsetSpec.latest(), timeout_s)  # type: ignore[no-untyped-call]
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = _offsets(admin, some, newest, timeout_s, is_committed)
         for place in some:
             if place in starts and place in ends:
                 found[place] = _bounds(starts[place], ends[place])
@@ -54,12 +60,18 @@ def _bounds(start: int | None, end: int | None) -> Bounds | None:
 
 
 def _offsets(
-    admin: AdminClient, places: Sequence[Place], spec: OffsetSpec, timeout_s: float
+    admin: AdminClient,
+    places: Sequence[Place],
+    spec: OffsetSpec,
+    timeout_s: float,
+    is_committed: bool = False,
 ) -> dict[Place, int | None]:
     asked = {TopicPartition(*place): spec for place in places}
+    level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     found: dict[Place, int | None] = {}
     failure: KafkaException | None = None
-    for place, answer in admin.list_offsets(asked, request_timeout=timeout_s).items():
+    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)
+    for place, answer in answers.items():
         try:
             found[Place(place.topic, place.partition)] = answer.result(timeout_s).offset
         except KafkaException as problem:

@@ -7,15 +7,20 @@ batch that it is in.
 import argparse
 import sys
 
-from coordlib.errors import CoordError
-from coordlib.history.archive import ArchiveOptions, start_archive
+from coordlib.errors import CoordError, StartRefused
+from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.kafka_options import KafkaOptions
 from coordlib.streaming import failures, logs
-from coordlib.streaming.lifecycle import run_until_stopped, stop_flag_on_signals, write_pid
+from coordlib.streaming.lifecycle import stop_flag_on_signals, write_pid
+
+FAILED = 1
+WRONG_ARGUMENTS = 2
+REFUSED = 4
 
 
 def main() -> int:
-    """Returns the exit code: 0 stopped when asked, 1 failed, 2 wrong arguments."""
+    """Returns the exit code: 0 stopped when asked; 1 failed, to be started again; 2 wrong
+    arguments; 4 these tables are another archive's, which a restart does not mend."""
     stop_flag = stop_flag_on_signals()
     write_pid()
     logs.configure()
@@ -23,19 +28,20 @@ def main() -> int:
         options = _options()
     except CoordError as error:
         print(error, file=sys.stderr)
-        return 2
+        return WRONG_ARGUMENTS
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName(f"{options.prefix}-archive").getOrCreate()
     try:
-        run_until_stopped([start_archive(spark, options)], stop_flag)
+        Archive(spark, options).run(stop_flag)
     except Exception as problem:
-        known = failures.explain(problem, options.checkpoint, is_archive=True)
-        reason = problem if isinstance(problem, CoordError) else known
+        if stop_flag.is_set():
+            return 0  # Spark was told to end, too
+        reason = problem if isinstance(problem, CoordError) else failures.explain_archive(problem)
         if reason is None:
             raise
         print(reason, file=sys.stderr)
-        return 1
+        return REFUSED if isinstance(reason, StartRefused) else FAILED
     finally:
         spark.stop()
     return 0
@@ -45,19 +51,35 @@ def _options() -> ArchiveOptions:
     parser = argparse.ArgumentParser(prog="archive", description=__doc__)
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--prefix", default="coord", help="of the topics (%(default)s)")
-    parser.add_argument("--checkpoint", required=True, help="folder or URI, for this query alone")
+    parser.add_argument("--checkpoint", required=True, help="folder or URI, for this archive alone")
     parser.add_argument("--tables", required=True, help="folder or URI of the Delta tables")
     parser.add_argument("--kafka", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--interval-seconds", type=float, default=30.0)
+    parser.add_argument(
+        "--max-offsets-per-trigger",
+        type=_positive,
+        default=200_000,
+        metavar="RECORDS",
+        help="of one batch, about; the next one begins at once while there are more (%(default)s)",
+    )
     given = parser.parse_args()
+    kafka = KafkaOptions.parse(given.kafka)
+    kafka.spark()  # a certificate that cannot be read is a wrong argument
     return ArchiveOptions(
         bootstrap_servers=given.bootstrap_servers,
         prefix=given.prefix,
         tables=given.tables,
         checkpoint=given.checkpoint,
-        kafka=KafkaOptions.parse(given.kafka).spark(),
+        kafka=kafka,
         interval_seconds=given.interval_seconds,
+        max_offsets_per_trigger=given.max_offsets_per_trigger,
     )
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
 
 
 if __name__ == "__main__":

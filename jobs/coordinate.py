@@ -7,8 +7,9 @@ from argparse import Namespace
 from pyspark.sql import SparkSession
 
 from coordlib.errors import CoordError, DriverFenced
-from coordlib.history.archive import start_archive
+from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.streaming import failures, lifecycle, logs
+from coordlib.streaming.archive_watch import ArchiveWatch
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 
@@ -39,12 +40,12 @@ def main() -> int:
 def _run(arguments: Namespace, options: CoordinatorOptions, stop_flag: threading.Event) -> None:
     """Raises what ended the job, a CoordError if it can be told in words."""
     spark = SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
-    coordinator = None
+    coordinator, archive = None, None
     try:
         coordinator = Coordinator(spark, options)
         queries = [coordinator.start()]
         if not arguments.without_archive:
-            queries.append(start_archive(spark, archive_options(arguments, options)))
+            archive = _start_archive(spark, archive_options(arguments, options), coordinator)
 
         def check() -> None:
             coordinator.check()
@@ -61,16 +62,27 @@ def _run(arguments: Namespace, options: CoordinatorOptions, stop_flag: threading
     finally:
         if coordinator:
             coordinator.close()
+        if archive:
+            archive.stop()
         spark.stop()
+
+
+def _start_archive(
+    spark: SparkSession, options: ArchiveOptions, coordinator: Coordinator
+) -> ArchiveWatch:
+    """Begin to write history; where that fails the coordinator goes on, and its status tells."""
+    archive = ArchiveWatch(
+        lambda: Archive(spark, options), options.interval_seconds, coordinator.troubles
+    )
+    archive.start()
+    return archive
 
 
 def _reason(problem: Exception, coordinator: Coordinator | None, checkpoint: str) -> Exception:
     """What ended the job, in words if they are known."""
     if coordinator and coordinator.failure:
         return coordinator.failure
-    query = coordinator.query if coordinator else None
-    is_archive = query is not None and query.exception() is None
-    return failures.explain(problem, checkpoint, is_archive) or problem
+    return failures.explain(problem, checkpoint) or problem
 
 
 if __name__ == "__main__":

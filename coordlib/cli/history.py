@@ -36,9 +36,16 @@ _REFUSED: Final = """
            arg_max(client, time) AS client, arg_max(reason, time) AS reason
     FROM rejected WHERE group_id = ? GROUP BY request, error
     ORDER BY newest DESC, request, error LIMIT ?"""
+#: What is missing of the shard's history, the group's among it.
+_LOST: Final = """
+    SELECT time, topic, shard, from_offset, to_offset FROM lost_history
+    WHERE topic LIKE '%.events' AND shard IN (SELECT shard FROM events WHERE group_id = ?)
+    ORDER BY time DESC, from_offset DESC LIMIT ?"""
 _KNOWN: Final = "SELECT MAX(time) FROM events WHERE group_id = ?"
 
 _REFUSED_KEYS: Final = ("newest", "times", "request", "error", "client", "reason")
+
+_LOST_KEYS: Final = ("found", "topic", "partition", "from_offset", "to_offset")
 
 #: What a turn that is no generation is called in the column CAUSE.
 _CAUSES: Final = {
@@ -54,7 +61,8 @@ def history(
     group: str, /, *, owners: bool = False, limit: int = 100, where: WhereTables = TABLES_HERE
 ) -> int:
     """Tell why a group rebalanced: its generations with their causes, oldest first. Then which
-    requests it refused, as many as there are kinds; each one stands in the view `rejected`.
+    requests it refused, as many as there are kinds; each one stands in the view `rejected`. At last
+    what Kafka had deleted of its shard before it was archived.
 
     Read from the history's tables, which follow within the archive's interval (30 s).
 
@@ -81,17 +89,24 @@ def history(
     owned = _owners(tables, group, turns[0][0]) if owners and turns else {}
     rows = [_row(turn, owned) for turn in turns]
     refused = list(reversed(query_tables(tables, _REFUSED, [group, limit]).rows))
+    lost = list(reversed(query_tables(tables, _LOST, [group, limit]).rows))
     if where.format == "json":
         keys = ("time", "generation", "cause", "members", "duration_ms", "owners")
         told = [dict(zip(keys, row, strict=True)) for row in rows]
         if not owners:
             told = [{key: row[key] for key in keys[:-1]} for row in told]
         lines = [dict(zip(_REFUSED_KEYS, map(jsonable, row), strict=True)) for row in refused]
-        fields = {"newest_event": newest, "generations": told, "refused": lines}
+        holes = [dict(zip(_LOST_KEYS, map(jsonable, row), strict=True)) for row in lost]
+        fields = {"newest_event": newest, "generations": told, "refused": lines, "lost": holes}
         print_json("groups history", now(), group=group, **fields)
     else:
         _print(rows, owners)
         _print_refused(refused)
+        for found, topic, partition, first, end in lost:
+            say(
+                f"History is missing: Kafka deleted offsets {first} to {end - 1} of "
+                f"{topic}-{partition} before they were archived (found {time_text(found)})."
+            )
         say(f"As of the newest event of this group: {time_text(newest)}")
     return 0
 

@@ -58,10 +58,17 @@ def down(*, stack: StackName = DEFAULT_STACK, wipe: bool = False) -> int:
     return 0
 
 
-def status(*, where: WhereTables = TABLES_HERE) -> int:
+def status(*, max_archive_lag_ms: int | None = None, where: WhereTables = TABLES_HERE) -> int:
     """Say whether broker and job run and how far they are. Exit code 4 when nothing answers, 3
-    when the broker answers and the job does not run."""
-    from coordlib.cli.status import collect, trouble_lines
+    when the broker answers and the job does not run, or is further behind than allowed.
+
+    Parameters
+    ----------
+    max_archive_lag_ms
+        Exit code 3 also where the oldest record that is not in the history's tables is older, or
+        where that is not known.
+    """
+    from coordlib.cli.status import collect, is_archive_late, trouble_lines
 
     found = collect(where)
     if where.format == "json":
@@ -73,6 +80,8 @@ def status(*, where: WhereTables = TABLES_HERE) -> int:
     for error in found.errors:
         say(str(error))
     if found.is_reachable:
+        if is_archive_late(found, max_archive_lag_ms):
+            return 3
         return 0 if found.fields["job"]["state"] in ("running", "unknown") else 3
     return 4
 
@@ -93,6 +102,8 @@ def _print(fields: dict[str, Any]) -> None:
             "LAG-MS": lag["ms"],
             "CHECKPOINT": fields["checkpoint"],
             "CHECKPOINT-ID": fields["checkpoint_id"],
+            "ARCHIVE-LAG-RECORDS": fields["archive_lag"]["records"],
+            "ARCHIVE-LAG-MS": fields["archive_lag"]["ms"],
             **{f"TABLE-{name.upper().replace('_', '-')}": text for name, text in tables.items()},
         }
     )

@@ -53,10 +53,13 @@ def collect(where: WhereTables) -> Status:
             "checkpoint": told.get("checkpoint") or None,
             "checkpoint_id": None,
             "tables": {"events": None, "group_snapshots": None, "lag": None},
+            "archive_lag": {"records": None, "ms": None},
         },
     )
     _ask(found, lambda: _from_kafka(found, where))
     _ask(found, lambda: _from_tables(found, where))
+    if found.is_reachable:
+        _ask(found, lambda: _from_archive(found, where))
     if not found.is_reachable:
         found.fields["job"]["state"] = "down"
     return found
@@ -105,6 +108,22 @@ def _from_tables(found: Status, where: WhereTables) -> None:
 
     if where.tables is not None or where.is_local:
         found.fields["tables"] = describe_tables(where.tables_dir())
+
+
+def _from_archive(found: Status, where: WhereTables) -> None:
+    """What the topics have and the tables have not."""
+    from coordlib.history.backlog import backlog
+
+    if found.fields["tables"]["events"] is not None:
+        left = backlog(where.tables_dir(), where.client(), found.fields["topic_prefix"])
+        if left is not None:
+            found.fields["archive_lag"] = {"records": left.records, "ms": left.ms}
+
+
+def is_archive_late(found: Status, max_ms: int | None) -> bool:
+    """Whether history is behind by more than that, or it is not known how far it is behind."""
+    ms = found.fields["archive_lag"]["ms"]
+    return max_ms is not None and (ms is None or ms > max_ms)
 
 
 def read_marker(client: Mapping[str, str], prefix: str) -> Any:

@@ -1,22 +1,26 @@
-"""The archive query: what the engine wrote to Kafka, kept in Delta, each record exactly once.
+"""The archive: what the engine wrote to Kafka, kept in Delta, each record exactly once.
 
-It reads `events`, `groups`, `committed` and `lag` in one query and makes at most one commit per
-table and trigger. Every commit carries in its user metadata up to which Kafka offsets the table is
-complete; records below are dropped. So nothing doubles when Spark repeats a batch, nor when a new
-checkpoint reads the topics from their beginning into tables that exist. Kafka is always first and
-the tables follow, one after the other in a fixed order: they differ by one batch at most.  # INV-39
+It reads `events`, `groups`, `committed` and `lag`, a batch after the other, and makes at most one
+commit per table and batch. Every commit carries up to which Kafka offsets its table is complete;
+that decides where the next batch begins, and nothing else does. So nothing doubles when a batch is
+repeated, nor when an archive starts into tables that exist. Kafka is always first and the tables
+follow, one after the other in a fixed order: they differ by one batch at most.  # INV-39
+
+Records that Kafka deletes before they are read are lost. Their place is taken by an event of the
+type `HistoryLost`, and the archive goes on behind them.
 
 Commits of a table are numbered, and the number is Delta's txnVersion under one txnAppId: of two
-archives that write at once, one fails or is skipped, and stops when it sees the other's commit. (A
-batch id would not do as number: a new checkpoint counts its batches from 0 again.) An id drawn
-once per checkpoint, and kept in it, tells whose commit it is.
+archives that write at once, one fails or is skipped, and stops when it sees the other's commit. An
+id drawn once per checkpoint, and kept in it, tells whose commit it is.
 
 A record that is none of ours is skipped: logged where it lies, counted in the commit's metadata.
 """
 
+import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -26,13 +30,17 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import StartRefused
 from coordlib.history import parse
+from coordlib.history.commit import Hole, Positions, merged, moved
 from coordlib.history.delta_table import ArchivedTable
-from coordlib.history.files import hadoop_file, read_text
+from coordlib.history.files import hadoop_file, read_text, write_text
+from coordlib.history.plan import Backlog, Plan, plan, untold
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
+from coordlib.history.topics_read import TOPICS, ArchivedTopics
+from coordlib.kafka_options import KafkaOptions
+from coordlib.lag import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 ID_FILE: Final = "coord-archive-id"
 POOL: Final = "archive"
@@ -57,96 +65,188 @@ class ArchiveOptions:
     prefix: str = "coord"
     #: Folder or URI of the Delta tables.
     tables: str
-    #: Folder or URI of the query's checkpoint.
+    #: Folder or URI that holds the archive's id.
     checkpoint: str
-    #: Options of Spark's Kafka source, keys with `kafka.`: KafkaOptions.spark().
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kafka: KafkaOptions = field(default_factory=KafkaOptions)
+    #: From one batch to the next; while more is there than a batch may have, no time.
     interval_seconds: float = 30.0
-    #: Records per trigger: bounds the work after the archive was away.
+    #: About so many records per batch: bounds the work after the archive was away.
     max_offsets_per_trigger: int = 200_000
 
 
-def start_archive(spark: "SparkSession", options: ArchiveOptions) -> "StreamingQuery":
-    """Start the archive beside whatever else runs in this session, in the FAIR pool `archive`.
+class Archive:
+    """Brings topics into tables, batch by batch. What fails is raised; the next turn begins anew.
 
     Raises:
-        StartRefused: the tables were not written by an archive, or the checkpoint is not one's.
+        StartRefused: the checkpoint is not an archive's.
     """
-    spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
-    identity = checkpoint_id(spark, options.checkpoint)
-    batch = ArchiveBatch(spark, options, identity)
-    source = (
-        spark.readStream.format("kafka")
-        .options(**options.kafka)
-        .option("kafka.bootstrap.servers", options.bootstrap_servers)
-        .option("kafka.isolation.level", "read_committed")
-        .option("subscribe", ",".join(f"{options.prefix}.{topic}" for topic in _PARSERS))
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", options.max_offsets_per_trigger)
-        .load()
-    )
+
+    def __init__(self, spark: "SparkSession", options: ArchiveOptions) -> None:
+        self._spark, self._options = spark, options
+        spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
+        self._identity = checkpoint_id(spark, options.checkpoint)
+        servers = options.bootstrap_servers
+        self._client = {**options.kafka.librdkafka(), "bootstrap.servers": servers}
+        self._source = {**options.kafka.spark(), "kafka.bootstrap.servers": servers}
+        self._opened: tuple[ArchivedTopics, ArchiveBatch] | None = None
+        self._number = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """One batch after the other, until told to stop, between two of them. Raises as `turn`."""
+        while not stop.is_set():
+            began = time.monotonic()
+            if self.turn().records == 0:
+                stop.wait(max(0.0, self._options.interval_seconds + began - time.monotonic()))
+
+    def catch_up(self) -> None:
+        """Bring in all that is there now. Raises as `turn`."""
+        while self.turn().records:
+            pass
+
+    def turn(self) -> Backlog:
+        """Bring in what there is, at most one batch of it; returns what was left for later.
+
+        Raises:
+            StartRefused: another archive writes these tables, or they are not an archive's.
+            CoordError: Kafka or the tables are not there, or are not those of before.
+            Exception: whatever Spark, Delta and Kafka raise. Trying again is always allowed.
+        """
+        with _in_pool(self._spark):
+            opened, self._opened = self._opened or self._open(), None
+            left = self._turn(*opened)
+        self._opened = opened
+        return left
+
+    def _open(self) -> "tuple[ArchivedTopics, ArchiveBatch]":
+        topics = ArchivedTopics(self._client, self._options.prefix)
+        return topics, ArchiveBatch(self._spark, self._options, self._identity)
+
+    def _turn(self, topics: ArchivedTopics, batch: "ArchiveBatch") -> Backlog:
+        began, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        bounds, records_max = topics.bounds(), self._options.max_offsets_per_trigger
+        new = plan(batch.next, bounds, records_max, batch.begun)
+        if not new.ranges and not untold(new.holes, batch.told):
+            return Backlog()
+        if new.ranges:
+            rows = topics.read(self._spark, self._source, new.ranges)
+        else:
+            rows = self._spark.createDataFrame([], _RECORDS)
+        counts, newest_ms = batch(rows, self._number, new)
+        behind_ms = (now_ms - newest_ms[place] for place in new.cut if place in newest_ms)
+        left = Backlog(new.left, max(0, *behind_ms, 0))
+        self._number += 1
+        spent = round(time.monotonic() - began, 2)
+        behind = {"backlog_records": left.records, "backlog_ms": left.ms}
+        _log.info("archived", batch=self._number, seconds=spent, **counts, **behind)
+        return left
+
+
+@contextmanager
+def _in_pool(spark: "SparkSession") -> Iterator[None]:
+    """What this thread runs meanwhile is in the FAIR pool `archive`."""
     context = spark.sparkContext
     pool = context.getLocalProperty("spark.scheduler.pool")
-    context.setLocalProperty("spark.scheduler.pool", POOL)  # inherited by the query's thread
+    context.setLocalProperty("spark.scheduler.pool", POOL)
     try:
-        return (
-            source.writeStream.queryName(f"{options.prefix}-archive")
-            .option("checkpointLocation", options.checkpoint)
-            .trigger(processingTime=f"{round(options.interval_seconds * 1000)} milliseconds")
-            .foreachBatch(batch)
-            .start()
-        )
+        yield
     finally:
         context.setLocalProperty("spark.scheduler.pool", pool or "default")
 
 
+_RECORDS: Final = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+)
+
+
 class ArchiveBatch:
-    """The foreachBatch function: one Kafka micro-batch into the tables."""
+    """The tables, and how a batch of Kafka's records comes into them."""
 
     def __init__(self, spark: "SparkSession", options: ArchiveOptions, identity: str) -> None:
-        self._options, self._identity = options, identity
+        self._spark, self._options, self._identity = spark, options, identity
+        app_id = f"{options.prefix}-archive"
         self._tables = {
-            table: ArchivedTable(spark, table, path_of(options.tables, table)) for table in TABLES
+            table: ArchivedTable(spark, table, path_of(options.tables, table), app_id)
+            for table in TABLES
         }
 
-    def __call__(self, rows: "DataFrame", batch_id: int) -> None:
-        began = time.monotonic()
+    @property
+    def next(self) -> Positions:
+        """Where the tables stand."""
+        return reduce(merged, (table.next for table in self._tables.values()))
+
+    @property
+    def begun(self) -> Positions:
+        """Where the newest batch ends that any of the tables has."""
+        return reduce(merged, (table.newest.until for table in self._tables.values()))
+
+    @property
+    def told(self) -> Positions:
+        """Up to where lost history has its lines."""
+        return self._tables[EVENTS].newest.told
+
+    def __call__(
+        self, rows: "DataFrame", number: int, what: Plan | None = None
+    ) -> tuple[dict[str, int], dict[Place, int]]:
+        """Write one batch.
+
+        Args:
+            rows: Kafka's columns; evaluated once.
+            number: for the commits' metadata.
+            what: the plan that they were read by; None: they are all there is, and those that a
+                table has already are dropped.
+
+        Returns:
+            How many records each table got, and of each partition with records the time of the
+            newest one, in epoch milliseconds.
+        """
         skipped = len(self._options.prefix) + 1
         # One partition: a batch is small, and nothing has to be shuffled for groups and counts.
-        short = rows.coalesce(1).withColumn("topic", F.expr(f"substring(topic, {skipped + 1})"))
-        new = {topic: self._new(topic, short).persist() for topic in _PARSERS}
+        read = rows.select(*_KEPT).coalesce(1)
+        short = read.withColumn("topic", F.expr(f"substring(topic, {skipped + 1})")).persist()
         try:
+            done = self.next if what is None else {}
+            new = {topic: _new(topic, short, done.get(topic, {})) for topic in _PARSERS}
             counted = _count(new)
-            counts = {table: self._write(table, new, counted, batch_id) for table in TABLES}
+            what = what or Plan(until=_ends(counted))
+            counts = {table: self._write(table, new, counted, what, number) for table in TABLES}
         finally:
-            for frame in new.values():
-                frame.unpersist()
-        spent = round(time.monotonic() - began, 2)
-        _log.info("archived", batch=batch_id, seconds=spent, **counts)
-
-    def _new(self, topic: str, rows: "DataFrame") -> "DataFrame":
-        """This topic's records that its table has not got, each with its `row`."""
-        done = self._tables[_TABLE_OF[topic]].newest.next.get(topic, {})
-        wanted = F.col("topic") == topic
-        for partition, offset in sorted(done.items()):
-            is_done = (F.col("partition") == int(partition)) & (F.col("offset") < offset)
-            wanted = wanted & ~is_done
-        return _PARSERS[topic](rows.where(wanted))
+            short.unpersist()
+        return counts, {Place(row.topic, row.partition): row.newest_ms for row in counted}
 
     def _write(
-        self, table: str, new: Mapping[str, "DataFrame"], counted: list[Any], batch_id: int
+        self,
+        table: str,
+        new: Mapping[str, "DataFrame"],
+        counted: Sequence[Any],
+        what: Plan,
+        number: int,
     ) -> int:
         """Append one table's part; returns how many records went in."""
         mine = [row for row in counted if _TABLE_OF[row.topic] == table]
         good, bad = sum(row.good for row in mine), sum(row.bad for row in mine)
         if bad:
             self._tell_bad(new, sorted({row.topic for row in mine if row.bad}), bad)
-        if good:
-            rows = {topic: frame.where("row IS NOT NULL") for topic, frame in new.items()}
-            frame = _rows_of(table, rows)
-            commit = self._tables[table].newest.following(mine, bad, self._identity)
-            self._tables[table].append(frame, commit, f"{self._options.prefix}-archive", batch_id)
+        ends = {topic: at for topic, at in what.until.items() if _TABLE_OF[topic] == table}
+        known = self._tables[table]
+        holes = untold(what.holes, known.newest.told) if table == EVENTS else ()
+        if not good and not holes:
+            known.read_up_to(ends)
+            return 0
+        frame = _rows_of(table, {t: each.where("row IS NOT NULL") for t, each in new.items()})
+        if holes:
+            frame = frame.unionByName(self._lines_of(holes))
+        before = known.newest
+        ends = moved(known.next, ends)
+        commit = before.following(self._identity, ends, bad, what.until, holes)
+        known.append(frame, commit, number)
         return int(good)
+
+    def _lines_of(self, holes: Sequence[Hole]) -> "DataFrame":
+        """An event for each; the topic with its prefix."""
+        for hole in holes:
+            _log.error("history is lost: Kafka deleted it before it was read", **hole._asdict())
+        now_ms = time.time_ns() // 1_000_000
+        return parse.lost_rows(self._spark, self._options.prefix, holes, now_ms)
 
     def _tell_bad(self, rows: Mapping[str, "DataFrame"], topics: list[str], count: int) -> None:
         first = [
@@ -162,6 +262,19 @@ class ArchiveBatch:
         _log.warning("skipped records that the engine did not write", count=count, first=first)
 
 
+_KEPT: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
+assert set(_PARSERS) == set(TOPICS)
+
+
+def _new(topic: str, rows: "DataFrame", done: Mapping[str, int]) -> "DataFrame":
+    """This topic's records that its table has not got, each with its `row`."""
+    wanted = F.col("topic") == topic
+    for partition, offset in sorted(done.items()):
+        is_done = (F.col("partition") == int(partition)) & (F.col("offset") < offset)
+        wanted = wanted & ~is_done
+    return _PARSERS[topic](rows.where(wanted))
+
+
 def _rows_of(table: str, good: Mapping[str, "DataFrame"]) -> "DataFrame":
     """What a table gets of the good records of each topic."""
     if table == EVENTS:
@@ -172,16 +285,24 @@ def _rows_of(table: str, good: Mapping[str, "DataFrame"]) -> "DataFrame":
 
 
 def _count(new: Mapping[str, "DataFrame"]) -> list[Any]:
-    """Per topic and partition: good and bad records, and the offset after the last."""
+    """Per topic and partition: good and bad records, the offset after the last, its time."""
     counts = (
         frame.groupBy("topic", "partition").agg(
             F.count("row").alias("good"),
             F.count(F.when(F.col("row").isNull(), 1)).alias("bad"),
             (F.max("offset") + 1).alias("end"),
+            F.unix_millis(F.max("timestamp")).alias("newest_ms"),
         )
         for frame in new.values()
     )
     return reduce(lambda left, right: left.unionAll(right), counts).collect()
+
+
+def _ends(counted: Sequence[Any]) -> Positions:
+    ends: Positions = {}
+    for row in counted:
+        ends.setdefault(row.topic, {})[str(row.partition)] = row.end
+    return ends
 
 
 def checkpoint_id(spark: "SparkSession", checkpoint: str) -> str:
@@ -190,10 +311,10 @@ def checkpoint_id(spark: "SparkSession", checkpoint: str) -> str:
     Raises:
         StartRefused: the folder is the checkpoint of another query.
     """
-    known = read_text(spark, f"{checkpoint}/{ID_FILE}")
-    if known is not None:
-        return known.strip()
-    files, path = hadoop_file(spark, f"{checkpoint}/{ID_FILE}")
+    known = (read_text(spark, f"{checkpoint}/{ID_FILE}") or "").strip()
+    if known:
+        return known
+    files, _ = hadoop_file(spark, checkpoint)
     if files.exists(hadoop_file(spark, f"{checkpoint}/offsets")[1]):
         raise StartRefused(
             "This checkpoint was not made by the archive",
@@ -201,7 +322,5 @@ def checkpoint_id(spark: "SparkSession", checkpoint: str) -> str:
             "Name another folder; an empty one is filled from the topics, without duplicates.",
         )
     drawn = uuid.uuid4().hex
-    stream = files.create(path, False)
-    stream.write(bytearray(drawn.encode()))
-    stream.close()
+    write_text(spark, f"{checkpoint}/{ID_FILE}", drawn)
     return drawn

@@ -1,118 +1,163 @@
 """A Delta table that one archive at a time appends to, each record once.
 
-What a commit says of itself (its number, how far the table is then complete) is in the commit, so
-that data and position can never disagree.
+Where the table stands is in the newest commit of an archive. Others commit too (OPTIMIZE, VACUUM),
+and Delta removes the files of old commits: so the position also lies in a file of its own,
+`_coord_archive/<number>-<identity>.json` below the table. It is written before its commit; the
+number of the newest commit, which Delta keeps for ever, tells which file holds. VACUUM leaves
+folders alone whose names begin with an underscore.
 """
 
-import json
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
-from coordlib.errors import StartRefused
-from coordlib.history.files import read_text
+from coordlib.errors import CoordError, StartRefused
+from coordlib.history.commit import Commit, Positions, commit_in, moved
+from coordlib.history.files import delete, names_in, read_text, write_text
 from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HISTORY_READ: Final = 100  # commits searched for ours: others (OPTIMIZE, VACUUM) may lie between
-
-Positions = dict[str, dict[str, int]]
-"""Topic without prefix -> partition (as text, for JSON) -> next offset to read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """What a table's newest commit of an archive says."""
-
-    #: Id of the checkpoint that made it.
-    identity: str = ""
-    #: Rises by one with each commit of an archive.
-    number: int = 0
-    #: The table is complete up to here.
-    next: Positions = field(default_factory=dict)
-    #: Records that were not ours, since the table was made.
-    skipped: int = 0
-
-    def following(self, counted: list[Any], bad: int, identity: str) -> "Commit":
-        positions = {topic: dict(partitions) for topic, partitions in self.next.items()}
-        for row in counted:
-            positions.setdefault(row.topic, {})[str(row.partition)] = row.end
-        return Commit(identity, self.number + 1, positions, self.skipped + bad)
-
-    def to_json(self, batch_id: int) -> str:
-        return json.dumps(
-            {
-                "coord_archive": self.identity,
-                "number": self.number,
-                "next": self.next,
-                "skipped": self.skipped,
-                "batch": batch_id,
-            },
-            sort_keys=True,
-        )
-
-    @classmethod
-    def from_json(cls, text: str | None) -> "Commit | None":
-        """None for the metadata of somebody else's commit."""
-        try:
-            found = json.loads(text or "{}")
-            return cls(found["coord_archive"], found["number"], found["next"], found["skipped"])
-        except (ValueError, TypeError, KeyError):
-            return None
+POSITIONS_FOLDER: Final = "_coord_archive"
 
 
 class ArchivedTable:
-    """One Delta table as this archive knows it."""
+    """One Delta table as this archive knows it.
 
-    def __init__(self, spark: "SparkSession", table: str, path: str) -> None:
-        self._spark, self._table, self._path = spark, table, path
+    Args:
+        app_id: Delta's txnAppId, under which commits are numbered: of two archives that commit the
+            same number at once, Delta drops one.
+
+    Raises:
+        StartRefused: it cannot be told how far the table is complete.
+    """
+
+    def __init__(self, spark: "SparkSession", table: str, path: str, app_id: str) -> None:
+        self._spark, self._table, self._path, self._app_id = spark, table, path, app_id
         _create_table(spark, table, path)
-        self._version, self.newest = _last_commit(spark, path)
+        self._version, number = self._snapshot()
+        self.newest = self._find(number)
+        self._keep_position()
+        #: The table is complete up to here: its newest commit, and what was read since then and
+        #: had no row for it.
+        self.next: Positions = self.newest.next
 
-    def append(self, rows: "DataFrame", commit: Commit, app_id: str, batch_id: int) -> None:
+    def read_up_to(self, ends: Positions) -> None:
+        """There was no row for this table up to there."""
+        self.next = moved(self.next, ends)
+
+    def append(self, rows: "DataFrame", commit: Commit, batch: int) -> None:
         """Commit rows, unless another archive did since this one looked.
 
         Raises:
             StartRefused: it did, before or at the same moment.
+            CoordError: the table is gone.
         """
-        self._refuse_others(commit)
+        self._refuse_others(self.newest)
+        write_text(self._spark, self._position_file(commit), commit.to_json(batch))
         (
             rows.write.format("delta")
             .mode("append")
-            .option("txnAppId", app_id)
+            .option("txnAppId", self._app_id)
             .option("txnVersion", commit.number)
-            .option("userMetadata", commit.to_json(batch_id))
+            .option("userMetadata", commit.to_json(batch))
             .partitionBy(*PARTITIONED_BY[self._table])
             .save(self._path)
         )
         self._refuse_others(commit)
-        self.newest = commit
+        delete(self._spark, self._position_file(self.newest))
+        self.newest, self.next = commit, commit.next
 
     def _refuse_others(self, ours: Commit) -> None:
-        """Read the commits that were made since the last look; OPTIMIZE and the like are fine."""
-        while (text := read_text(self._spark, self._log_file(self._version + 1))) is not None:
-            self._version += 1
-            found = _commit_in(text)
-            if found is not None and found != ours:
-                raise StartRefused(
-                    "Another archive writes these tables",
-                    f"{self._path}: commit {found.number} is of checkpoint {found.identity}",
-                    "Let only one run: a coordinator brings its own unless started with "
-                    "--without-archive. Nothing was doubled or lost.",
-                )
+        """Look at what was committed since the last look; OPTIMIZE and the like are fine.
 
-    def _log_file(self, version: int) -> str:
-        return f"{self._path}/_delta_log/{version:020d}.json"
+        Args:
+            ours: the commit that must be the newest of any archive.
+        """
+        version, number = self._snapshot()
+        if version < self._version:
+            raise CoordError(
+                "A table was deleted, or made anew, while it was written",
+                f"{self._path}: version {version}, and {self._version} before",
+                "Its rows are gone; what is still in Kafka is written into it again.",
+            )
+        # A file that is missing was removed by Delta's own cleaning: then the number must do.
+        for found in self._commits(range(self._version + 1, version + 1)):
+            if found != ours:
+                raise _another_archive(self._path, found)
+        if number > ours.number:
+            raise _another_archive(self._path, Commit("unknown", number))
+        self._version = version
+
+    def _find(self, number: int) -> Commit:
+        """The newest commit of an archive: by the log, else by the file of positions."""
+        versions = range(self._version, -1, -1)
+        commit = next(self._commits(versions), None) or self._in_position_file(number)
+        if commit is not None:
+            return commit
+        if number == 0 and self._is_empty_and_ours():
+            return Commit()  # it was made long ago, and nothing was ever written
+        raise StartRefused(
+            "It cannot be told how far this table is complete",
+            f"no archive's commit is known of {self._path}",
+            "Continuing could double rows: name a fresh folder for the tables, and keep this one.",
+        )
+
+    def _commits(self, versions: range) -> Iterator[Commit]:
+        """Those of archives among these versions whose files are still there."""
+        for version in versions:
+            text = read_text(self._spark, f"{self._path}/_delta_log/{version:020d}.json")
+            if text is None and versions.step < 0:
+                return  # Delta removes them from the oldest on
+            commit = commit_in(text) if text is not None else None
+            if commit is not None:
+                yield commit
+
+    def _in_position_file(self, number: int) -> Commit | None:
+        folder = f"{self._path}/{POSITIONS_FOLDER}"
+        names = [n for n in names_in(self._spark, folder) if n.startswith(f"{number:020d}-")]
+        if len(names) != 1:
+            return None  # two archives raced for this number, and the log does not tell who won
+        return Commit.from_json(read_text(self._spark, f"{folder}/{names[0]}"))
+
+    def _position_file(self, commit: Commit) -> str:
+        return f"{self._path}/{POSITIONS_FOLDER}/{commit.number:020d}-{commit.identity}.json"
+
+    def _keep_position(self) -> None:
+        """Have the file of the newest commit, and none of attempts that came to nothing."""
+        folder, mine = f"{self._path}/{POSITIONS_FOLDER}", self._position_file(self.newest)
+        names = names_in(self._spark, folder)
+        for name in names:
+            if not mine.endswith(f"/{name}"):
+                delete(self._spark, f"{folder}/{name}")
+        if self.newest.number and not any(mine.endswith(f"/{name}") for name in names):
+            write_text(self._spark, mine, self.newest.to_json(-1))
+
+    def _is_empty_and_ours(self) -> bool:
+        rows = self._spark.read.format("delta").load(self._path)
+        return rows.columns == list(COLUMNS[self._table]) and rows.isEmpty()
+
+    def _snapshot(self) -> tuple[int, int]:
+        """Version of the table as it is now, and the number of the newest commit of an archive.
+
+        Delta keeps the number in its checkpoints, for ever. No public API of its tells it.
+        """
+        jvm: Any = self._spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog
+        snapshot = log.forTableWithSnapshot(self._spark._jsparkSession, self._path)._2()
+        number = snapshot.transactions().get(self._app_id)
+        return int(snapshot.version()), int(number.get()) if number.isDefined() else 0
 
 
-def _commit_in(log_file: str) -> Commit | None:
-    """An archive's commit, if this file of Delta's log is one."""
-    actions = (json.loads(line) for line in log_file.splitlines())
-    info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-    return Commit.from_json(info.get("userMetadata"))
+def _another_archive(path: str, found: Commit) -> StartRefused:
+    return StartRefused(
+        "Another archive writes these tables",
+        f"{path}: commit {found.number} is of checkpoint {found.identity}",
+        "Let only one run: a coordinator brings its own unless started with "
+        "--without-archive. Nothing was doubled or lost.",
+    )
 
 
 def _create_table(spark: "SparkSession", table: str, path: str) -> None:
@@ -124,24 +169,3 @@ def _create_table(spark: "SparkSession", table: str, path: str) -> None:
     writer = spark.range(0).select(*columns).write.format("delta")
     writer = writer.options(**PROPERTIES).partitionBy(*PARTITIONED_BY[table])
     writer.option("userMetadata", Commit().to_json(-1)).mode("append").save(path)
-
-
-def _last_commit(spark: "SparkSession", path: str) -> tuple[int, Commit]:
-    """The table's version, and what the newest commit of an archive says.
-
-    Raises:
-        StartRefused: none of the newest commits is an archive's.
-    """
-    from delta.tables import DeltaTable
-
-    history = DeltaTable.forPath(spark, path).history(HISTORY_READ)
-    rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
-    for _, text in rows:
-        commit = Commit.from_json(text)
-        if commit is not None:
-            return int(rows[0].version), commit
-    raise StartRefused(
-        "It cannot be told how far this table is complete",
-        f"none of the last {HISTORY_READ} commits of {path} was made by an archive",
-        "Continuing could double rows: name a fresh folder for the tables, and keep this one.",
-    )

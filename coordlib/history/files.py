@@ -22,3 +22,27 @@ def read_text(spark: "SparkSession", uri: str) -> str | None:
         return bytes(stream.readAllBytes()).decode()
     finally:
         stream.close()
+
+
+def write_text(spark: "SparkSession", uri: str, text: str) -> None:
+    """Write a small file, with its folders, over what is there."""
+    files, path = hadoop_file(spark, uri)
+    stream = files.create(path, True)
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+
+
+def delete(spark: "SparkSession", uri: str) -> None:
+    """Delete a file, if it is there."""
+    files, path = hadoop_file(spark, uri)
+    files.delete(path, False)
+
+
+def names_in(spark: "SparkSession", folder: str) -> list[str]:
+    """The names in a folder; none where there is no folder."""
+    files, path = hadoop_file(spark, folder)
+    if not files.exists(path):
+        return []
+    return [str(each.getPath().getName()) for each in files.listStatus(path)]

@@ -6,12 +6,16 @@ one bad record would stop the archive for ever: no cast that raises, no time bey
 timestamp can hold.
 """
 
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
-from coordlib.history.tables import COLUMNS, DEAD, EVENTS, LAG, SNAPSHOTS
+from coordlib.history.commit import Hole
+from coordlib.history.tables import COLUMNS, DEAD, EVENTS, HISTORY_LOST, LAG, SNAPSHOTS
 
 #: `<incarnation>-<r|o><shard>-<offset>-<ordinal>`, read from the right: the incarnation may
 #: contain dashes itself.
@@ -72,6 +76,36 @@ def parse_events(rows: DataFrame) -> DataFrame:
 
 def _days(time_ms: str) -> Column:
     return F.floor(F.col(time_ms) / DAY_MS).cast("int")
+
+
+def lost_rows(spark: SparkSession, prefix: str, holes: Iterable[Hole], now_ms: int) -> DataFrame:
+    """An event for each hole; it bears the time at which the hole was found."""
+    time = datetime.fromtimestamp(now_ms / 1000, UTC)
+    rows = [
+        {
+            "event_id": f"lost-{prefix}.{hole.topic}-{hole.partition}-{hole.first}",
+            "time": time,
+            "date": time.date(),
+            "shard": hole.partition,
+            "group_id": "",
+            "type": HISTORY_LOST,
+            "generation": -1,
+            "member_id": "",
+            "reason": "Kafka deleted these records before the archive had read them",
+            "detail": json.dumps(
+                {
+                    "topic": f"{prefix}.{hole.topic}",
+                    "partition": hole.partition,
+                    "from_offset": hole.first,
+                    "to_offset": hole.end,
+                }
+            ),
+        }
+        for hole in holes
+    ]
+    columns = COLUMNS[EVENTS]
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    return spark.createDataFrame([tuple(row.get(name) for name in columns) for row in rows], schema)
 
 
 def parse_groups(rows: DataFrame) -> DataFrame:

@@ -15,6 +15,10 @@ SNAPSHOTS: Final = "group_snapshots"
 LAG: Final = "lag"
 TABLES: Final = (EVENTS, SNAPSHOTS, LAG)
 
+#: Type of the event that stands for records which Kafka deleted before they were archived: of no
+#: group, in the shard of its partition; `detail` has topic, partition, from_offset and to_offset.
+HISTORY_LOST: Final = "HistoryLost"
+
 #: State of a group that was deleted: Kafka's word, and never in `coord.groups` itself.
 DEAD: Final = "Dead"
 

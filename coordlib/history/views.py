@@ -120,6 +120,13 @@ VIEWS: Final[dict[str, str]] = {
                                            ORDER BY time DESC) AS n
               FROM lag) AS l
         WHERE l.n = 1 AND l.committed IS NOT NULL""",
+    # What Kafka had deleted before the archive read it: what the tables say of this shard lacks it.
+    # `time` is when that was found.
+    "lost_history": """
+        SELECT time, get_json_object(detail, '$.topic') AS topic, shard,
+               TRY_CAST(get_json_object(detail, '$.from_offset') AS BIGINT) AS from_offset,
+               TRY_CAST(get_json_object(detail, '$.to_offset') AS BIGINT) AS to_offset
+        FROM events WHERE type = 'HistoryLost'""",
     # Requests that were refused: by a group (`request` says of which kind), or before any group
     # could judge them (`bytes`: how they began). A refused commit has its error as its reason.
     "rejected": """

@@ -64,12 +64,13 @@ def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
 
 
 def archive_options(arguments: argparse.Namespace, options: CoordinatorOptions) -> ArchiveOptions:
-    """The archive of the same prefix; its checkpoint lies beside the coordinator's."""
+    """The archive of the same prefix; its folder lies beside the coordinator's checkpoint."""
     return ArchiveOptions(
         bootstrap_servers=options.bootstrap_servers,
         prefix=options.prefix,
         tables=arguments.tables,
         checkpoint=f"{options.checkpoint.rstrip('/')}-archive",
-        kafka=options.kafka.spark(),
+        kafka=options.kafka,
         interval_seconds=options.config.engine.archive_interval_ms / 1000,
+        max_offsets_per_trigger=options.config.engine.archive_offsets_per_trigger,
     )

@@ -13,11 +13,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from msgspec import Meta
 
 from coordlib.lag import Place
+from coordlib.streaming.offset_shares import Exists, cut
 
-#: Offsets that are followed; 200 bytes each. Those beyond have no lag and are not mirrored, until
+#: Offsets that are followed; 300 bytes each. Those beyond have no lag and are not mirrored, until
 #: one of them is committed again when there is room.
 OFFSETS_MAX: Final = 500_000
-#: Of those beyond so many are counted, by a hash of each.
+#: So many more are taken in before they are cut to the bound: to cut costs a look at all of them.
+OFFSETS_OVER_MAX: Final = 50_000
+#: Of those beyond so many are counted, by a hash of each; and of groups that lack some.
 LEFT_OUT_MAX: Final = 100_000
 _RECORDS_AT_ONCE: Final = 2_000
 
@@ -67,15 +70,28 @@ class Record(Protocol):
 
 
 class CommittedOffsets:
-    """Group to partition to offset: a fold of the topic."""
+    """Group to partition to offset: a fold of the topic.
 
-    def __init__(self, is_wanted: Callable[[str], bool] = lambda _: True) -> None:
-        self._is_wanted = is_wanted
+    Too many of them are cut by `offset_shares`: which ones stay depends on what was committed, and
+    not on who came first, so that it is the same after a restart.
+
+    Args:
+        exists: whether there is such a partition; asked only where some must be left out.
+    """
+
+    def __init__(
+        self,
+        is_wanted: Callable[[str], bool] = lambda _: True,
+        exists: Callable[[], Exists] = lambda: lambda _: True,
+    ) -> None:
+        self._is_wanted, self._exists = is_wanted, exists
         #: No group without offsets.
         self.groups: dict[str, dict[Place, int]] = {}
         self._count = 0
         #: Hashes of offsets that are there and not followed; beyond the bound there are more.
         self._left_out: set[int] = set()
+        #: Hashes of groups that lack some, or did once; beyond the bound there are more.
+        self._cut: set[int] = set()
         #: At so many of them it is told again.
         self._told_at = 1
 
@@ -84,23 +100,40 @@ class CommittedOffsets:
         """Offsets that are not followed: at `LEFT_OUT_MAX`, so many or more."""
         return len(self._left_out)
 
+    def is_known_whole(self, group: str) -> bool:
+        """Whether none of this group's offsets was ever left out: what is not here is deleted."""
+        return len(self._cut) < LEFT_OUT_MAX and hash(group) not in self._cut
+
     def put(self, group: str, place: Place, offset: int | None) -> bool:
         """Take in a record; whether it changed something. `offset` None: deleted."""
         if not self._is_wanted(group):
             return False
         if offset is None:
             return self._delete(group, place)
-        mine = self.groups.get(group, {})
-        if place not in mine:
-            if self._count >= OFFSETS_MAX:
-                self._leave_out(group, place)
-                return False
-            self._count += 1
-            self._left_out.discard(hash((group, place)))
-        elif mine[place] == offset:
+        mine = self.groups.setdefault(group, {})
+        if mine.get(place) == offset:
             return False
-        self.groups.setdefault(group, mine)[place] = offset
+        if place not in mine:
+            self._count += 1
+            if self._left_out:
+                self._left_out.discard(hash((group, place)))
+        mine[place] = offset
+        if self._count >= OFFSETS_MAX + OFFSETS_OVER_MAX:
+            self.trim()
         return True
+
+    def trim(self) -> None:
+        """Leave out what is beyond the bound."""
+        if self._count <= OFFSETS_MAX:
+            return
+        for group, places in list(cut(self.groups, OFFSETS_MAX, self._exists())):
+            mine = self.groups[group]
+            for place in places:
+                del mine[place]
+                self._leave_out(group, place)
+            self._count -= len(places)
+            if not mine:
+                del self.groups[group]
 
     def _delete(self, group: str, place: Place) -> bool:
         mine = self.groups.get(group, {})
@@ -113,6 +146,8 @@ class CommittedOffsets:
         return True
 
     def _leave_out(self, group: str, place: Place) -> None:
+        if len(self._cut) < LEFT_OUT_MAX:
+            self._cut.add(hash(group))
         if self.left_out < LEFT_OUT_MAX:
             self._left_out.add(hash((group, place)))
         if self.left_out >= self._told_at:

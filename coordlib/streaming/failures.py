@@ -22,7 +22,8 @@ _SMALLER: Final = (
 
 #: What Spark or a worker says -> what happened, what to do. The first that is found counts: a full
 #: disk explains a file that is missing afterwards. A group `what` of the pattern is told as well.
-_KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
+_Known = tuple[str, type[CoordError], str, str]
+_KNOWN: Final[tuple[_Known, ...]] = (
     (
         r"No space left on device|Disk quota exceeded",
         SetupError,
@@ -83,19 +84,31 @@ _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
         "raise their memory, or name an empty folder and add --rebuild: batches become smaller.",
     ),
 )
+_KNOWN_OF_ARCHIVE: Final = (
+    (
+        r"KAFKA_DATA_LOSS|Some data may have been lost because they are not available in Kafka",
+        CoordError,
+        "History was deleted from its topic while it was read.",
+        "Nothing: the next try goes on behind it, and leaves a HistoryLost event.",
+    ),
+    *(known for known in _KNOWN if known[1] is not StartRefused),
+)
 _FILE: Final = re.compile(r"(?:hdfs|s3a|abfss|gs|file):/[^\s:,\]]+")
 
 
-def explain(problem: BaseException, checkpoint: str, is_archive: bool = False) -> CoordError | None:
-    """What a query's exception means to whoever runs the job; None: it is not known.
+def explain(problem: BaseException, checkpoint: str) -> CoordError | None:
+    """What a query's exception means to whoever runs the job; None: it is not known."""
+    return _explained(problem, f"checkpoint {checkpoint}", _KNOWN)
 
-    Args:
-        is_archive: whether it is the archive's, which has no state and is not rebuilt.
-    """
-    text, place = str(problem), "the archive" if is_archive else f"checkpoint {checkpoint}"
-    for pattern, kind, what, mend in _KNOWN:
-        if is_archive and kind is StartRefused:
-            continue
+
+def explain_archive(problem: BaseException) -> CoordError | None:
+    """The same of the archive, which has no state and is not rebuilt."""
+    return _explained(problem, "the archive", _KNOWN_OF_ARCHIVE)
+
+
+def _explained(problem: BaseException, place: str, known: tuple[_Known, ...]) -> CoordError | None:
+    text = str(problem)
+    for pattern, kind, what, mend in known:
         if found := re.search(pattern, text):
             file = _FILE.search(text, found.start(), found.start() + 2_000)
             return kind(what.format(**found.groupdict()), file.group() if file else place, mend)

@@ -12,13 +12,25 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib.fatal_errors import is_fatal
-from coordlib.lag import Bounds, LogEnds, Place, gap_ms, measure
+from coordlib.lag import (
+    SAMPLE_BYTES,
+    SAMPLES_BASE_BYTES,
+    SAMPLES_MAX,
+    Bounds,
+    LogEnds,
+    Place,
+    gap_ms,
+    measure,
+)
+from coordlib.limits import MIB
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming.committed_log import CommittedOffsets
 
 LINES_MAX: Final = 1_000  # per record: with the longest of topic names about 500 KB
+#: Memory of all samples: of more than 167,772 partitions that grow each one has fewer than 120.
+SAMPLES_BYTES_MAX: Final = 384 * MIB
 
 _log = structlog.get_logger()
 
@@ -29,6 +41,12 @@ Write = Callable[[LagSample], None]
 
 def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def samples_max(partitions: int) -> int:
+    """How many samples each of so many may have; a line needs two."""
+    room = SAMPLES_BYTES_MAX // max(1, partitions) - SAMPLES_BASE_BYTES
+    return max(2, min(SAMPLES_MAX, room // SAMPLE_BYTES))
 
 
 class LagSampler:
@@ -59,12 +77,17 @@ class LagSampler:
         self._deleted: dict[str, set[Place]] = {}
         #: Of each group without lag: the hash of what was last written.
         self._quiet: dict[str, int] = {}
+        #: Groups that have committed since their newest sample.
+        self._moved: set[str] = set()
+        #: The logs in the round before, if all of it was written.
+        self._bounds: Mapping[Place, Bounds | None] = {}
         #: The group that the round before could not write; empty: it was whole.
         self._begin_at = ""
         self.rounds = 0
 
     def changed(self, group: str, place: Place, offset: int | None) -> None:
         """A committed offset was set or deleted."""
+        self._moved.add(group)
         if offset is None:
             self._deleted.setdefault(group, set()).add(place)
         elif group in self._deleted:
@@ -77,13 +100,17 @@ class LagSampler:
         bounds = self._ask({place for mine in offsets.groups.values() for place in mine})
         now_ms = self._now_ms()
         self._note_ends(offsets, bounds, now_ms)
+        grown, self._bounds = _differing(self._bounds, bounds), {}
         groups = {*offsets.groups, *self._deleted}
         # Else those at the end of the alphabet would never come to be written.
         for group in sorted(groups, key=lambda group: (group < self._begin_at, group)):
             self._begin_at = group
-            lines = tuple(self._lines(group, offsets.groups.get(group, {}), bounds, now_ms))
-            self._tell(group, lines, now_ms)
-        self._begin_at = ""
+            mine = offsets.groups.get(group, {})
+            if group in self._moved or group not in self._quiet or not grown.isdisjoint(mine):
+                self._tell(group, tuple(self._lines(group, mine, bounds, now_ms)), now_ms)
+                self._moved.discard(group)
+        self._moved.clear()
+        self._begin_at, self._bounds = "", bounds
         self.rounds += 1
         self._due_s = self._now_s() + self._interval_ms / 1000
 
@@ -93,10 +120,13 @@ class LagSampler:
         wanted = {place for mine in offsets.groups.values() for place in mine}
         gone = {place for place, found in bounds.items() if found is None}
         self._ends = {p: ends for p, ends in self._ends.items() if p in wanted and p not in gone}
+        most, gap_max_ms = samples_max(len(bounds)), gap_ms(self._interval_ms)
         for place, found in bounds.items():
             if found is not None:
-                ends = self._ends.setdefault(place, LogEnds())
-                ends.gap_max_ms = gap_ms(self._interval_ms)
+                ends = self._ends.get(place)
+                if ends is None:
+                    ends = self._ends[place] = LogEnds()
+                ends.samples_max, ends.gap_max_ms = most, gap_max_ms
                 ends.add(now_ms, found.end)
 
     def _lines(
@@ -125,7 +155,9 @@ class LagSampler:
 
     def _tell(self, group: str, lines: tuple[LagLine, ...], now_ms: int) -> None:
         """Write a group's sample, unless it says what the one before said, and nothing ages."""
-        if self._quiet.get(group) != hash(lines):
+        is_quiet = all(line.lag in (0, None) and line.committed is not None for line in lines)
+        number = hash(lines) if lines and is_quiet else None
+        if number is None or self._quiet.get(group) != number:
             for first in range(0, len(lines), LINES_MAX):
                 part = lines[first : first + LINES_MAX]
                 self._write(
@@ -135,8 +167,19 @@ class LagSampler:
                 )
         self._deleted.pop(group, None)
         self._quiet.pop(group, None)
-        if lines and all(line.lag in (0, None) and line.committed is not None for line in lines):
-            self._quiet[group] = hash(lines)
+        if number is not None:
+            self._quiet[group] = number
+
+
+def _differing(
+    before: Mapping[Place, Bounds | None], now: Mapping[Place, Bounds | None]
+) -> set[Place]:
+    """The partitions whose logs are not as before, or whose bounds are known only once."""
+    here = {place for place, found in now.items() if before.get(place, _NOT_KNOWN) != found}
+    return here | (before.keys() - now.keys())
+
+
+_NOT_KNOWN: Final = object()
 
 
 class LagTopic:

@@ -113,7 +113,7 @@ class Mirror:
                 continue
             wanted = offsets.groups.get(group)
             try:
-                self._copy(group, copy, wanted or {})
+                self._copy(group, copy, wanted or {}, offsets.is_known_whole(group))
             except (KafkaException, TimeoutError) as problem:
                 self._put_off(group, copy, _words(problem))
             else:
@@ -121,8 +121,8 @@ class Mirror:
                 if wanted is None:
                     del self._copies[group]
 
-    def _copy(self, group: str, copy: _Copy, wanted: Mapping[Place, int]) -> None:
-        if not wanted and copy.is_ours:
+    def _copy(self, group: str, copy: _Copy, wanted: Mapping[Place, int], is_whole: bool) -> None:
+        if not wanted and copy.is_ours and is_whole:
             self._kafka.delete(group)
         settled = copy.settled
         new = [(place, offset) for place, offset in wanted.items() if settled.get(place) != offset]

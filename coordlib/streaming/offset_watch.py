@@ -5,6 +5,7 @@ the log and the job's status say so, by the names of `OffsetWatch`.
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -26,11 +27,15 @@ from coordlib.streaming.committed_log import (
 )
 from coordlib.streaming.lag_sampler import LagSampler, LagTopic, wall_clock_ms
 from coordlib.streaming.mirror import AdminGroups, Mirror, chosen
+from coordlib.streaming.offset_shares import Exists
 from coordlib.streaming.troubles import Trouble, Troubles
 
 _WAIT_S: Final = 0.5
 _RETRY_PAUSE_S: Final = 5.0
 _JOIN_S: Final = 15.0
+_ASK_S: Final = 10.0
+#: Where there are more offsets than are followed, to choose among them takes a second.
+_TRIM_EVERY_S: Final = 30.0
 #: Reading goes well, too, when there is nothing to read: it works when it has not failed for so
 #: long.
 _QUIET_MS: Final = 60_000
@@ -62,6 +67,7 @@ class OffsetWatch:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._troubles, self._of_mirror = troubles or Troubles(), Troubles()
+        self._trim_at_s = 0.0
 
     @property
     def failing(self) -> dict[str, Trouble]:
@@ -93,7 +99,8 @@ class OffsetWatch:
         if self._has_mirror:
             groups = AdminGroups(self._options)
             users["mirror"] = Mirror(groups, self._is_mirrored, troubles=self._of_mirror)
-        offsets = CommittedOffsets(_everything if sampler else self._is_mirrored)
+        topics = _Topics(self._options)
+        offsets = CommittedOffsets(_everything if sampler else self._is_mirrored, topics.exists)
 
         def tell(group: str, place: Place, offset: int | None) -> None:
             for user in users.values():
@@ -148,6 +155,9 @@ class OffsetWatch:
         turns: dict[str, Callable[[], object]] = {"committed offsets": partial(log.turn, _WAIT_S)}
         if log.has_caught_up:
             turns |= {name: partial(user.turn, log.offsets) for name, user in users.items()}
+            if time.monotonic() >= self._trim_at_s:
+                self._trim_at_s = time.monotonic() + _TRIM_EVERY_S
+                log.offsets.trim()
         if topic is not None:
             turns["lag samples"] = topic.serve
         failures = {name: _failure_of(turn) for name, turn in turns.items()}
@@ -166,6 +176,24 @@ class OffsetWatch:
         words = f"{left_out} or more" if left_out >= LEFT_OUT_MAX else f"{left_out}"
         without = f"{words} have no lag and no mirror: {OFFSETS_MAX} are followed"
         self._troubles.note("offsets left out", without if left_out else "")
+
+
+class _Topics:
+    """Which partitions there are, as far as the brokers tell."""
+
+    def __init__(self, client_options: Mapping[str, Any]) -> None:
+        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._partitions: dict[str, int] | None = None
+
+    def exists(self) -> Exists:
+        """Ask; what is not known just now is as it was, and everything exists at first."""
+        try:
+            topics = self._admin.list_topics(timeout=_ASK_S).topics
+            self._partitions = {name: len(each.partitions) for name, each in topics.items()}
+        except KafkaException as problem:
+            _log.warning("it is not known which topics there are", error=repr(problem))
+        known = self._partitions
+        return lambda at: known is None or at.partition < known.get(at.topic, 0)
 
 
 def _failure_of(turn: Callable[[], object]) -> str:

@@ -88,9 +88,10 @@ class Coordinator:
         self._topics: TopicWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
         self._crash = Crash.from_environment()
-        self._troubles = Troubles()
+        #: What fails beside the query.
+        self.troubles = Troubles()
         self._offsets = OffsetWatch(
-            self._client_options, options.prefix, options.config.engine, self._troubles
+            self._client_options, options.prefix, options.config.engine, self.troubles
         )
 
     def start(self) -> "StreamingQuery":
@@ -140,7 +141,7 @@ class Coordinator:
         interval_ms = self._options.config.engine.topic_watch_interval_ms
         if interval_ms:
             cluster = KafkaCluster(self._options.prefix, layout.shards, self._client_options)
-            self._topics = TopicWatch(cluster, interval_ms / 1000, self._troubles)
+            self._topics = TopicWatch(cluster, interval_ms / 1000, self.troubles)
             self._topics.start()
 
     def check(self) -> None:
@@ -172,7 +173,7 @@ class Coordinator:
         """Whether there is anything new."""
         status = self._status.status
         before = status.watches_failing, status.offsets_failing
-        status.watches_failing = self._troubles.now
+        status.watches_failing = self.troubles.now
         status.offsets_failing = self._offsets.failing
         return before != (status.watches_failing, status.offsets_failing)
 

@@ -4,7 +4,7 @@ import pytest
 
 from coordlib.cli.group_lag import lag_now
 from coordlib.lag import UNKNOWN, Bounds, Lag, Place
-from coordlib.lag_samples import sampled_ends
+from coordlib.lag_samples import _read, sampled_ends
 from coordlib.records.stored import LagLine, LagSample
 
 ORDERS = Place("orders", 0)
@@ -122,3 +122,19 @@ def test_a_log_that_got_shorter_than_the_newest_sample_is_no_lag(end: int) -> No
     samples = [sample(0, 5, 40, 9.0)]
 
     assert now(4000, 5, end, *samples) == (0, 0.0, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"topic":"t","partition":0,"committed":9223372036854775808}',
+        b'{"topic":"t","partition":0,"committed":1,"log_end":9223372036854775808}',
+        b'{"topic":"t","partition":0,"committed":1,"log_start":-1}',
+    ],
+)
+def test_numbers_that_no_log_has_are_nobodys_sample(line: bytes) -> None:
+    """Somebody writes into the topic: samples are kept in 64 bits, and the watch must not end."""
+    record = b'{"time_ms":1,"interval_ms":1,"group":"g","lines":[%s]}'
+
+    assert _read(record % line) is None
+    assert _read(record % b'{"topic":"t","partition":0,"committed":1,"log_end":4}') is not None

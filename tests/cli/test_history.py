@@ -8,7 +8,7 @@ import pytest
 
 from coordlib.cli.main import FAILED, OK, main
 from tests.cli.tables import write_events
-from tests.history.rows import a_life_of_a_group
+from tests.history.rows import Log, a_life_of_a_group
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,33 @@ def test_history_tells_whom_a_hand_over_waited_for(
 
     (line,) = capsys.readouterr().out.splitlines()[1:]
     assert "  waits until m1 has stopped: static member replaced  " in line
+
+
+def test_history_that_is_lost_is_told_to_whom_it_concerns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The archive was away for longer than the topics keep: a rebalance that is not in the list may
+    have been. What is lost of other topics is no gap among these lines."""
+    log = Log()
+    log.event("GenerationStarted", 0, members=[])
+    for topic in ("events", "lag"):
+        log.event(
+            *("HistoryLost", 60), group="", generation=-1,
+            topic=f"coord.{topic}", from_offset=5, to_offset=12,
+        )  # fmt: skip
+    write_events(log, tmp_path)
+    command = ["groups", "history", "payments", "--tables", str(tmp_path)]
+
+    assert (main(command), main([*command, "--format", "json"])) == (OK, OK)
+
+    told = capsys.readouterr()
+    assert told.err.splitlines()[0] == (
+        "History is missing: Kafka deleted offsets 5 to 11 of coord.events-0 before they were "
+        "archived (found 2026-03-02T00:00:50.000Z)."
+    )
+    hole = {"topic": "coord.events", "partition": 0, "from_offset": 5, "to_offset": 12}
+    found = json.loads(told.out.splitlines()[-1])["lost"]
+    assert found == [{"found": "2026-03-02T00:00:50.000Z", **hole}]
 
 
 def test_history_tells_owners(tables: str, capsys: pytest.CaptureFixture[str]) -> None:

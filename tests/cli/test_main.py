@@ -4,11 +4,13 @@ import json
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
 from coordlib.cli.main import FAILED, OK, UNREACHABLE, USAGE, main
+from coordlib.cli.status import Status, is_archive_late
 from coordlib.local.stack import StackStatus
 
 NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
@@ -81,6 +83,7 @@ def test_status_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
         "checkpoint": None,
         "checkpoint_id": None,
         "tables": {"events": None, "group_snapshots": None, "lag": None},
+        "archive_lag": {"records": None, "ms": None},
     }
 
 
@@ -105,6 +108,20 @@ def test_status_tells_what_fails_beside_the_batches(
     expected = [r"topics: a\x1bway", "mirror of billing: members"]
     assert [line.partition(" s: ")[2] for line in lines] == (expected if pid else [])
     assert all(90 <= int(line.split()[2]) < 120 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("ms", "max_ms", "is_late"),
+    [(7, None, False), (None, None, False), (7, 7, False), (8, 7, True), (None, 7, True)],
+)
+def test_history_that_is_behind_is_an_exit_code(
+    ms: int | None, max_ms: int | None, is_late: bool
+) -> None:
+    """A supervisor asks with a bound: what is not known is no good news. Who names none asks only
+    whether the job runs."""
+    found = Status(datetime.now(UTC), {"archive_lag": {"records": 1, "ms": ms}})
+
+    assert is_archive_late(found, max_ms) == is_late
 
 
 def test_status_of_an_unreachable_cluster_is_down(capsys: pytest.CaptureFixture[str]) -> None:

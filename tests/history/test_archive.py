@@ -2,16 +2,17 @@
 
 import contextlib
 import json
-import threading
-import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.errors import StartRefused
+from coordlib.errors import CoordError, StartRefused
+from coordlib.history.plan import Backlog
 from coordlib.history.sql import query_tables
+from coordlib.history.tables import EVENTS, LAG
 from tests.history.rows import INCARNATION, KAFKA_SCHEMA, START_MS, Log, a_life_of_a_group
 
 if TYPE_CHECKING:
@@ -108,7 +109,10 @@ def test_a_crash_between_the_two_tables_is_made_good(
         crashing(_frame(spark, log), 0)
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 0)
 
-    _batch(spark, options, "one")(_frame(spark, log), 0)
+    again = _batch(spark, options, "one")
+    assert again.next.keys() == {"events"}
+    assert again.begun.keys() == {"events", "groups", "committed", "lag"}
+    again(_frame(spark, log), 0)
 
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
 
@@ -240,6 +244,93 @@ def test_an_optimized_table_is_written_on(spark: "SparkSession", options: "Archi
     assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
 
 
+def test_each_record_is_read_once_in_a_batch(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """Four topics and three tables: the range was fetched from Kafka four times."""
+    from pyspark.sql import functions as F  # noqa: N812  # its usual name
+
+    log = a_life_of_a_group()
+    reads = spark.sparkContext.accumulator(0)
+
+    @F.udf("long")
+    def told(offset: int) -> int:
+        reads.add(1)
+        return offset
+
+    _batch(spark, options, "one")(_frame(spark, log).withColumn("offset", told("offset")), 0)
+
+    assert reads.value == len(log.rows)
+    assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
+
+
+def _commit_as_others(table: Path, count: int) -> None:
+    """Commits of VACUUM, as Delta writes two for each run."""
+    first = 1 + max(int(each.stem) for each in (table / "_delta_log").glob("*.json"))
+    for version in range(first, first + count):
+        info = {"timestamp": 1_800_000_000_000, "operation": "VACUUM START", "readVersion": version}
+        text = json.dumps({"commitInfo": info | {"operationParameters": {}, "isBlindAppend": True}})
+        (table / "_delta_log" / f"{version:020d}.json").write_text(text + "\n")
+
+
+def _clean_log(spark: "SparkSession", table: Path) -> None:
+    """What Delta does with commits older than 30 days: a checkpoint has what was in them."""
+    log: Any = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    log.clearCache()
+    log.forTable(spark._jsparkSession, str(table)).checkpoint()
+    for each in sorted((table / "_delta_log").glob("0*.json"))[:-1]:
+        each.unlink()
+        (each.parent / f".{each.name}.crc").unlink(missing_ok=True)
+        each.with_suffix(".crc").unlink(missing_ok=True)
+        (each.parent / f".{each.stem}.crc.crc").unlink(missing_ok=True)
+    log.clearCache()
+
+
+def test_a_hundred_commits_of_others_are_no_obstacle(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """Two months of a daily VACUUM on tables that had nothing to write: the job did not start any
+    more. Nor does it matter that Delta has cleaned its log since, of our commits too: while the
+    archive runs, and before it starts."""
+    log, tables = a_life_of_a_group(), [Path(options.tables, name) for name in (EVENTS, LAG)]
+    running = _batch(spark, options, "one")
+    running(_frame(spark, log, 0, 8), 0)
+    for table in tables:
+        _commit_as_others(table, 120)
+    again = _batch(spark, options, "one")
+    assert again.next == running.next
+    for table in tables:
+        _clean_log(spark, table)
+
+    again(_frame(spark, log, 0, 10), 1)
+    for table in tables:
+        _commit_as_others(table, 3)
+        _clean_log(spark, table)
+    _batch(spark, options, "two")(_frame(spark, log), 0)
+
+    assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
+    with pytest.raises(StartRefused, match="Another archive"):
+        again(_frame(spark, log), 2)
+
+
+def test_a_table_that_was_deleted_under_the_archive_is_filled_again(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """An operator removed the folder: to go on would leave it without all that was before."""
+    import shutil
+
+    log = a_life_of_a_group()
+    batch = _batch(spark, options, "one")
+    batch(_frame(spark, log, 0, 8), 0)
+    shutil.rmtree(f"{options.tables}/events")
+
+    with pytest.raises(CoordError, match="deleted"):
+        batch(_frame(spark, log), 1)
+    _batch(spark, options, "one")(_frame(spark, log), 1)
+
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+
+
 def test_tables_of_somebody_else_are_refused(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
@@ -268,63 +359,117 @@ def test_a_foreign_checkpoint_is_refused(spark: "SparkSession", tmp_path: Path) 
         checkpoint_id(spark, str(tmp_path))
 
 
-def test_it_follows_a_real_broker_and_stops_between_batches(
-    spark: "SparkSession", broker: "Broker", tmp_path: Path
-) -> None:
-    """Kafka to Delta, only what was committed; stopped and started again, then from nothing."""
-    from confluent_kafka import Producer
+class Topics:
+    """Topics of the engine on a real broker, and a transactional producer as the sink's."""
 
-    from coordlib import topics
-    from coordlib.history.archive import ArchiveOptions, start_archive
-    from coordlib.streaming.lifecycle import run_until_stopped
+    def __init__(self, broker: "Broker") -> None:
+        from confluent_kafka import Producer
 
-    prefix = f"t{uuid.uuid4().hex[:8]}"
-    topics.create({"bootstrap.servers": broker.bootstrap_servers}, prefix, 2, 1, 1)
-    producer = Producer(
-        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": prefix, "log_level": 0}
-    )
-    producer.init_transactions()
-    log = a_life_of_a_group()
-    _produce(producer, log, prefix, slice(0, 6), commit=False)
-    _produce(producer, log, prefix, slice(0, 6), commit=True)
+        from coordlib import topics
 
-    def run(checkpoint: str, events: int) -> None:
-        options = ArchiveOptions(
-            bootstrap_servers=broker.bootstrap_servers,
-            prefix=prefix,
-            tables=str(tmp_path / "tables"),
-            checkpoint=str(tmp_path / checkpoint),
-            interval_seconds=0.5,
+        self.prefix = f"t{uuid.uuid4().hex[:8]}"
+        self.client = {"bootstrap.servers": broker.bootstrap_servers}
+        topics.create(self.client, self.prefix, 2, 1, 1)
+        self._producer = Producer(
+            {**self.client, "transactional.id": self.prefix, "log_level": 0, "linger.ms": 0}
         )
-        stop_flag = threading.Event()
-        query = start_archive(spark, options)
-        waiting = threading.Thread(target=_stop_when, args=(options, events, stop_flag))
-        waiting.start()
-        run_until_stopped([query], stop_flag)
-        waiting.join()
-        assert not query.isActive
-        assert query.exception() is None
-        assert _counts(options)[:2] == (events, events)
+        self._producer.init_transactions()
 
-    run("one", 6)
-    _produce(producer, log, prefix, slice(6, None), commit=True)
-    run("one", EVENT_COUNT)
-    run("two", EVENT_COUNT)
+    def write(self, log: Log, part: slice, commit: bool = True) -> None:
+        self._producer.begin_transaction()
+        for key, value, topic, partition, *_ in log.rows[part]:
+            name = topic.replace("coord.", f"{self.prefix}.")
+            self._producer.produce(name, value, key, partition)
+        self._producer.flush(20)  # else what is aborted would never be sent
+        (self._producer.commit_transaction if commit else self._producer.abort_transaction)()
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """As retention does."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient
+
+        place = TopicPartition(f"{self.prefix}.{topic}", partition, offset)
+        admin = AdminClient(self.client)
+        admin.delete_records([place])[place].result(20)
+
+    def options(self, folder: Path, **fields: Any) -> "ArchiveOptions":
+        from coordlib.history.archive import ArchiveOptions
+
+        return ArchiveOptions(
+            bootstrap_servers=self.client["bootstrap.servers"],
+            prefix=self.prefix,
+            tables=str(folder / "tables"),
+            checkpoint=str(folder / "check"),
+            **fields,
+        )
 
 
-def _produce(producer: Any, log: Log, prefix: str, part: slice, commit: bool) -> None:
-    producer.begin_transaction()
-    for key, value, topic, partition, *_ in log.rows[part]:
-        producer.produce(topic.replace("coord.", f"{prefix}."), value, key, partition)
-    producer.commit_transaction() if commit else producer.abort_transaction()
+@pytest.fixture
+def topics(broker: "Broker") -> Topics:
+    return Topics(broker)
 
 
-def _stop_when(options: "ArchiveOptions", events: int, stop_flag: threading.Event) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        with contextlib.suppress(Exception):
-            if _counts(options)[0] >= events:
-                break
-        time.sleep(0.2)
-    time.sleep(1.0)  # long enough for a batch that would double rows
-    stop_flag.set()
+def test_it_follows_a_real_broker(spark: "SparkSession", topics: Topics, tmp_path: Path) -> None:
+    """Kafka to Delta, only what was committed; in small batches, started again, and then with
+    another checkpoint. What is left over after a batch is told."""
+    from coordlib.history.archive import Archive
+    from coordlib.history.backlog import backlog
+
+    def behind() -> Backlog | None:
+        return backlog(options.tables, topics.client, topics.prefix)
+
+    log = a_life_of_a_group()
+    topics.write(log, slice(0, 6), commit=False)
+    topics.write(log, slice(0, 6))
+    options = topics.options(tmp_path, max_offsets_per_trigger=10)
+    archive = Archive(spark, options)
+    assert behind() is None, "nobody knows of these tables yet"
+
+    first = archive.turn()
+
+    assert (first.records, first.ms >= 0) == (4, True)  # 14 with the ends of both transactions
+    archive.catch_up()
+    assert _counts(options)[:2] == (6, 6)
+    topics.write(log, slice(0, 3), commit=False)
+    assert behind() == Backlog(), "an aborted transaction is nobody's record"
+    topics.write(log, slice(6, None))
+    left = behind()
+    assert left is not None
+    assert (left.records >= len(log.rows) - 6, left.ms > 0) == (True, True)
+    Archive(spark, topics.options(tmp_path)).catch_up()
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+    again = Archive(spark, replace(options, checkpoint=str(tmp_path / "other")))
+    again.catch_up()
+    assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+
+
+def test_history_that_retention_overtook_is_a_line_and_no_end(
+    spark: "SparkSession", topics: Topics, tmp_path: Path
+) -> None:
+    """The archive was away for longer than the topics keep. It goes on behind the hole, and says in
+    the tables what is missing, once for each hole: also where no later record follows, and when it
+    is started again."""
+    from coordlib.history.archive import Archive
+
+    log = a_life_of_a_group()
+    events = [n for n, row in enumerate(log.rows) if row[2] == "coord.events"]
+    options = topics.options(tmp_path)
+    topics.write(log, slice(0, 4))
+    archive = Archive(spark, options)
+    archive.catch_up()
+    topics.write(log, slice(4, events[-1] + 1))
+    topics.delete_before("events", 0, 12)
+    topics.write(log, slice(events[-1] + 1, None))
+    topics.delete_before("lag", 0, 4)
+
+    archive.catch_up()
+    Archive(spark, options).catch_up()
+
+    lost = query_tables(options.tables, "SELECT * EXCLUDE time FROM lost_history ORDER BY topic")
+    assert lost.rows == (
+        (f"{topics.prefix}.events", 0, 5, 12),
+        (f"{topics.prefix}.lag", 0, 0, 4),
+    )
+    kept = query_tables(options.tables, "SELECT count(*) FROM events WHERE type <> 'HistoryLost'")
+    assert kept.rows[0][0] < EVENT_COUNT
+    assert query_tables(options.tables, "SELECT count(*) FROM group_snapshots").rows == ((2,),)

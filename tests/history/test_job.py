@@ -1,16 +1,20 @@
-"""jobs/archive.py and the loop that ends a job: arguments, pid file, an end between batches."""
+"""jobs/archive.py and the loop that ends a job: arguments, exit codes, an end between batches."""
 
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from coordlib import queries
+from coordlib.errors import CannotReach, StartRefused
 from coordlib.local.home import project_root
 from coordlib.streaming import lifecycle
 
@@ -103,13 +107,17 @@ def test_the_pid_is_told_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(list(tmp_path.iterdir())) == 1
 
 
+GIVEN = ("--bootstrap-servers", "b", "--checkpoint", "c", "--tables", "t")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (["--help"], 0),
         ([], 2),
-        (["--bootstrap-servers", "b", "--checkpoint", "c", "--tables", "t", "--kafka", "x"], 2),
-        (["--bootstrap-servers", "b", "--checkpoint", "c", "--tables", "t", "--nothing"], 2),
+        ([*GIVEN, "--kafka", "x"], 2),
+        ([*GIVEN, "--nothing"], 2),
+        ([*GIVEN, "--max-offsets-per-trigger", "0"], 2),
     ],
 )
 def test_wrong_arguments_are_told_before_spark_starts(arguments: list[str], code: int) -> None:
@@ -118,3 +126,37 @@ def test_wrong_arguments_are_told_before_spark_starts(arguments: list[str], code
 
     assert answer.returncode == code
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (None, 0),
+        (CannotReach("No broker answers"), 1),
+        (RuntimeError("java.io.IOException: No space left on device"), 1),
+        (StartRefused("Another archive writes these tables"), 4),
+    ],
+)
+def test_the_exit_code_says_whether_to_start_the_archive_again(
+    problem: Exception | None, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor restarts on 1; into tables of another archive it would do so for ever."""
+    place = project_root() / "jobs" / "archive.py"
+    spec = importlib.util.spec_from_file_location("archive_job", place)
+    assert spec is not None
+    assert spec.loader is not None
+    job: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(job)
+
+    def run(_: threading.Event) -> None:
+        if problem is not None:
+            raise problem
+
+    monkeypatch.setattr("pyspark.sql.SparkSession", MagicMock())
+    monkeypatch.setattr(job, "stop_flag_on_signals", threading.Event)
+    monkeypatch.setattr(job.logs, "configure", lambda: None)
+    monkeypatch.setattr(job, "Archive", lambda *_: SimpleNamespace(run=run))
+    given = ["archive", "--bootstrap-servers", "b", "--checkpoint", "c", "--tables", "t"]
+    monkeypatch.setattr(sys, "argv", given)
+
+    assert job.main() == code

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.errors import CannotReach, CoordError
+from coordlib.history.commit import Hole
+from coordlib.history.plan import Plan
 from coordlib.history.sql import describe_tables, query_tables
 from coordlib.history.tables import COLUMNS, TABLES
 from coordlib.history.views import VIEWS, register_spark
@@ -29,7 +31,8 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
         bootstrap_servers="", tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint")
     )
     batch = ArchiveBatch(spark, options, "views")
-    batch(spark.createDataFrame(a_life_of_a_group().rows, KAFKA_SCHEMA), 0)
+    what = Plan(until={}, holes=(Hole("events", 1, 4, 9),))
+    batch(spark.createDataFrame(a_life_of_a_group().rows, KAFKA_SCHEMA), 0, what)
     register_spark(spark, options.tables)
     return folder / "tables"
 

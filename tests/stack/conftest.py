@@ -70,23 +70,17 @@ def crew(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterato
 @pytest.fixture
 def archived(shared_stack: Stack, spark: "SparkSession", tmp_path: Path) -> Callable[[], Path]:
     """Bring what `shared_stack` wrote until now into Delta; returns the tables' folder."""
-    from coordlib import queries
-    from coordlib.history.archive import ArchiveOptions, start_archive
+    from coordlib.history.archive import Archive, ArchiveOptions
 
     tables = tmp_path / "tables"
     options = ArchiveOptions(
         bootstrap_servers=shared_stack.bootstrap_servers,
         tables=str(tables),
         checkpoint=str(tmp_path / "archive"),
-        interval_seconds=0.5,
     )
 
     def archive() -> Path:
-        query = start_archive(spark, options)
-        try:
-            query.processAllAvailable()
-        finally:
-            queries.stop_between_batches(query)
+        Archive(spark, options).catch_up()
         return tables
 
     return archive

@@ -4,7 +4,7 @@ import pytest
 
 from coordlib.coordinators.shard import InputRecord, ShardSettings
 from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
-from coordlib.streaming.failures import explain
+from coordlib.streaming.failures import explain, explain_archive
 from coordlib.streaming.operator import UnreadableState, judge_readable
 
 DAMAGED = """\
@@ -79,13 +79,25 @@ def test_what_a_user_can_mend_is_told_in_words(
 
 
 def test_an_archive_is_not_rebuilt_but_its_disk_may_be_full() -> None:
-    """It stands beside the coordinator in one job, and fails as a query of its own."""
+    """It stands beside the coordinator in one job, and fails by itself."""
     full = RuntimeError("java.io.IOException: No space left on device")
 
-    told = explain(full, "/c", is_archive=True)
+    told = explain_archive(full)
     assert isinstance(told, SetupError)
     assert told.where == "the archive"
-    assert explain(RuntimeError(DAMAGED), "/c", is_archive=True) is None
+    assert explain_archive(RuntimeError(DAMAGED)) is None
+
+
+def test_history_that_is_deleted_while_it_is_read_is_no_reason_to_refuse() -> None:
+    """Retention overtakes the archive between its plan and its reading: the next plan knows."""
+    lost = RuntimeError(
+        "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data may have been lost"
+    )
+
+    told = explain_archive(lost)
+
+    assert type(told) is CoordError
+    assert "HistoryLost" in told.mend
 
 
 def test_everything_else_stays_a_stack_trace() -> None:

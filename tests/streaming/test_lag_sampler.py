@@ -6,11 +6,12 @@ from collections.abc import Iterable
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.lag import Bounds, LogEnds, Place
+from coordlib.lag import SAMPLES_MAX, Bounds, LogEnds, Place
 from coordlib.records.stored import LagLine, LagSample
-from coordlib.streaming import committed_log, lag_sampler
+from coordlib.streaming import lag_sampler
 from coordlib.streaming.committed_log import CommittedOffsets, read_record
-from coordlib.streaming.lag_sampler import LagSampler, LagTopic
+from coordlib.streaming.lag_sampler import LagSampler, LagTopic, samples_max
+from coordlib.testing.bench.lag import sample_bytes
 from tests.streaming.mortal import MortalProducer
 
 ORDERS = Place("orders", 0)
@@ -217,6 +218,47 @@ def test_a_round_that_cannot_be_written_whole_goes_on_where_it_stopped(world: Wo
     assert "".join(sample.group for sample in world.written) == "abcdea"
 
 
+def test_samples_have_a_bound_in_bytes() -> None:
+    """Half a million partitions with a tuple for each sample were 6 GB in the driver, which died an
+    hour after each start, and coordination with it."""
+    bound = lag_sampler.SAMPLES_BYTES_MAX
+    assert samples_max(160_000) == SAMPLES_MAX
+    assert 160_000 * sample_bytes(SAMPLES_MAX) <= bound
+    assert samples_max(500_000) == 31
+    assert 500_000 * sample_bytes(31) <= bound
+
+
+def test_the_more_partitions_the_fewer_samples(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are there already give way to those of partitions that came later; what is behind
+    the oldest sample is a lower bound then."""
+    world.commit("a", ORDERS, 4)
+    for second in range(40):
+        world.bounds[ORDERS] = Bounds(0, 10 + second)
+        world.round()
+    assert len(world.sampler._ends[ORDERS]._ends) == 40
+    monkeypatch.setattr(lag_sampler, "SAMPLES_BYTES_MAX", 2 * (240 + 12 * 18))
+    world.commit("a", OTHERS, 10)
+
+    world.round()
+
+    assert len(world.sampler._ends[ORDERS]._ends) == 12
+
+
+def test_a_quiet_group_is_told_when_its_log_is_cut(world: World) -> None:
+    """Nothing to read, and retention takes what was read: the table must show where it begins."""
+    world.commit("a", ORDERS, 10)
+    world.round()
+    assert world.round() == []
+    world.bounds[ORDERS] = Bounds(7, 10)
+
+    (sample,) = world.round()
+
+    assert sample.lines[0].log_start == 7
+    assert world.round() == []
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -246,51 +288,6 @@ def test_records_of_later_versions_are_read() -> None:
 
     assert change == ("g", Place("t", 2**31 - 1), 2**63 - 1)
     assert read_record(b'["g","t",0]', None) == ("g", Place("t", 0), None)
-
-
-def test_offsets_beyond_the_bound_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hostile client with ever-new groups must not fill the driver's memory."""
-    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 2)
-    offsets = CommittedOffsets()
-
-    taken = [offsets.put("g", Place("t", partition), 1) for partition in range(3)]
-    offsets.put("g", Place("t", 0), None)
-    again = offsets.put("h", Place("t", 2), 1)
-
-    assert (taken, again) == ([True, True, False], True)
-    assert offsets.groups == {"g": {Place("t", 1): 1}, "h": {Place("t", 2): 1}}
-
-
-def test_how_many_offsets_are_not_followed_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Their lag is missing everywhere: an operator must learn that it is not zero. Who commits
-    again and again counts once, and neither who was deleted nor who found room since."""
-    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 2)
-    offsets = CommittedOffsets()
-    for _ in range(3):
-        for partition in range(14):
-            offsets.put("g", Place("t", partition), 1)
-
-    assert offsets.left_out == 12
-    told = capsys.readouterr().out
-    assert told.count("offsets have no lag") == 2, "at the first and at the tenth"
-    offsets.put("g", Place("t", 0), None)
-    offsets.put("g", Place("t", 13), None)
-    assert offsets.left_out == 11
-    offsets.put("g", Place("t", 5), 1)
-    assert offsets.left_out == 10
-
-
-def test_counting_what_is_not_followed_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hostile client with ever-new groups must not fill the driver's memory in this way."""
-    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 0)
-    monkeypatch.setattr(committed_log, "LEFT_OUT_MAX", 5)
-    offsets = CommittedOffsets()
-    for partition in range(9):
-        offsets.put("g", Place("t", partition), 1)
-
-    assert offsets.left_out == 5
 
 
 @pytest.mark.parametrize("is_told_first", [True, False])

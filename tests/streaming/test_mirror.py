@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.errors import SetupError
 from coordlib.lag import Place
+from coordlib.streaming import committed_log
 from coordlib.streaming import mirror as module
 from coordlib.streaming.committed_log import CommittedOffsets
 from coordlib.streaming.mirror import Mirror, chosen
@@ -83,6 +84,22 @@ def test_only_groups_that_are_named_are_copied_and_many_offsets_at_once(world: W
     assert world.turn() == ["write billing 2", "write a-1 1"]
     assert world.kafka.held == {"billing": {ORDERS: 3, OTHERS: 5}, "a-1": {ORDERS: 7}}
     assert world.turn() == []
+
+
+def test_a_group_that_is_left_out_is_not_deleted_at_kafka(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are more offsets than are followed, and this group lost the last of its own: it is
+    there all the same, and deleting Kafka's copy would send its readers back to the beginning."""
+    world.commit("billing", ORDERS, 3)
+    world.turn()
+    monkeypatch.setattr(committed_log, "OFFSETS_MAX", 0)
+    world.offsets.trim()
+    world.now_s += module.CHECK_EVERY_S
+
+    assert world.turn() == []
+
+    assert world.kafka.held == {"billing": {ORDERS: 3}}
 
 
 def test_of_many_commits_the_newest_is_written_also_if_it_is_lower(world: World) -> None:

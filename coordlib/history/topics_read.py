@@ -1,0 +1,127 @@
+"""The engine's topics as the archive reads them: where they begin and end, and ranges of them.
+
+Ranges are read by batch queries of Spark and not by a stream: a stream plans a batch once, in its
+checkpoint, and has to read it for ever, also when its records have been deleted meanwhile. Here a
+batch that failed is planned anew from where the tables stand.
+
+`failOnDataLoss` is on: whatever is deleted between plan and read fails the batch (Spark's consumer
+throws on an offset out of range, and on one below the log's beginning), and the next plan sees the
+log's new beginning. What transactions and compaction leave out of a range is no loss to Spark, nor
+to the archive.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordlib.errors import CannotReach, CoordError
+from coordlib.history.plan import Range
+from coordlib.lag import Bounds, Place
+from coordlib.log_bounds import log_bounds
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: What is archived, without prefix.
+TOPICS: Final = ("events", "groups", "committed", "lag")
+#: Never joined or committed; Spark keeps its consumers under it from one batch to the next.
+GROUP: Final = "coordlib-reader"
+TIMEOUT_S: Final = 10.0
+
+
+class ArchivedTopics:
+    """The topics of one prefix.
+
+    Args:
+        client: librdkafka's options, with bootstrap.servers.
+
+    Raises:
+        CannotReach: no broker answers.
+        CoordError: the topics are not there.
+    """
+
+    def __init__(self, client: Mapping[str, Any], prefix: str) -> None:
+        self._prefix = prefix
+        self._places = places_of(client, prefix)
+        self._admin = AdminClient({**client, "log_level": 2})
+
+    def bounds(self) -> dict[Place, Bounds]:
+        """Of all partitions that can be read now; topics are without prefix. CannotReach."""
+        try:
+            found = log_bounds(self._admin, self._places, TIMEOUT_S, is_committed=True)
+        except (KafkaException, TimeoutError) as problem:
+            raise _cannot_reach(problem) from problem
+        return {
+            Place(place.topic.removeprefix(f"{self._prefix}."), place.partition): log
+            for place, log in found.items()
+            if log is not None
+        }
+
+    def read(
+        self, spark: "SparkSession", options: Mapping[str, str], ranges: Sequence[Range]
+    ) -> "DataFrame":
+        """The records of these ranges, read committed; there is at least one range.
+
+        Args:
+            options: of Spark's Kafka source, with kafka.bootstrap.servers.
+        """
+        named = [each._replace(topic=f"{self._prefix}.{each.topic}") for each in ranges]
+        return (
+            spark.read.format("kafka")
+            .options(**options)
+            .option("kafka.isolation.level", "read_committed")
+            .option("kafka.group.id", GROUP)
+            # What is to be read is there: a fetch that waits finds the end of a transaction.
+            .option("kafka.fetch.max.wait.ms", 5)
+            .option("failOnDataLoss", "true")
+            .option("assign", _by_topic((each, None) for each in named))
+            .option("startingOffsets", _by_topic((each, each.first) for each in named))
+            .option("endingOffsets", _by_topic((each, each.end) for each in named))
+            .load()
+        )
+
+
+def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
+    """The partitions of what is archived, with their full topic names.
+
+    Raises:
+        CannotReach: no broker answers.
+        CoordError: the topics are not there.
+    """
+    consumer = Consumer({**client, "group.id": GROUP, "enable.auto.commit": False, "log_level": 0})
+    found: list[Place] = []
+    try:
+        for topic in (f"{prefix}.{name}" for name in TOPICS):
+            known = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+            found += [Place(topic, number) for number in sorted(known.partitions)]
+    except KafkaException as problem:
+        raise _cannot_reach(problem) from problem
+    finally:
+        consumer.close()
+    if not any(place.topic == f"{prefix}.{TOPICS[0]}" for place in found):
+        raise CoordError(
+            "The engine's topics are not there", f"prefix {prefix}", "Run: coord topics create"
+        )
+    return found
+
+
+def _by_topic(values: Iterable[tuple[Range, int | None]]) -> str:
+    """Spark's JSON: of offsets an object per topic, of partitions alone a list."""
+    offsets: dict[str, dict[str, int]] = {}
+    numbers: dict[str, list[int]] = {}
+    for each, offset in values:
+        if offset is None:
+            numbers.setdefault(each.topic, []).append(each.partition)
+        else:
+            offsets.setdefault(each.topic, {})[str(each.partition)] = offset
+    return json.dumps(offsets or numbers)
+
+
+def _cannot_reach(problem: Exception) -> CannotReach:
+    reason = problem.args[0].str() if isinstance(problem, KafkaException) else str(problem)
+    return CannotReach(
+        "The broker does not tell where topics begin and end", reason, "Look into the broker's log."
+    )

@@ -1,0 +1,175 @@
+"""What the archive reads next: in which order, how much, and what is gone."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordlib.errors import CoordError
+from coordlib.history.commit import Commit, Hole, Positions, commit_in, merged
+from coordlib.history.plan import Range, plan, untold
+from coordlib.lag import Bounds, Place
+
+EVENTS, GROUPS = Place("events", 0), Place("groups", 0)
+SHARDS = tuple(Place("events", shard) for shard in range(3))
+
+
+def test_each_table_goes_on_where_it_stands() -> None:
+    """Of a log that nobody has read yet it begins at 0."""
+    found = plan({"events": {"0": 4}}, {EVENTS: Bounds(0, 9), GROUPS: Bounds(0, 2)}, 100, {})
+
+    assert found.ranges == (Range("events", 0, 4, 9), Range("groups", 0, 0, 2))
+    assert found.until == {"events": {"0": 9}, "groups": {"0": 2}}
+    assert (found.left, found.cut, found.holes) == (0, (), ())
+
+
+def test_nothing_new_is_no_batch() -> None:
+    found = plan({"events": {"0": 9}}, {EVENTS: Bounds(0, 9)}, 100, {})
+
+    assert (found.ranges, found.until) == ((), {"events": {"0": 9}})
+
+
+def test_a_backlog_is_cut_in_proportion_and_the_rest_is_counted() -> None:
+    """The archive was away for days: memory of one batch is bounded, and a small partition does
+    not wait behind a large one."""
+    bounds = {
+        SHARDS[0]: Bounds(0, 900),
+        SHARDS[1]: Bounds(0, 100),
+        SHARDS[2]: Bounds(0, 1),
+    }
+
+    found = plan({}, bounds, 100, {})
+
+    assert [each.end for each in found.ranges] == [89, 9, 1]
+    assert (found.left, found.cut) == (902, SHARDS[:2])
+
+
+def test_what_is_deleted_is_a_hole_and_the_rest_is_read() -> None:
+    """Retention overtook the archive in one shard, and in another one wholly."""
+    bounds = {SHARDS[0]: Bounds(7, 9), SHARDS[1]: Bounds(8, 8), SHARDS[2]: Bounds(0, 5)}
+
+    found = plan({"events": {"0": 4, "2": 5}}, bounds, 100, {})
+
+    assert found.ranges == (Range("events", 0, 7, 9),)
+    assert found.holes == (Hole("events", 0, 4, 7), Hole("events", 1, 0, 8))
+    assert found.until == {"events": {"0": 9, "1": 8, "2": 5}}
+
+
+def test_a_hole_is_told_once_and_what_it_grew_by_later() -> None:
+    """The commit with its line was made, and the one of the table that lacks the records was not;
+    meanwhile retention has taken more."""
+    holes = (Hole("lag", 0, 4, 9), Hole("lag", 1, 0, 8))
+
+    assert untold(holes, {}) == holes
+    assert untold(holes, {"lag": {"0": 7, "1": 8}}) == (Hole("lag", 0, 7, 9),)
+
+
+def test_a_log_that_is_shorter_than_the_table_is_another_log() -> None:
+    """Topics deleted and made anew: to go on would leave out their first records without a word."""
+    with pytest.raises(CoordError, match="shorter"):
+        plan({"events": {"0": 10}}, {EVENTS: Bounds(0, 9)}, 100, {})
+
+
+def test_samples_of_lag_may_begin_anew() -> None:
+    """Their topic may be lost and made anew, unlike the others: that must not hold up history."""
+    lag = Place("lag", 0)
+
+    found = plan({"lag": {"0": 10}}, {lag: Bounds(0, 3)}, 100, {"lag": {"0": 10}})
+
+    assert found.ranges == (Range("lag", 0, 0, 3),)
+    ends = Commit("a", 1, {"lag": {"0": 10}}).following("a", found.until, 0, found.until, ())
+    assert ends.next == {"lag": {"0": 3}}
+
+
+def test_a_batch_that_not_all_tables_have_is_completed_first() -> None:
+    """The driver died between two tables: the later one must not fall behind by more than that,
+    however often it happens.  # INV-39"""
+    bounds = {EVENTS: Bounds(0, 50), GROUPS: Bounds(0, 50)}
+
+    found = plan({"events": {"0": 20}}, bounds, 100, {"events": {"0": 20}, "groups": {"0": 9}})
+
+    assert found.ranges == (Range("groups", 0, 0, 9),)
+    assert found.until == {"events": {"0": 20}, "groups": {"0": 9}}
+    assert found.left == 30 + 41
+
+
+def test_a_batch_of_another_log_is_not_waited_for() -> None:
+    """An older commit says where a batch ended in a topic that was made anew since."""
+    bounds = {EVENTS: Bounds(0, 50), Place("lag", 0): Bounds(0, 3)}
+
+    found = plan({"lag": {"0": 3}}, bounds, 100, {"lag": {"0": 1_000}})
+
+    assert found.ranges == (Range("events", 0, 0, 50),)
+
+
+def test_partitions_without_a_leader_are_left_for_later() -> None:
+    """The brokers do not tell their bounds: the others go on, their position stays."""
+    next_: Positions = {"events": {"0": 4, "1": 3}}
+
+    found = plan(next_, {SHARDS[0]: Bounds(0, 9)}, 100, {})
+
+    assert found.ranges == (Range("events", 0, 4, 9),)
+    assert merged(next_, found.until) == {"events": {"0": 9, "1": 3}}
+
+
+LOGS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 60)), max_size=4)
+
+
+@given(LOGS, st.integers(1, 30))
+def test_every_record_is_read_once_or_in_a_hole(
+    logs: list[tuple[int, int, int]], records_max: int
+) -> None:
+    """Whatever was read before, deleted, and however it is cut: batch after batch to the end."""
+    bounds = {
+        Place("events", n): Bounds(start, start + size) for n, (start, size, _) in enumerate(logs)
+    }
+    next_: Positions = {
+        "events": {str(n): min(at, start + size) for n, (start, size, at) in enumerate(logs)}
+    }
+    seen: dict[int, list[tuple[int, int]]] = {
+        n: [(0, next_["events"][str(n)])] for n in range(len(logs))
+    }
+    told: Positions = {}
+    for _ in range(200):
+        found = plan(next_, bounds, records_max, {})
+        for part in (*untold(found.holes, told), *found.ranges):
+            seen[part.partition].append((part.first, part.end))
+        assert sum(each.end - each.first for each in found.ranges) <= records_max + len(logs)
+        told = merged(told, {"events": {str(h.partition): h.end for h in found.holes}})
+        next_ = merged(next_, found.until)
+        if not found.left:
+            break
+
+    for place, log in bounds.items():
+        parts = [part for part in seen[place.partition] if part[0] < part[1]]
+        assert [first for first, _ in parts[1:]] == [end for _, end in parts[:-1]], (
+            "no gap, no overlap"
+        )
+        assert not parts or (parts[0][0], parts[-1][1]) == (0, log.end)
+
+
+def test_a_commit_is_read_back_as_it_was_written() -> None:
+    commit = Commit("a", 3, {"events": {"0": 4}}, 2).following(
+        "b", {"events": {"0": 9}}, 1, {"lag": {"0": 7}}, (Hole("lag", 0, 2, 5),)
+    )
+
+    assert commit == Commit("b", 4, {"events": {"0": 9}}, 3, {"lag": {"0": 7}}, {"lag": {"0": 5}})
+    assert Commit.from_json(commit.to_json(1)) == commit
+
+
+def test_commits_of_earlier_versions_are_read() -> None:
+    """They do not say where their batch ended: then nothing counts as begun."""
+    text = '{"coord_archive":"a","number":3,"next":{"events":{"0":4}},"skipped":2,"batch":1}'
+
+    assert Commit.from_json(text) == Commit("a", 3, {"events": {"0": 4}}, 2)
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{}", "[]", "7", '"x"', '{"coord_archive":"a"}', '{"number":', "OPTIMIZE"]
+)
+def test_metadata_of_others_is_no_commit_of_an_archive(text: str | None) -> None:
+    assert Commit.from_json(text) is None
+
+
+def test_a_log_file_without_commit_info_is_somebody_elses() -> None:
+    assert commit_in('{"protocol":{}}\n{"add":{"path":"x"}}\n') is None
+    assert commit_in('{"commitInfo":{"operation":"OPTIMIZE"}}\n') is None
