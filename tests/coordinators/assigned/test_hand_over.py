@@ -260,7 +260,10 @@ def test_a_late_duplicate_of_a_release_does_not_bring_its_offsets_back() -> None
 
     lines = talk.send(late)
 
-    assert lines == ["answer a#r Release failed=[(topic=t partition=2 error=PARTITION_NOT_OWNED)]"]
+    assert lines[0] == (
+        "answer a#r Release failed=[(topic=t partition=2 error=PARTITION_NOT_OWNED)]"
+    )
+    assert [line.split()[1] for line in lines[1:]] == ["CommitRefused"]
 
 
 @pytest.mark.parametrize("make", [stable, guarded, deserted])
