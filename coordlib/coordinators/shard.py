@@ -328,9 +328,9 @@ class Shard:
             self._settle(cell, group, heard_now)
 
     def _learn(self, at: At, metadata: rq.TopicMetadata) -> None:
-        """Other topics, or more partitions: groups that wait for that are told."""
+        """Other topics, or more partitions: groups that want them judge the change."""
         self.topics, changed = topics.learn(self.topics, metadata)
-        for name in sorted(self.cells) if changed else ():
+        for name in topics.concerned(self.cells, changed) if changed else ():
             self._tell_topics(at, name, changed)
 
     def _tell_topics(self, at: At, name: str, changed: Collection[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from coordlib.coordinators import draft, registry
 from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER, Timer
-from coordlib.coordinators.machine import NO_GENERATION, UnknownSavedVersion
+from coordlib.coordinators.machine import NO_GENERATION, UNKNOWN_WISHES, UnknownSavedVersion
 from coordlib.coordinators.offsets.delete_group import delete_group
 from coordlib.coordinators.offsets.offset_commit import offset_commit
 from coordlib.coordinators.offsets.offset_fetch import offset_fetch
@@ -131,6 +131,15 @@ class Rooms:
 
     def known_topics(self, group: Room) -> Mapping[str, int]:
         return group.topics
+
+    def wishes(self, _: Room) -> msgspec.Raw:
+        return UNKNOWN_WISHES
+
+    def concerned(self, changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:
+        def never(wishes: msgspec.Raw) -> bool:
+            raise AssertionError(f"a room is told of everything, also of {changed}: {wishes!r}")
+
+        return never
 
     def check(self, group: Room) -> None:
         assert isinstance(group, Room)
