@@ -158,6 +158,9 @@ def release(group: str, /, *, where: Where = HERE) -> int:
 def delete(group: str, /, *, yes: bool = False, where: Where = HERE) -> int:
     """Delete a group without members, with all of its committed offsets.
 
+    Stop queries that publish their positions under this group first: a position that is under way
+    makes the group anew.
+
     Parameters
     ----------
     group

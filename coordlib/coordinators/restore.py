@@ -1,5 +1,7 @@
 """From the compacted topics back to a shard: what makes a lost checkpoint an inconvenience.
 
+# INV-38
+
 Rule 4: clock, previous timestamp and uncovered causes are kept, sessions are re-armed, because
 nobody knows any more when a member was last heard.
 """

@@ -1,7 +1,7 @@
 """One step of one group: what its kind decides, and what becomes of the group by it.
 
 Nothing is changed here. The shard writes the effects, and then stores what the outcome has: every
-offset whose commit was acknowledged, also where the group itself is the same as before.
+offset whose commit was acknowledged, also where the group itself is the same as before.  # INV-22
 """
 
 from collections.abc import Callable

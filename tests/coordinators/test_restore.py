@@ -16,7 +16,7 @@ from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import codec
 from coordlib.records.stored import CommittedValue, Marker, ShardPosition
 from coordlib.streaming.rebuild import GROUPS_NAMED_MAX, seed_blobs
-from coordlib.testing.assigned_groups import owned_in, subscribe, topics
+from coordlib.testing.assigned_groups import group_of, owned_in, subscribe, topics
 from coordlib.testing.defects import Defect, in_force
 from coordlib.testing.driving import SETTINGS, Conversation, commit, leave, release
 
@@ -76,7 +76,7 @@ def test_nobody_loses_partitions_after_such_a_rebuild() -> None:
 
     owned = owned_in(talk, "a-group")
     assert owned["m"]["t"] == (0, 1, 2, 3, 4, 5)
-    targets = [member.target["t"] for member in talk.group("a-group").members.values()]  # type: ignore[attr-defined]
+    targets = [member.target["t"] for member in group_of(talk, "a-group").members.values()]
     assert sorted(itertools.chain(*targets)) == [0, 1, 2, 3, 4, 5]
 
 

@@ -4,9 +4,9 @@ A cluster has many topics, and most changes of them concern few groups. To decod
 each of them took 0.09 ms a group. So the row keeps the names and expressions that somebody in the
 group wants, and only a group that one of them concerns is decoded and divided.
 
-A group that was left out of nothing it wants divides exactly the topics that exist and that it
-wants. So a change of other topics cannot concern it. One that its shard had no room for is tried
-again at the next division of its group.
+A group divides the topics that exist and that somebody in it wants, as far as it has room. So a
+change of other topics cannot concern it (INV-15). A topic for which its shard had no room is tried
+again at the next division of the group.
 """
 
 from collections.abc import Callable, Collection

@@ -120,7 +120,7 @@ def store(
     """Keep the rows that may be kept, answer with the others, and record both in the history.
 
     `shard_bytes`: how many bytes more the shard takes of this sender. Returns whether any row was
-    stored; without one nothing changes, and no group is made.
+    stored; without one nothing changes, and no group is made.  # INV-24
     """
     accepted: list[rq.CommittedOffset] = []
     refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
