@@ -31,6 +31,7 @@ OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code uni
 SUBSCRIBED_TOPICS_MAX = 10_000  # topics named in one Subscribe; about what 1 MiB holds
 PATTERN_LENGTH_MAX = 1_000  # of a topic expression; RE2 itself runs in linear time
 CAPACITY_MAX = 1_000_000
+WISHES_BYTES_MAX = 64 * KIB  # of a group in its row; one with more is decoded when topics change
 TOPICS_PER_RECORD_MAX = 3_000  # of one TopicMetadata record: below 1 MiB with the longest names
 TOPICS_MAX = 20_000  # topics that a shard keeps in mind
 TOPICS_TOLD_MAX = 100_000  # topics that the driver tells shards of; they say which they keep

@@ -44,6 +44,12 @@ class SeenDemand(msgspec.Struct, frozen=True, kw_only=True):
     """What such a member is asked to let go of."""
 
 
+class SeenProtocol(msgspec.Struct, frozen=True, kw_only=True):
+    """What a classic member offered, with its subscription if it is a consumer."""
+
+    metadata: bytes = b""
+
+
 class SeenMember(msgspec.Struct, frozen=True, kw_only=True):
     """A member, as much as a reader needs of it; unknown fields are ignored."""
 
@@ -51,9 +57,13 @@ class SeenMember(msgspec.Struct, frozen=True, kw_only=True):
     instance: str | None = None
     #: Of a classic group's members.
     assignment: bytes = b""
+    protocols: tuple[SeenProtocol, ...] = ()
     parked: SeenParked | None = None
     has_synced: bool = True
     #: Of a server-assigned group's members.
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    exclude: str | None = None
     grants: tuple[SeenGrant, ...] = ()
     demands: tuple[SeenDemand, ...] = ()
 

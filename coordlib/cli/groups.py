@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from coordlib import limits
 from coordlib.cli.confirm import confirm
 from coordlib.cli.output import (
     counted,
@@ -45,7 +46,10 @@ AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "WHICH")
 
 
 def list_groups(
-    *, state: Annotated[list[str] | None, Parameter(negative="")] = None, where: Where = HERE
+    *,
+    state: Annotated[list[str] | None, Parameter(negative="")] = None,
+    topic: str | None = None,
+    where: Where = HERE,
 ) -> int:
     """List the groups with state, members and generation.
 
@@ -57,26 +61,37 @@ def list_groups(
     ----------
     state
         Only groups in this state, or Quarantined ones; several with commas or given several times.
+    topic
+        Only groups with a member that subscribes to this topic, by name or by an expression. Groups
+        without members that only keep offsets of it are in the view current_offsets (coord sql).
     """
+    from coordlib.cli.group_topics import wants
     from coordlib.cli.group_view import read_groups
+    from coordlib.client.topics import own_topics
 
     wanted = _states(state or [])
+    if topic is not None and not 0 < len(topic) <= limits.NAME_LENGTH_MAX:
+        most = limits.NAME_LENGTH_MAX
+        raise SetupError("This is no topic's name", "--topic", f"A name has 1 to {most} characters")
     where.reach()
-    as_of_time = now()
+    as_of_time, prefix = now(), where.topic_prefix()
+    own = own_topics(prefix)
     groups = [
         group
-        for group in read_groups(where.client(), where.topic_prefix())
+        for group in read_groups(where.client(), prefix)
         if not wanted or wanted & {group.state, QUARANTINED if group.is_quarantined else ""}
+        if topic is None or wants(group, topic, own)
     ]
     headers = ("GROUP", "STATE", "MEMBERS", "GENERATION", "PROTOCOL")
     rows = [(g.group, g.shown_state, len(g.members), g.generation, g.protocol) for g in groups]
     if where.format == "json":
         keys = [header.lower() for header in headers]
         found = [dict(zip(keys, row, strict=True)) for row in rows]
-        print_json("groups list", as_of_time, groups=found)
+        print_json("groups list", as_of_time, groups=found, **({"topic": topic} if topic else {}))
         return 0
     print_table(headers, rows)
-    say(f"{counted(len(rows), 'group')} as of {time_text(as_of_time)}")
+    of_topic = f" of topic {visible(topic)}" if topic else ""
+    say(f"{counted(len(rows), 'group')}{of_topic} as of {time_text(as_of_time)}")
     return 0
 
 
@@ -142,6 +157,9 @@ def release(group: str, /, *, where: Where = HERE) -> int:
 
 def delete(group: str, /, *, yes: bool = False, where: Where = HERE) -> int:
     """Delete a group without members, with all of its committed offsets.
+
+    Stop queries that publish their positions under this group first: a position that is under way
+    makes the group anew.
 
     Parameters
     ----------

@@ -10,7 +10,12 @@ import msgspec
 
 from coordlib.coordinators.deadlines import NEVER
 from coordlib.coordinators.group import AnyGroup
-from coordlib.coordinators.machine import ANY_GENERATION, NO_GENERATION, Machine
+from coordlib.coordinators.machine import (
+    ANY_GENERATION,
+    NO_GENERATION,
+    UNKNOWN_WISHES,
+    Machine,
+)
 from coordlib.coordinators.offset_table import NO_OFFSETS, OffsetTable
 from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.refusal_lines import Refusals
@@ -51,6 +56,8 @@ class StoredCell(msgspec.Struct, array_like=True):
     instances: dict[str, str] = {}
     #: What history keeps but the number of.
     refusals: Refusals = msgspec.field(default_factory=Refusals)
+    #: What tells whether a change of topics concerns the group; its kind's own.
+    wishes: msgspec.Raw = UNKNOWN_WISHES
 
     @property
     def size_bytes(self) -> int:
@@ -152,7 +159,17 @@ class Cell:
         # Not for `touched` alone: the bound stays valid, and renewing it only when the group
         # happened to change earlier in this batch would show the cut in the bytes.  # INV-02
         if group is not before:
+            if before is None or _wanting_as(before) != _wanting_as(group):
+                self.stored.wishes = self.machine.wishes(group)
             self.renew_numbers()
+
+    @property
+    def wishes(self) -> msgspec.Raw:
+        """What it wants of the topics; found once in a row that was written without them."""
+        row = self.stored
+        if row.wishes == UNKNOWN_WISHES and self.group is not None:
+            row.wishes = self.machine.wishes(self.group)
+        return row.wishes
 
     def renew_numbers(self) -> None:
         group, row, machine = self.group, self.stored, self.machine
@@ -207,6 +224,11 @@ class Cell:
         if self._offsets is not None:
             row.offsets = self._offsets.encoded()
         return row
+
+
+def _wanting_as(group: AnyGroup) -> tuple[object, ...]:
+    """All of a group by which its wishes go: members change theirs with a new generation only."""
+    return type(group), group.generation, group.is_quarantined
 
 
 def _expiring_as(group: AnyGroup) -> tuple[object, ...]:

@@ -33,7 +33,7 @@ from coordlib.records import stored
 STEPS_OF_REFUSED: Final[dict[type[rq.Request], frozenset[ErrorCode]]] = {
     rq.JoinGroup: frozenset({ErrorCode.MEMBER_ID_REQUIRED}),
     rq.SyncGroup: frozenset({ErrorCode.REBALANCE_IN_PROGRESS}),
-    rq.Subscribe: frozenset(),
+    rq.Subscribe: frozenset({ErrorCode.REBALANCE_IN_PROGRESS}),
     rq.Release: frozenset(),
     rq.DeleteGroup: frozenset(),
     rq.OffsetDelete: frozenset(),

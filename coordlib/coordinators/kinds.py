@@ -3,11 +3,14 @@
 What all kinds have (offsets, heartbeats, leaving) goes to the kind that the group is of.
 """
 
+from collections.abc import Iterable
 from typing import Any
+
+from msgspec.structs import replace
 
 from coordlib.coordinators.group import AnyGroup
 from coordlib.coordinators.machine import Machine
-from coordlib.coordinators.registry import ANSWERS, MACHINE_OF
+from coordlib.coordinators.registry import ANSWERS, MACHINE_OF, MACHINES
 from coordlib.coordinators.transition import At, envelope, refusal, reply_of
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -20,6 +23,23 @@ def machine_for(request: type[rq.Request], machine: Machine | None) -> Machine:
     if machine is not None and request in machine.HANDLERS:
         return machine
     return MACHINE_OF[request]
+
+
+def only_kind(request: type[Any] | None) -> str | None:
+    """The kind that alone has such requests; None: several have them, or none has."""
+    having = [machine.KIND for machine in MACHINES.values() if request in machine.HANDLERS]
+    return having[0] if len(having) == 1 else None
+
+
+def named(effects: Iterable[fx.Effect], kind: str | None) -> list[fx.Effect]:
+    """The effects of a step, with another kind in its history than the one that judged.
+
+    A kind may judge for no group, or for an empty group of another kind, and change nothing.
+    """
+    return [
+        replace(effect, protocol=kind) if isinstance(effect, fx.Record) else effect
+        for effect in effects
+    ]
 
 
 def refused(request: rq.Request, at: At, group: AnyGroup, kind: str) -> list[fx.Effect]:

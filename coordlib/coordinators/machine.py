@@ -1,7 +1,9 @@
 """What the shard asks of a kind of group: the module `machine.py` of its package has all of it."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from coordlib.coordinators.deadlines import Due
 from coordlib.coordinators.draft import Draft, Surroundings
@@ -39,6 +41,15 @@ class Machine(Protocol):
     ANSWERS: dict[type[rq.Request], type[rs.Response]]
     #: Judges that other topics exist, or have other counts; None: topics concern its members only.
     topics_changed: Callable[[Any, Collection[str]], None] | None
+
+    def wishes(self, group: Any, /) -> msgspec.Raw:
+        """What a group wants of the topics, for its row; by its generation alone.
+
+        NO_WISHES: no change of topics concerns it. UNKNOWN_WISHES: any change may.
+        """
+
+    def concerned(self, changed: Collection[str], /) -> Callable[[msgspec.Raw], bool]:
+        """Whether a change of these topics may concern a group, by what `wishes` gave for it."""
 
     def draft(self, name: str, group: Any, at: At, around: Surroundings, /) -> Draft[Any]:
         """A step's draft, of a group or of none."""
@@ -94,6 +105,11 @@ class Machine(Protocol):
     def reply_partitions(self, group: Any) -> list[int]:
         """Where its members read answers."""
 
+
+#: nil in a row: not known, so the group is decoded to find out.
+UNKNOWN_WISHES: Final = msgspec.Raw(b"\xc0")
+#: false in a row: topics do not concern the group.
+NO_WISHES: Final = msgspec.Raw(b"\xc2")
 
 #: No heartbeat is accepted without judging it.
 NO_GENERATION = -1

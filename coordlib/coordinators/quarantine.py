@@ -26,8 +26,10 @@ def unavailable(request: rq.Request, at: At) -> fx.Respond:
     return fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused))
 
 
-def recorded(name: str, kind: str, group: AnyGroup | None, at: At, problem: Exception) -> fx.Record:
-    """The line of history that says what went wrong. `kind`: the group's."""
+def recorded(
+    name: str, kind: str | None, group: AnyGroup | None, at: At, problem: Exception
+) -> fx.Record:
+    """The line of history that says what went wrong. `kind`: the group's, if there is one."""
     return fx.Record(
         type=stored.EVENT_GROUP_QUARANTINED,
         group=name,

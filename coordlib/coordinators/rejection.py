@@ -68,11 +68,17 @@ def refuse(request: rq.Request | rq.OfTheJob, error: ErrorCode, message: str) ->
     )
 
 
-def effects_of(at: At, refused: codec.Refusal, value: bytes | None) -> list[fx.Effect]:
-    """The answer, if its sender was legible, and the line of history."""
+def effects_of(
+    at: At, refused: codec.Refusal, kind: str | None, value: bytes | None
+) -> list[fx.Effect]:
+    """The answer, if its sender was legible, and the line of history.
+
+    `kind`: of the group that is named, or the only one that has such requests.
+    """
     recorded = fx.Record(
         type=stored.EVENT_REQUEST_REJECTED,
         group=refused.group,
+        protocol=kind,
         cause=at.coordinate,
         reason=refused.message,
         detail={

@@ -10,7 +10,7 @@ states and Progress) depends on the cut, and after compaction not even that.  # 
 Heartbeats are the many; a healthy one changes one number and decodes no group.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,12 @@ import msgspec
 from coordlib.coordinators import batch_end, deadlines, kinds, quarantine, rejection, topics
 from coordlib.coordinators.agenda import Agenda
 from coordlib.coordinators.cell import Cell
-from coordlib.coordinators.draft import Draft, Surroundings
+from coordlib.coordinators.draft import Surroundings
 from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.outbox import Outbox
 from coordlib.coordinators.refusal_lines import Refusals
-from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
@@ -39,6 +38,7 @@ from coordlib.coordinators.shard_state import (
     encode_blob,
     status_of,
 )
+from coordlib.coordinators.step import Decide, take
 from coordlib.coordinators.throttle import NewGroups
 from coordlib.coordinators.transition import COMMITS, REQUESTS, At
 from coordlib.effects import effect as fx
@@ -144,7 +144,7 @@ class Shard:
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
-            self._reject(at, rejection.misplaced(request), record.value)
+            self._reject(at, rejection.misplaced(request), record.value, type(request))
         else:
             self._judge_request(at, request, record.value)
 
@@ -177,7 +177,7 @@ class Shard:
         cell = self.cells.get(request.group)
         fault = rejection.misdirected(request, self.settings, cell is not None)
         if fault is not None:
-            self._reject(at, fault, value)
+            self._reject(at, fault, value, type(request))
         elif isinstance(request, rq.ReleaseQuarantine):
             self._release(at, request, cell)
         elif cell is not None and cell.group is not None and cell.group.is_quarantined:
@@ -186,7 +186,7 @@ class Shard:
             try:
                 self._handle(at, request, cell)
             except Exception as problem:  # noqa: BLE001  INV-42: others must go on
-                self._quarantine(at, request.group, problem)
+                self._quarantine(at, request.group, problem, kinds.only_kind(type(request)))
                 self._put(at, quarantine.unavailable(request, at))
 
     def _handle(self, at: At, request: rq.Request, cell: Cell | None) -> None:
@@ -196,40 +196,38 @@ class Shard:
         if cell is not None and machine is not cell.machine and not cell.group.is_empty:
             self._put(at, *kinds.refused(request, at, cell.group, cell.machine.KIND))
         else:
-            self._step(at, request.group, lambda draft: handler(draft, request), machine)
+            kind = kinds.only_kind(type(request)) if cell is None else None
+            self._step(at, request.group, lambda draft: handler(draft, request), machine, kind)
 
-    def _reject(self, at: At, refused: codec.Refusal, value: bytes | None) -> None:
-        self._put(at, *rejection.effects_of(at, refused, value))
+    def _reject(
+        self, at: At, refused: codec.Refusal, value: bytes | None, request: type[Any] | None = None
+    ) -> None:
+        cell = self.cells.get(refused.group)
+        kind = cell.stored.kind if cell else kinds.only_kind(request)
+        self._put(at, *rejection.effects_of(at, refused, kind, value))
 
     # -- one group -------------------------------------------------------------------------
 
     def _step(
-        self, at: At, name: str, decide: Callable[[Draft[Any]], None], machine: Machine
+        self, at: At, name: str, decide: Decide, machine: Machine, kind: str | None = None
     ) -> None:
         """Let a group judge something; keep the outcome only if it is sound.  # INV-44"""
         cell = self.cells.get(name)
-        group: Any = cell.group if cell else None
-        is_other = cell is not None and machine is not cell.machine
-        before = machine.adopt(group, at) if is_other else group
-        draft = machine.draft(name, before, at, self._surroundings(cell))
-        decide(draft)
-        if self.settings.checks_invariants and draft.group is not None:
-            machine.check(draft.group)
-        self._outbox.put(draft.effects, at)
-        if draft.is_deleted and cell is not None:
+        done = take(decide, machine, name, cell, at, self._surroundings(cell), kind)
+        if self.settings.checks_invariants and done.group and done.kind == machine.KIND:
+            machine.check(done.group)
+        self._outbox.put(done.effects, at)
+        if done.is_deleted and cell is not None:
             self._forget(cell)
-        if draft.group is None or (is_other and draft.group is before):
-            return
+        if done.group is None or not done.is_change:
+            return  # refused, or only asked
         if cell is None:
             cell = self.cells[name] = Cell.empty(name, machine.KIND)
             self._new.book(self.clock_ms)
-        if is_other:
-            self._put(at, kinds.changed(group, at, cell.stored.kind, machine.KIND))
+        if cell.stored.kind != done.kind:
+            self._put(at, kinds.changed(cell.group, at, cell.stored.kind, machine.KIND))
             cell.stored.kind = machine.KIND
-        commits = [effect for effect in draft.effects if isinstance(effect, fx.Commit)]
-        if draft.group is cell.group and not (draft.touched or commits):
-            return  # refused, or only asked
-        self._settle(cell, draft.group, draft.touched, commits)
+        self._settle(cell, done.group, done.touched, done.commits)
 
     def _surroundings(self, cell: Cell | None) -> Surroundings:
         settings = self.settings
@@ -330,9 +328,9 @@ class Shard:
             self._settle(cell, group, heard_now)
 
     def _learn(self, at: At, metadata: rq.TopicMetadata) -> None:
-        """Other topics, or more partitions: groups that wait for that are told."""
+        """Other topics, or more partitions: groups that want them judge the change."""
         self.topics, changed = topics.learn(self.topics, metadata)
-        for name in sorted(self.cells) if changed else ():
+        for name in topics.concerned(self.cells, changed) if changed else ():
             self._tell_topics(at, name, changed)
 
     def _tell_topics(self, at: At, name: str, changed: Collection[str]) -> None:
@@ -347,13 +345,13 @@ class Shard:
 
     # -- quarantine ------------------------------------------------------------------------
 
-    def _quarantine(self, at: At, name: str, problem: Exception) -> None:
+    def _quarantine(self, at: At, name: str, problem: Exception, kind: str | None = None) -> None:
         """Keep the group as it was before the step, and judge nothing of it any more."""
         cell = self.cells.get(name)
         group = cell.group if cell else None
         if cell is not None and group is not None:
             self._settle(cell, msgspec.structs.replace(group, is_quarantined=True), [])
-        kind = cell.stored.kind if cell is not None else next(iter(MACHINES))
+        kind = cell.stored.kind if cell is not None else kind
         self._put(at, quarantine.recorded(name, kind, group, at, problem))
 
     def _release(self, at: At, request: rq.ReleaseQuarantine, cell: Cell | None) -> None:

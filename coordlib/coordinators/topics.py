@@ -4,7 +4,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from coordlib import limits
+from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.draft import Draft
+from coordlib.coordinators.machine import NO_WISHES, UNKNOWN_WISHES
+from coordlib.coordinators.registry import MACHINES
 from coordlib.records import requests as rq
 
 
@@ -29,6 +32,18 @@ def learn(
         name for name in known.keys() | topics.keys() if known.get(name) != topics.get(name)
     )
     return topics, tuple(changed)
+
+
+def concerned(cells: Mapping[str, Cell], changed: Collection[str]) -> list[str]:
+    """The groups to which such a change may matter, in order; no other group is decoded."""
+    asks = {each.KIND: each.concerned(changed) for each in MACHINES.values() if each.topics_changed}
+    return sorted(
+        name
+        for name, cell in cells.items()
+        if cell.stored.kind in asks
+        and cell.wishes != NO_WISHES
+        and (cell.wishes == UNKNOWN_WISHES or asks[cell.stored.kind](cell.wishes))
+    )
 
 
 def tell(

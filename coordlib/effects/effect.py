@@ -48,8 +48,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     type: str
     group: str
-    #: Its kind, if there is one.
-    protocol: str = "classic"
+    #: The group's kind; None: there is no such group, and requests like this have no kind.
+    protocol: str | None
     generation: int = -1
     member: str = ""
     cause: str

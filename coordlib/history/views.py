@@ -128,15 +128,18 @@ VIEWS: Final[dict[str, str]] = {
                TRY_CAST(get_json_object(detail, '$.to_offset') AS BIGINT) AS to_offset
         FROM events WHERE type = 'HistoryLost'""",
     # Requests that were refused: by a group (`request` says of which kind), or before any group
-    # could judge them (`bytes`: how they began). A refused commit has its error as its reason.
+    # could judge them (`bytes`: how they began). A refused commit has its error as its reason, and
+    # `offsets` where rows of it were refused: as JSON, each with its own error.
     "rejected": """
         SELECT time, group_id, member_id, type,
                CASE WHEN type = 'CommitRefused' THEN reason
                     ELSE get_json_object(detail, '$.error') END AS error,
-               CASE WHEN type = 'CommitRefused' THEN 'OffsetCommit'
-                    ELSE get_json_object(detail, '$.request') END AS request,
+               COALESCE(get_json_object(detail, '$.request'),
+                        CASE WHEN type = 'CommitRefused' THEN 'OffsetCommit' END) AS request,
                get_json_object(detail, '$.client') AS client, reason,
-               get_json_object(detail, '$.bytes') AS bytes, generation, shard, log_offset, event_id
+               get_json_object(detail, '$.bytes') AS bytes, generation, shard, log_offset, event_id,
+               CASE WHEN type = 'CommitRefused'
+                    THEN get_json_object(detail, '$.offsets') END AS offsets
         FROM events WHERE type IN ('RequestRejected', 'CommitRefused')""",
 }
 

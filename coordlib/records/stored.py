@@ -63,7 +63,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     event_id: str
     time_ms: int
     group: str
-    protocol: str = "classic"
+    #: The group's kind; None: there is no such group, and requests like this have no kind.
+    protocol: str | None
     type: str
     generation: int
     member: str

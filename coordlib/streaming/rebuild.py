@@ -1,16 +1,19 @@
 """From the compacted topics to one seed blob per shard: a start without the old checkpoint."""
 
 import time
+from typing import Final
 
 import msgspec
 import structlog
 
 from coordlib.coordinators.machine import UnknownSavedVersion
-from coordlib.coordinators.restore import restore
+from coordlib.coordinators.restore import orphans, restore
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.sink import NewestByKey
 
+#: Of the groups without a saved state, those that a warning names.
+GROUPS_NAMED_MAX: Final = 10
 _log = structlog.get_logger()
 _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, offset=-1, commits_offset=-1, published=-1)
 
@@ -36,12 +39,21 @@ def _seed(newest_by_key: NewestByKey, prefix: str, shard: int, marker: Marker) -
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
         blob = restore(groups.values(), committed.items(), position)
+        left_out = orphans(groups, committed)
     except (UnknownSavedVersion, msgspec.MsgspecError) as problem:
         raise StartRefused(
             f"What is saved of shard {shard} cannot be read: {problem}",
             f"{prefix}.groups, {prefix}.committed, partition {shard}",
             "Rebuild with the code that wrote it, or with newer code.",
         ) from problem
+    if left_out:
+        _log.warning(
+            "offsets without a group were left out of the rebuild",
+            shard=shard,
+            topic=f"{prefix}.committed",
+            groups=len(left_out),
+            first=left_out[:GROUPS_NAMED_MAX],
+        )
     _log.info(
         "shard rebuilt",
         shard=shard,

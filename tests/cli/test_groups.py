@@ -86,6 +86,7 @@ def engine(broker: "Broker") -> Engine:
     guards = {"m0": {"client": "old", "was_replaced": True, "due_ms": 5}}
     engine.group("held", guards=guards, pending={"m8": {"client": "new"}})
     engine.group("ill", is_quarantined=True)
+    _add_readers(engine, data)
     engine.put("groups", b"deleted", None)
     engine.put("groups", b"\xff", b"not ours")
     engine.committed(data, 0, 4)
@@ -118,6 +119,16 @@ def engine(broker: "Broker") -> Engine:
     return engine
 
 
+def _add_readers(engine: Engine, topic: str) -> None:
+    """A classic group that names the topic, and a server-assigned one that matches it."""
+    subscribed = cp.encode_subscription(cp.Subscription(topics=(topic,)))
+    offered = ({"name": "range", "metadata": subscribed},)
+    consumers = {"m1": {"protocols": offered}}
+    engine.group("reads-by-list", protocol_type="consumer", members=consumers)
+    wishes = {"m1": {"topics": ("else",), "pattern": f".*-orders|{engine.prefix}.*"}}
+    engine.group("reads-by-match", kind="assigned", members=wishes)
+
+
 def _assignment(partitions: dict[str, tuple[int, ...]]) -> bytes:
     return cp.encode_assignment(cp.Assignment(partitions=partitions))
 
@@ -126,12 +137,67 @@ def test_list_tells_every_live_group(engine: Engine, capsys: pytest.CaptureFixtu
     assert main(["groups", "list", *engine.where()]) == OK
 
     assert capsys.readouterr().out.splitlines() == [
-        "GROUP     STATE                MEMBERS  GENERATION  PROTOCOL",
-        "empty     Empty                0        9           -",
-        "held      Stable               0        3           -",
-        "ill       Quarantined(Stable)  0        3           -",
-        "payments  Stable               3        3           range",
+        "GROUP           STATE                MEMBERS  GENERATION  PROTOCOL",
+        "empty           Empty                0        9           -",
+        "held            Stable               0        3           -",
+        "ill             Quarantined(Stable)  0        3           -",
+        "payments        Stable               3        3           range",
+        "reads-by-list   Stable               1        3           -",
+        "reads-by-match  Stable               1        3           -",
     ]
+
+
+def test_list_tells_the_groups_that_read_a_topic(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before somebody deletes or renames a topic: whose consumers would notice?"""
+    data = f"{engine.prefix}-orders"
+    assert main(["groups", "list", "--topic", data, *engine.where()]) == OK
+
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        "GROUP           STATE   MEMBERS  GENERATION  PROTOCOL",
+        "reads-by-list   Stable  1        3           -",
+        "reads-by-match  Stable  1        3           -",
+    ]
+    assert told.err.startswith(f"2 groups of topic {data} as of ")
+
+    asked = ["groups", "list", "--topic", "else", "--state", "stable", "--format", "json"]
+    assert main([*asked, *engine.where()]) == OK
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["topic"] == "else"
+    assert answer["groups"] == [
+        {
+            "group": "reads-by-match",
+            "state": "Stable",
+            "members": 1,
+            "generation": 3,
+            "protocol": None,
+        }
+    ]
+
+
+@pytest.mark.parametrize("name", ["nobody-reads-it", "\x1b[2J", "{prefix}.requests"])
+def test_a_topic_that_nobody_reads_has_no_groups(
+    engine: Engine, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Expressions match none of the coordinator's own topics; a name cannot act on the terminal."""
+    topic = name.format(prefix=engine.prefix)
+    assert main(["groups", "list", "--topic", topic, *engine.where()]) == OK
+
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 1
+    assert told.err.startswith("0 groups of topic ")
+    assert "\x1b" not in told.err
+
+
+@pytest.mark.parametrize("name", ["", "x" * 250])
+def test_what_is_no_topic_is_refused(
+    engine: Engine, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["groups", "list", "--topic", name, *engine.where()]) == FAILED
+
+    assert capsys.readouterr().err.splitlines()[:2] == ["This is no topic's name", "--topic"]
 
 
 def test_describe_has_kafkas_columns(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,8 @@ def test_history_tells_generations_with_their_causes(
         "UNKNOWN_MEMBER_ID",
         "2026-03-02T00:00:33.000Z  2      JoinGroup     INCONSISTENT_GROUP_PROTOCOL  later   "
         "Offer another protocol.",
+        "2026-03-02T00:00:34.000Z  1      Release       PARTITION_NOT_OWNED          c2      "
+        "PARTITION_NOT_OWNED",
     ]
     assert told.err == "As of the newest event of this group: 2026-03-02T00:00:50.000Z\n"
 
@@ -104,7 +106,11 @@ def test_history_as_json(tables: str, capsys: pytest.CaptureFixture[str]) -> Non
         "owners": {"m1": {"a.b": [0], "orders": [0, 1, 2]}},
     }
     assert len(told["generations"]) == 2
-    assert told["refused"][1] == {
+    assert [row["error"] for row in told["refused"]] == [
+        "INCONSISTENT_GROUP_PROTOCOL",
+        "PARTITION_NOT_OWNED",
+    ]
+    assert told["refused"][0] == {
         "newest": "2026-03-02T00:00:33.000Z",
         "times": 2,
         "request": "JoinGroup",

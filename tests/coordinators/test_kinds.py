@@ -12,22 +12,25 @@ import pytest
 from coordlib.coordinators import draft, registry
 from coordlib.coordinators.classic.group import Group
 from coordlib.coordinators.deadlines import NEVER, Timer
-from coordlib.coordinators.machine import NO_GENERATION, UnknownSavedVersion
+from coordlib.coordinators.machine import NO_GENERATION, UNKNOWN_WISHES, UnknownSavedVersion
 from coordlib.coordinators.offsets.delete_group import delete_group
 from coordlib.coordinators.offsets.offset_commit import offset_commit
 from coordlib.coordinators.offsets.offset_fetch import offset_fetch
 from coordlib.coordinators.restore import restore
+from coordlib.coordinators.transition import COMMITS
+from coordlib.effects import effect as fx
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.stored import ShardPosition
+from coordlib.records.stored import CommittedValue, ShardPosition
 from coordlib.testing.driving import (
     LEADER,
     Conversation,
     commit,
     delete,
     empty,
+    fetch,
     heartbeat,
     join,
     stable,
@@ -128,6 +131,15 @@ class Rooms:
 
     def known_topics(self, group: Room) -> Mapping[str, int]:
         return group.topics
+
+    def wishes(self, _: Room) -> msgspec.Raw:
+        return UNKNOWN_WISHES
+
+    def concerned(self, changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:
+        def never(wishes: msgspec.Raw) -> bool:
+            raise AssertionError(f"a room is told of everything, also of {changed}: {wishes!r}")
+
+        return never
 
     def check(self, group: Room) -> None:
         assert isinstance(group, Room)
@@ -314,6 +326,117 @@ def test_what_all_kinds_have_goes_to_the_kind_that_the_group_is_of() -> None:
     room(talk)
     talk.send(delete("ops"))
     assert "g" not in talk.shard.cells
+
+
+class RoomsWithoutOffsets(Rooms):
+    """A kind that leaves commits and fetches to others."""
+
+    HANDLERS: ClassVar[dict[type[rq.Request], Callable[[Any, Any], None]]] = {
+        rq.Subscribe: enter,
+        rq.Release: let_go,
+    }
+
+
+@pytest.fixture
+def empty_room(monkeypatch: pytest.MonkeyPatch) -> Conversation:
+    """An empty group of a kind that judges no commits."""
+    monkeypatch.setitem(registry.MACHINES, "room", RoomsWithoutOffsets())
+    talk = an_open_room()
+    talk.send(release("a", "a"))
+    return talk
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_commit_that_was_answered_is_kept_whichever_kind_judged_it(
+    empty_room: Conversation, checks: bool
+) -> None:
+    """INV-22: the commit was answered and written to the topics, and the shard had forgotten it.
+
+    The kind of the empty group has no handler for commits, so another kind judges them. Only a
+    rebuild from the topics knew the offset.
+    """
+    talk = empty_room
+    talk.settings = msgspec.structs.replace(talk.settings, checks_invariants=checks)
+    talk.end_batch()
+
+    lines = talk.send(commit("tool", offset=7))
+
+    assert lines[:2] == ["commit t/0 offset=7", "answer tool#c OffsetCommit"]
+    assert talk.send(fetch("x"))[0].endswith("offsets=[(topic=t offset=7 error=NONE)] parts=1")
+    position = talk.shard.status().position
+    talk.end_batch()
+    assert talk.shard.cells["g"].stored.offset_count == 1
+    newest = {(o.topic, o.key): o.value for o in talk.outputs}
+    talk.load(
+        restore(
+            [value for (topic, _), value in newest.items() if topic == GROUPS and value],
+            [(key, v) for (topic, key), v in newest.items() if topic == COMMITTED and v],
+            position,
+        )
+    )
+    assert talk.shard.cells["g"].stored.offset_count == 1
+
+
+def test_a_group_keeps_its_kind_when_another_one_stores_its_offsets(
+    empty_room: Conversation,
+) -> None:
+    """What only its own kind knows of the group must not be lost by a tool's commit."""
+    before = room(empty_room)
+
+    lines = empty_room.send(commit("tool", offset=7))
+
+    assert "GroupKindChanged" not in str(lines)
+    assert room(empty_room) is before
+    event = msgspec.json.decode(empty_room.outputs[-1].value or b"")
+    assert (event["type"], event["protocol"]) == ("OffsetsCommitted", "room")
+
+
+def test_a_session_is_not_renewed_by_positions_of_no_members() -> None:
+    """INV-02: their place among the requests depends on where batches end, whatever the kind."""
+    talk = an_open_room()
+    heard = talk.shard.cells["g"].heard["a"]
+    named = commit("tool", -1, "a", offset=7)
+
+    talk.now_ms += 1_000
+    assert talk.send(named, topic=COMMITS)[0] == "commit t/0 offset=7 member=a"
+    assert talk.shard.cells["g"].heard["a"] == heard
+
+    talk.tick(after_ms=1_000)
+    talk.send(named)
+    assert talk.shard.cells["g"].heard["a"] == talk.shard.clock_ms > heard
+
+
+def emit_to(group: str) -> Callable[[Any, Any], None]:
+    def handler(step: RoomDraft, request: rq.OffsetCommit) -> None:
+        value = CommittedValue(
+            offset=1, leader_epoch=-1, metadata="", commit_ms=1, commit_clock_ms=1, generation=-1,
+            member="",
+        )  # fmt: skip
+        step.emit(fx.Commit(group, "t", 0, value))
+        step.answer(request, rs.OffsetCommitResponse)
+
+    return handler
+
+
+@pytest.mark.parametrize(("name", "to"), [("g", "h"), ("h", "h")])
+def test_a_step_that_commits_to_no_group_of_its_own_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch, name: str, to: str
+) -> None:
+    """INV-42, INV-44: a defect of a kind. An acknowledged offset of a group that is not there, or
+    of another one, would be lost by the shard and would stop the next rebuild."""
+    rooms = Rooms()
+    monkeypatch.setattr(rooms, "HANDLERS", {**Rooms.HANDLERS, rq.OffsetCommit: emit_to(to)})
+    monkeypatch.setitem(registry.MACHINES, "room", rooms)
+    monkeypatch.setitem(registry.MACHINE_OF, rq.OffsetCommit, rooms)
+    talk = an_open_room()
+    before = len(talk.outputs)
+
+    lines = talk.send(commit("tool", group=name))
+
+    assert [line.split()[1] for line in lines] == ["GroupQuarantined", "tool#c"]
+    assert lines[1].endswith("OffsetCommit COORDINATOR_NOT_AVAILABLE")
+    assert not [o for o in talk.outputs[before:] if o.topic == COMMITTED]
+    assert list(talk.shard.cells) == ["g"]
 
 
 def test_groups_are_told_of_topics_by_their_kind() -> None:

@@ -305,6 +305,10 @@ def test_offsets_beyond_the_limits_are_refused_row_by_row() -> None:
         "(topic=t partition=3 error=INVALID_COMMIT_OFFSET_SIZE)]",
         "event OffsetsCommitted cause=r0-0 client=tool offsets=[(topic=t partition=1 offset=1), "
         "(topic=t partition=1 offset=2), (topic=t partition=2 offset=1)]",
+        "event CommitRefused cause=r0-0 "
+        'reason="INVALID_COMMIT_OFFSET_SIZE, OFFSET_METADATA_TOO_LARGE" client=tool '
+        "offsets=[(topic=t offset=1 error=OFFSET_METADATA_TOO_LARGE), "
+        "(topic=t partition=3 offset=1 error=INVALID_COMMIT_OFFSET_SIZE)]",
     ]
 
 
@@ -317,7 +321,10 @@ def test_offsets_that_are_kept_count_for_the_next_commit() -> None:
     refused_row = talk.send(commit("tool", offsets=(rq.CommittedOffset("t", 2, 1),)))
 
     assert refused_row == [
-        "answer tool#c OffsetCommit failed=[(topic=t partition=2 error=INVALID_COMMIT_OFFSET_SIZE)]"
+        "answer tool#c OffsetCommit failed="
+        "[(topic=t partition=2 error=INVALID_COMMIT_OFFSET_SIZE)]",
+        "event CommitRefused cause=r0-2 reason=INVALID_COMMIT_OFFSET_SIZE client=tool "
+        "offsets=[(topic=t partition=2 offset=1 error=INVALID_COMMIT_OFFSET_SIZE)]",
     ]
     assert talk.shard.cells["g"].offsets.count == 2
 

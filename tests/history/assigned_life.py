@@ -196,7 +196,7 @@ def _row(event: dict[str, Any]) -> dict[str, Any]:
         "shard": int(shard[1:]),
         "log_offset": int(offset),
         "group_id": event["group"],
-        "protocol": event.get("protocol", ""),
+        "protocol": event["protocol"],
         "type": event["type"],
         "generation": event["generation"],
         "member_id": event.get("member", ""),

@@ -40,6 +40,7 @@ class Log:
         seconds: float,
         *,
         group: str = "payments",
+        kind: str | None = "classic",
         generation: int = 1,
         member: str = "",
         reason: str = "",
@@ -53,6 +54,7 @@ class Log:
             event_id=f"{INCARNATION}-{coordinate}-0",
             time_ms=START_MS + round(seconds * 1000),
             group=group,
+            protocol=kind,
             type=type_,
             generation=generation,
             member=member,
@@ -147,7 +149,7 @@ def a_life_of_a_group() -> Log:
         ],
     )  # fmt: skip
     log.event(
-        *("RequestRejected", 41.0), group="", generation=-1, reason="No JSON object",
+        *("RequestRejected", 41.0), group="", kind=None, generation=-1, reason="No JSON object",
         error="INVALID_REQUEST", client="", bytes="e30=",
     )  # fmt: skip
     for seconds, client in ((42.0, "late"), (43.0, "later")):
@@ -155,6 +157,11 @@ def a_life_of_a_group() -> Log:
             *("RequestRejected", seconds), generation=2, reason="Offer another protocol.",
             error="INCONSISTENT_GROUP_PROTOCOL", request="JoinGroup", client=client,
         )  # fmt: skip
+    log.event(
+        *("CommitRefused", 44.0), member="m2", generation=2, reason="PARTITION_NOT_OWNED",
+        client="c2", request_generation=1, request="Release",
+        offsets=[{"topic": "a", "partition": 2, "offset": 9, "error": "PARTITION_NOT_OWNED"}],
+    )  # fmt: skip
     member = {"client": "c1", "instance": None, "session_timeout_ms": 45_000, "joined_ms": START_MS}
     members = {"m1": member | {"protocols": [{"name": "range", "metadata": "AAE="}]}}
     log.group("Stable", 3.2, generation=1, protocol="range", leader="m1", members=members)

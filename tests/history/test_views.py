@@ -104,7 +104,7 @@ def test_events_are_one_row_each_with_the_causing_record(tables: Path) -> None:
     """The incarnation holds dashes and underscores itself: ids are read from the right."""
     answer = query_tables(
         tables, "SELECT event_id, time, CAST(date AS VARCHAR), shard, log_offset, detail "
-        "FROM events WHERE type = 'CommitRefused'"
+        "FROM events WHERE type = 'CommitRefused' AND member_id = 'm9'"
     )  # fmt: skip
 
     (row,) = answer.rows
@@ -122,14 +122,35 @@ def test_refusals_of_all_kinds_have_the_same_columns(tables: Path) -> None:
         "ORDER BY time",
     )
 
-    unknown = "UNKNOWN_MEMBER_ID"
+    unknown, not_owned = "UNKNOWN_MEMBER_ID", "PARTITION_NOT_OWNED"
     protocol = ("INCONSISTENT_GROUP_PROTOCOL", "JoinGroup")
     assert answer.rows == (
         (at(6), "payments", unknown, "OffsetCommit", "É\n", unknown, None, 1),
         (at(41), "", "INVALID_REQUEST", None, "", "No JSON object", "e30=", -1),
         (at(42), "payments", *protocol, "late", "Offer another protocol.", None, 2),
         (at(43), "payments", *protocol, "later", "Offer another protocol.", None, 2),
+        (at(44), "payments", not_owned, "Release", "c2", not_owned, None, 2),
     )
+
+
+def test_rows_of_a_commit_that_were_refused_are_told_one_by_one(tables: Path) -> None:
+    """Who tried to commit a partition that was another's, and how far had he read?"""
+    answer = query_tables(
+        tables, "SELECT member_id, offsets FROM rejected WHERE offsets IS NOT NULL"
+    )
+
+    ((member, offsets),) = answer.rows
+    assert member == "m2"
+    assert json.loads(offsets) == [
+        {"topic": "a", "partition": 2, "offset": 9, "error": "PARTITION_NOT_OWNED"}
+    ]
+
+
+def test_a_refusal_that_concerns_no_group_has_no_kind(tables: Path) -> None:
+    """It must not be counted among those of classic groups."""
+    answer = query_tables(tables, "SELECT type, group_id FROM events WHERE protocol IS NULL")
+
+    assert answer.rows == (("RequestRejected", ""),)
 
 
 def test_deleted_groups_and_offsets_are_not_current(tables: Path) -> None:

@@ -159,8 +159,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def own_bytes(self) -> int:
         """An upper bound of its encoded size, without partitions."""
         names = (self.member, self.member, self.client, self.first_id)
+        return 512 + sum(map(text_bytes, names)) + self.wishes_bytes
+
+    @cached_property
+    def wishes_bytes(self) -> int:
+        """An upper bound of the encoded size of what it wants."""
         wishes = (*self.topics, self.pattern or "", self.exclude or "")
-        return 512 + sum(map(text_bytes, (*names, *wishes)))
+        return sum(map(text_bytes, wishes))
 
     @cached_property
     def held_bytes(self) -> int:

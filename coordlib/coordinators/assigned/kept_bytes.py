@@ -6,6 +6,7 @@ record of the group and the blob: `Group.size_bytes`, which counts each member's
 
 from typing import Final
 
+from coordlib.coordinators.assigned import wishes
 from coordlib.coordinators.assigned.group import Group, Member, text_bytes
 
 #: When a member was heard, beside its id.
@@ -13,9 +14,9 @@ HEARD_BYTES: Final = 16
 
 
 def of_group(group: Group) -> int:
-    """All of a group, and its row: the name once more, and when members were heard."""
+    """All of a group, and its row: name and wishes once more, and when members were heard."""
     heard = sum(HEARD_BYTES + text_bytes(name) for name in group.members)
-    return group.size_bytes() + text_bytes(group.group) + heard
+    return group.size_bytes() + text_bytes(group.group) + heard + wishes.size_bytes(group)
 
 
 def new_group(name: str) -> int:

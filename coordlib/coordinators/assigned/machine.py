@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.coordinators.assigned import division, kept_bytes, reconciliation, timers
+from coordlib.coordinators.assigned import wishes as wishes_of
 from coordlib.coordinators.assigned.describe_group import describe_group
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Group, check_invariants
@@ -71,6 +72,8 @@ fire: Final = timers.fire
 cover: Final = timers.cover
 uncovered: Final = timers.uncovered
 restart: Final = timers.restart
+wishes: Final = wishes_of.of_group
+concerned: Final = wishes_of.concerned
 
 
 def decode_saved(value: bytes) -> Group:
@@ -92,8 +95,8 @@ def _topics_changed(draft: Draft, changed: Collection[str]) -> None:
     if not group.members or wanted == group.topics:
         return
     before = group.members
-    concerned = [topic for topic in changed if topic in wanted or topic in group.topics]
-    division.renew(draft, "topics changed", {"topics": concerned[: division.MEMBERS_NAMED_MAX]})
+    named = [topic for topic in changed if topic in wanted or topic in group.topics]
+    division.renew(draft, "topics changed", {"topics": named[: division.MEMBERS_NAMED_MAX]})
     reconciliation.tell(draft, before)
 
 

@@ -22,7 +22,11 @@ def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
 
 def _refused(draft: Draft, request: rq.OffsetCommit) -> offsets.Refused:
     member = find_member(draft, request.member, request.generation)
-    return (member, None) if isinstance(member, ErrorCode) else None
+    if isinstance(member, ErrorCode):
+        return member, None
+    # As in Kafka: who names a member must name a generation, too. Only the requests have a place
+    # among the joins, and only they may renew a session.
+    return (ErrorCode.ILLEGAL_GENERATION, None) if request.generation < 0 else None
 
 
 def fault_of_row(draft: Draft, member: Member) -> offsets.OfRow:

@@ -27,6 +27,7 @@ from coordlib.records import stored
 TOPICS_NAMED_MAX: Final = 100
 #: Without one, a late duplicate could not be told from a new wish.
 _NO_GENERATION: Final = "Name the newest generation that you were told with your member id."
+_OVERTAKEN: Final = "Wait for the answer to the Subscribe before, then ask with its generation."
 _TOO_LARGE: Final = "Leave, or subscribe to less: the group would be too large to be kept."
 
 
@@ -176,7 +177,7 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
         return
     if request.generation < member.subscribed_generation:
         # Rule 12: a late duplicate must not bring back what the member wanted before.
-        _answer(draft, request, member.member)
+        _answer_late(draft, request, member)
         return
     refused = _other_strategy(draft, request, but=member.member)
     if refused is not None:
@@ -194,6 +195,16 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
     draft.put(replace(wanted, subscribed_generation=division.after(draft.live.generation)))
     division.renew(draft, "subscription changed", _named(member, request))
     _conclude(draft, request, member.member, start, before)
+
+
+def _answer_late(draft: Draft, request: rq.Subscribe, member: Member) -> None:
+    """A Subscribe from before the newest one was answered: the same once more, or overtaken."""
+    is_same_strategy = request.strategy in (None, draft.live.protocol)
+    if is_same_strategy and _as_wanted(draft, request, member) == member:
+        _answer(draft, request, member.member)
+        return
+    code, message = ErrorCode.REBALANCE_IN_PROGRESS, _OVERTAKEN
+    draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
 
 
 def _as_wanted(draft: Draft, request: rq.Subscribe, member: Member) -> Member:

@@ -19,7 +19,7 @@ from coordlib.coordinators.classic.leave_group import leave_group
 from coordlib.coordinators.classic.offset_commit import offset_commit
 from coordlib.coordinators.classic.soundness import check_invariants
 from coordlib.coordinators.classic.sync_group import sync_group
-from coordlib.coordinators.machine import NO_GENERATION, Handler, check_saved
+from coordlib.coordinators.machine import NO_GENERATION, NO_WISHES, Handler, check_saved
 from coordlib.coordinators.offsets.delete_group import delete_group
 from coordlib.coordinators.offsets.find_coordinator import find_coordinator
 from coordlib.coordinators.offsets.offset_delete import offset_delete
@@ -78,6 +78,16 @@ topics_changed: Callable[[Any, Collection[str]], None] | None = None
 def known_topics(_: Group) -> Mapping[str, int]:
     """None: nobody but its leader knows."""
     return {}
+
+
+def wishes(_: Group) -> msgspec.Raw:
+    """None that the coordinator could serve."""
+    return NO_WISHES
+
+
+def concerned(_: Collection[str]) -> Callable[[msgspec.Raw], bool]:
+    """Topics concern no group of this kind."""
+    return lambda _: False
 
 
 def decode_saved(value: bytes) -> Group:

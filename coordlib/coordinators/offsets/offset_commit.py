@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE, Draft
 from coordlib.coordinators.offset_table import offset_bytes, topic_bytes
+from coordlib.coordinators.transition import REQUESTS
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -47,11 +48,12 @@ def offset_commit(
         return
     room_bytes = draft.room_for(is_known=request.generation >= 0)
     if draft.group is None:
-        draft.create("first commit")  # only keeps offsets: no protocol type, Empty
         room_bytes -= draft.new_group_bytes
-    elif request.member in draft.live.members:
+    is_stored = store(draft, request, rs.OffsetCommitResponse, room_bytes, of_row)
+    # Positions of those who are no members have no fixed place among the requests: they must not
+    # decide how long somebody lives.
+    if is_stored and draft.at.topic == REQUESTS and request.member in draft.live.members:
         draft.touched.append(request.member)
-    store(draft, request, rs.OffsetCommitResponse, room_bytes, of_row)
 
 
 def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
@@ -114,30 +116,61 @@ def store(
     answer: type[rs.Response],
     shard_bytes: int,
     of_row: OfRow | None = None,
-) -> None:
-    """Keep the rows that may be kept, answer with the others, and tell history.
+) -> bool:
+    """Keep the rows that may be kept, answer with the others, and record both in the history.
 
-    `shard_bytes`: how many bytes more the shard takes of this sender.
+    `shard_bytes`: how many bytes more the shard takes of this sender. Returns whether any row was
+    stored; without one nothing changes, and no group is made.  # INV-24
     """
-    failed: list[rs.FailedPartition] = []
-    accepted: list[dict[str, object]] = []
+    accepted: list[rq.CommittedOffset] = []
+    refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
     room = _Room(draft, shard_bytes)
     for row in request.offsets:
         code = of_row(request, row) if of_row else ErrorCode.NONE
         if code is ErrorCode.NONE:
             code = _judge_row(draft, request, row, room)
-        if code is not ErrorCode.NONE:
-            failed.append(rs.FailedPartition(row.topic, row.partition, code.name))
-            continue
+        if code is ErrorCode.NONE:
+            accepted.append(row)
+        else:
+            refused.append((row, code))
+    if accepted and draft.group is None:
+        draft.create("first commit")  # only keeps offsets: no protocol type, Empty
+    for row in accepted:
         draft.emit(fx.Commit(draft.name, row.topic, row.partition, _value(draft, request, row)))
-        accepted.append({"topic": row.topic, "partition": row.partition, "offset": row.offset})
+    failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
     draft.answer(request, answer, failed=tuple(failed))
     if accepted:
         draft.record(
             stored.EVENT_OFFSETS_COMMITTED,
             member=request.member,
-            detail={"client": request.client, "offsets": accepted},
+            detail={"client": request.client, "offsets": [_named(row) for row in accepted]},
         )
+    if refused:
+        _record_refused(draft, request, refused)
+    return bool(accepted)
+
+
+def _record_refused(
+    draft: Draft[Any],
+    request: rq.OffsetCommit | rq.Release,
+    refused: list[tuple[rq.CommittedOffset, ErrorCode]],
+) -> None:
+    """One line for all rows that were not stored; its reason names each of their errors once."""
+    names = {code.name for _, code in refused}
+    rows = [_named(row) | {"error": code.name} for row, code in refused]
+    detail = {"client": request.client, "request_generation": request.generation, "offsets": rows}
+    if isinstance(request, rq.Release):
+        detail["request"] = type(request).__name__
+    draft.record(
+        stored.EVENT_COMMIT_REFUSED,
+        member=request.member,
+        reason=", ".join(sorted(names)),
+        detail=detail,
+    )
+
+
+def _named(row: rq.CommittedOffset) -> dict[str, object]:
+    return {"topic": row.topic, "partition": row.partition, "offset": row.offset}
 
 
 def _judge_row(

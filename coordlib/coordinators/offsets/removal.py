@@ -30,7 +30,8 @@ def remove_group(draft: Draft[Any], reason: str, detail: dict[str, str] | None =
 
     A group of this name may come again: its generations begin anew, and whoever knows one of the
     old ones knows no member of the new one. Fences are offsets of the log and go on rising.
-    # INV-27: so nothing late brings back what was deleted.
+    # INV-27: so no late request brings back what was deleted. A position of somebody who is no
+    member may: it is judged after the requests of its batch, whenever it was written.
     """
     draft.record(stored.EVENT_GROUP_DELETED, reason=reason, detail=dict(detail or {}))
     draft.delete()

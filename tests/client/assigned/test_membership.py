@@ -196,6 +196,21 @@ def test_one_who_is_refused_for_now_asks_again_under_another_id(error: str) -> N
     assert play.say(sg.Elapsed(300)) == [subscribe("cafe-3")]
 
 
+def test_a_wish_that_was_overtaken_is_asked_for_with_the_newest_generation() -> None:
+    """The coordinator has judged a newer Subscribe of this member; nothing is let go of for it."""
+    play = Play()
+    play.subscribed(0, 1)
+    play.say(sg.SubscribeTo(100, sg.Subscription(topics=("u",))))
+    play.told(150, (0, 1), generation=5)
+
+    assert play.answer(200, rs.SubscribeResponse, error="REBALANCE_IN_PROGRESS") == []
+
+    assert play.member.assignment(300) == t(0, 1)
+    assert play.say(sg.Elapsed(400)) == [
+        subscribe("cafe-5", MEMBER, 5, topics=("u",), reason="subscription changed")
+    ]
+
+
 def test_a_subscribe_that_was_not_written_is_sent_again_under_its_id() -> None:
     """It may have been written after all; under one id both are one member."""
     play = Play()

@@ -394,7 +394,12 @@ def test_a_release_of_what_was_never_demanded_stores_nothing(cause: int) -> None
 
     lines = talk.send(let_go("a", 2, A, cause=cause, offsets=rows))
 
-    assert lines == ["answer a#r Release failed=[(topic=t error=PARTITION_NOT_OWNED)]"]
+    assert lines == [
+        "answer a#r Release failed=[(topic=t error=PARTITION_NOT_OWNED)]",
+        "event CommitRefused generation=2 member=a-t-0-1 cause=r0-7 reason=PARTITION_NOT_OWNED "
+        "client=a request_generation=2 offsets=[(topic=t offset=7 error=PARTITION_NOT_OWNED)] "
+        "request=Release",
+    ]
     kept = talk.shard.cells["g"].offsets.get("t", 0)
     assert kept is not None
     assert kept.offset == 41

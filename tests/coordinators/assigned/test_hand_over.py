@@ -247,7 +247,50 @@ def test_a_late_duplicate_of_another_timeout_does_not_bring_it_back() -> None:
     lines = talk.send(short)
 
     assert group_of(talk).members[A].session_timeout_ms == 60_000
-    assert of(lines, "answer a#j2 Subscribe generation=4")
+    assert lines == [f"answer a#j2 Subscribe REBALANCE_IN_PROGRESS member={A}"]
+
+
+def test_a_second_wish_before_the_first_is_answered_is_refused_and_not_dropped() -> None:
+    """A client of another make does not wait for the answer. The answer NONE told it that the group
+    divides by its newest wish, which was forgotten."""
+    talk = stable()
+    talk.send(subscribe("a", "j2", member=A, generation=2, topics=("u",)))
+    before = group_of(talk)
+
+    lines = talk.send(subscribe("a", "j3", member=A, generation=2, topics=("v",)))
+
+    assert lines == [f"answer a#j3 Subscribe REBALANCE_IN_PROGRESS member={A}"]
+    answer = msgspec.json.decode(talk.outputs[-1].value or b"")
+    assert answer["message"] == (
+        "Wait for the answer to the Subscribe before, then ask with its generation."
+    )
+    assert group_of(talk) == before
+    talk.send(subscribe("a", "j4", member=A, generation=3, topics=("v",)))
+    assert group_of(talk).members[A].topics == ("v",)
+
+
+@pytest.mark.parametrize("strategy", [None, "sticky"])
+def test_the_same_wish_once_more_is_answered_as_before(strategy: str | None) -> None:
+    """Its answer was late, so it was written again, under its old id or a new one."""
+    talk = stable()
+    wish = {"member": A, "generation": 2, "topics": ("u",), "strategy": strategy}
+    (first,) = of(talk.send(subscribe("a", "j2", **wish)), "answer a#")
+
+    for request_id in ("j2", "j3"):
+        (again,) = talk.send(subscribe("a", request_id, **wish))
+        assert again == first.replace("#j2", f"#{request_id}")
+
+
+def test_an_older_wish_for_another_strategy_is_overtaken() -> None:
+    """The group divides by another one since."""
+    talk = told()
+    talk.send(subscribe("a"))
+    talk.send(subscribe("a", "j2", member=A, generation=1, strategy="range"))
+
+    lines = talk.send(subscribe("a", "j3", member=A, generation=1, strategy="uniform"))
+
+    assert lines == [f"answer a#j3 Subscribe REBALANCE_IN_PROGRESS member={A}"]
+    assert group_of(talk).protocol == "range"
 
 
 def test_a_late_duplicate_of_a_release_does_not_bring_its_offsets_back() -> None:
@@ -260,7 +303,10 @@ def test_a_late_duplicate_of_a_release_does_not_bring_its_offsets_back() -> None
 
     lines = talk.send(late)
 
-    assert lines == ["answer a#r Release failed=[(topic=t partition=2 error=PARTITION_NOT_OWNED)]"]
+    assert lines[0] == (
+        "answer a#r Release failed=[(topic=t partition=2 error=PARTITION_NOT_OWNED)]"
+    )
+    assert [line.split()[1] for line in lines[1:]] == ["CommitRefused"]
 
 
 @pytest.mark.parametrize("make", [stable, guarded, deserted])

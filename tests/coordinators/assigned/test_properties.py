@@ -4,11 +4,13 @@ import json
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coordlib.coordinators import topics
 from coordlib.coordinators.assigned import machine
 from coordlib.coordinators.assigned.division import wanted_topics
 from coordlib.coordinators.assigned.group import Group, Member, State, check_invariants
@@ -93,6 +95,20 @@ def test_a_shard_that_is_loaded_anew_for_every_record_is_the_same(seed: int) -> 
 
 @PROFILE
 @given(SEEDS)
+def test_to_ask_every_group_about_every_topic_changes_nothing(seed: int) -> None:
+    """INV-15: a group that is not asked about a change of topics had nothing to say about it."""
+    records, _ = logs.draw_log(seed, LENGTH)
+    asked = fold(None, records, SETTINGS)
+
+    with patch.object(topics, "concerned", lambda cells, _: sorted(cells)):
+        all_asked = fold(None, records, SETTINGS)
+
+    assert asked.outputs == all_asked.outputs
+    assert asked.blob == all_asked.blob
+
+
+@PROFILE
+@given(SEEDS)
 def test_the_compacted_topics_give_the_groups_back(seed: int) -> None:
     """INV-38: a lost checkpoint is an inconvenience; sessions are re-armed and nothing else.
 
@@ -147,6 +163,7 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
             assert cell.stored.next_due_ms <= due.due_ms
             assert due.due_ms > shard.clock_ms
             assert cell.stored.timeout_ms == machine.shortest_timeout_ms(group)
+            assert cell.stored.wishes == machine.wishes(group)
             waits = (cell.stored.uncovered_min, cell.stored.uncovered_max)
             assert waits == (machine.uncovered(group) or (-1, -1))
             if name in before and name not in came_anew:

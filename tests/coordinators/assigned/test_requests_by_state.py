@@ -34,6 +34,7 @@ REQUESTS: dict[str, rq.AnyRequest] = {
     "commit-of-ones-own-and-another's": commit("b", 2, B, offsets=rows(2, 0)),
     "commit-before-the-grant": commit("b", 1, B, offsets=rows(2)),
     "commit-from-the-future": commit("b", 9, B),
+    "commit-without-a-generation": commit("b", -1, B, offsets=rows(2)),
     "commit-of-nobody": commit("x"),
     "member-leaves": leave("b", B),
     "operator-removes-a-member": leave("ops", A),

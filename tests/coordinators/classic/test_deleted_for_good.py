@@ -1,10 +1,15 @@
 """What is deleted stays deleted, whoever has not heard of it yet."""
 
+import msgspec
 import pytest
 
+from coordlib.coordinators.shard import InputRecord, Shard, fold
+from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing.driving import (
     LEADER,
+    SETTINGS,
     SHARES,
     commit,
     delete,
@@ -41,6 +46,32 @@ def test_nothing_late_brings_a_group_or_its_offsets_back(is_made_anew: bool) -> 
 
     assert talk.send(fetch("b")) == ["answer b#f OffsetFetch parts=1"]
     assert ("g" in talk.shard.cells) is is_made_anew
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_position_has_no_order_against_a_deletion(checks: bool) -> None:
+    """INV-27 says so, and so does the page about the wire: a Spark query's position was written ten
+    seconds before its group was deleted. Whether the group is there afterwards depends on where the
+    batch ends; to compare the timestamps of two partitions would be no better an order."""
+    how = msgspec.structs.replace(SETTINGS, checks_invariants=checks)
+    first = fold(
+        None,
+        [
+            InputRecord(REQUESTS, 0, 1_000, codec.encode(rq.Tick(v=1, published=-1))),
+            InputRecord(COMMITS, 0, 1_000, codec.encode(commit("query", offset=1))),
+        ],
+        how,
+    )
+    position = InputRecord(COMMITS, 1, 2_000, codec.encode(commit("query", offset=2)))
+    deletion = InputRecord(REQUESTS, 1, 12_000, codec.encode(delete("ops")))
+
+    together = fold(first.blob, [position, deletion], how)
+    apart = fold(fold(first.blob, [position], how).blob, [deletion], how)
+
+    assert list(Shard(apart.blob, how).cells) == []
+    (cell,) = Shard(together.blob, how).cells.values()
+    assert [(topic, kept.offset) for topic, _, kept in cell.offsets] == [("t", 2)]
+    assert cell.group.generation == 0
 
 
 def test_deleted_offsets_are_not_shown_again_after_a_replay() -> None:
