@@ -21,9 +21,12 @@ from coordlib.kafka_options import KafkaOptions
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+from coordlib.streaming.control import ControlWriter
+from coordlib.streaming.control_keys import Authority, begin, requests_ends
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.offset_watch import OffsetWatch
 from coordlib.streaming.operator import judge
+from coordlib.streaming.signatures import ED25519
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
 from coordlib.streaming.start import agree
@@ -80,6 +83,7 @@ class Coordinator:
             self._newest_by_key,
             timeout_ms,
         )
+        self._control: ControlWriter | None = None
         self._ticks: TickThread | None = None
         self._topics: TopicWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
@@ -104,26 +108,45 @@ class Coordinator:
         identity = agree(
             self._sink, folder, layout, prefix, self._newest_by_key, self._options.is_rebuild
         )
+        ends = partial(requests_ends, self._client_options, prefix, layout.shards)
+        authority = begin(self._sink, folder, found.incarnation, ends, ED25519)
+        self._control = ControlWriter(prefix, self._client_options, authority.signer)
         self._ticks = TickThread(
             TickWriter(
-                KafkaTicks(prefix, self._client_options),
+                KafkaTicks(self._control, self._client_options),
                 positions_at_start(self._sink.marker, layout.shards),
                 output_partitions(prefix, layout),
             )
         )
         seeds = folder.seeds(layout.shards)
-        self.query = self._run(layout, found.incarnation, identity, seeds)
+        settings = self._settings(layout, found.incarnation, authority)
+        self.query = self._run(layout, settings, identity, seeds)
         self._offsets.start(layout.shards)
         self._ticks.start()
-        self._watch_topics(layout)
+        self._watch_topics(layout, self._control)
         return self.query
 
-    def _watch_topics(self, layout: Layout) -> None:
+    def _watch_topics(self, layout: Layout, control: ControlWriter) -> None:
         interval_ms = self._options.config.engine.topic_watch_interval_ms
         if interval_ms:
-            cluster = KafkaCluster(self._options.prefix, layout.shards, self._client_options)
+            prefix, options = self._options.prefix, self._client_options
+            cluster = KafkaCluster(prefix, layout.shards, control, options)
             self._topics = TopicWatch(cluster, interval_ms / 1000, self._troubles)
             self._topics.start()
+
+    def _settings(self, layout: Layout, incarnation: str, authority: Authority) -> ShardSettings:
+        config = self._options.config
+        return ShardSettings(
+            shard=-1,
+            shards=layout.shards,
+            reply_partitions=layout.reply_partitions,
+            incarnation=incarnation,
+            group=config.group,
+            strategies=self._strategies,
+            keys=authority.keys,
+            verify=ED25519.verify,
+            checks_invariants=config.engine.check_invariants,
+        )
 
     def check(self) -> None:
         """Tell what fails beside the query. Raises CannotReach when the ticks have ended."""
@@ -148,13 +171,15 @@ class Coordinator:
             self._topics.stop()
         if self._ticks is not None:
             self._ticks.stop()
+        if self._control is not None:
+            self._control.close()
         self._offsets.stop()
         with self._status.lock:
             self._status.status.state = "stopped" if self.failure is None else "failed"
             self._status.write()
 
     def _run(
-        self, layout: Layout, incarnation: str, identity: Identity, seeds: dict[int, bytes]
+        self, layout: Layout, settings: ShardSettings, identity: Identity, seeds: dict[int, bytes]
     ) -> "StreamingQuery":
         options, spark = self._options, self._spark
         config = options.config
@@ -167,15 +192,6 @@ class Coordinator:
             _starting_offsets(continued.next_offsets, layout, options.prefix)
             if continued
             else None,
-        )
-        settings = ShardSettings(
-            shard=-1,
-            shards=layout.shards,
-            reply_partitions=layout.reply_partitions,
-            incarnation=incarnation,
-            group=config.group,
-            strategies=self._strategies,
-            checks_invariants=config.engine.check_invariants,
         )
         outputs = judge(rows, settings, spark.sparkContext.broadcast(seeds))
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
