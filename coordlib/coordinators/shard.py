@@ -87,7 +87,7 @@ class Shard:
         self.commits_offset = state.commits_offset
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
-        self._control = ControlRecords(state.control, settings)
+        self.control = ControlRecords(state.control, settings)
         self._retention_ms = settings.group.offsets_retention_ms
         if state.retention_ms != self._retention_ms:
             for row in state.cells:
@@ -123,7 +123,7 @@ class Shard:
                 return
         at = self._at(record, REQUESTS)
         if isinstance(request, rq.Control):
-            request = self._control.judge(request, record)
+            request = self.control.judge(request, record)
         if isinstance(request, rq.Tick):
             self._cover(min(request.published, record.offset - 1))
         elif isinstance(request, rq.TopicMetadata):
@@ -395,5 +395,5 @@ class Shard:
             offset=self.offset,
             commits_offset=self.commits_offset,
             published=self.published,
-            control=self._control.newest,
+            control=self.control.newest,
         )
