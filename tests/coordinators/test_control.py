@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
+from coordlib.coordinators.control import ControlRecords
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard import InputRecord, Shard, ShardSettings, fold
 from coordlib.coordinators.shard_state import decode_blob
@@ -191,6 +192,22 @@ def test_a_copied_record_does_nothing_and_has_no_line(since: str) -> None:
 
     assert job.talk.send(old) == []
     assert state_of(job.talk.shard) == before
+
+
+@pytest.mark.parametrize(("newest", "counts"), [((1, 6), True), ((1, 7), False), ((2, 0), False)])
+def test_a_record_counts_once(newest: tuple[int, int], counts: bool) -> None:
+    """What counts twice does no harm today: a listing or a tick says the same again. A record of
+    another type need not be like that."""
+    signer = DRIVER.signer(SETTINGS)
+    value = [signer.value(0, FORGED["listing"]) for _ in range(8)][7]
+    request = codec.decode_request(value)
+    assert isinstance(request, rq.Control)
+    judge = ControlRecords(newest, SETTINGS)
+
+    judged = judge.judge(request, InputRecord(REQUESTS, 9, START_MS, value))
+
+    assert judged == (request if counts else None)
+    assert judge.newest == max(newest, (1, 7))
 
 
 def test_numbers_that_are_left_out_were_lost_on_their_way() -> None:
