@@ -52,6 +52,7 @@ class ErrorCode(Enum):
         False,
         "Delete offsets that nobody reads, or raise the bounds of offsets in the configuration.",
     )
+    CLUSTER_AUTHORIZATION_FAILED = (31, False, "Leave it to the job: only its driver writes this.")
     UNSUPPORTED_VERSION = (35, False, "Use a type and version that this coordinator knows.")
     INVALID_REQUEST = (42, False, "Correct the field that the message names.")
     NON_EMPTY_GROUP = (68, False, "Stop the group's members first.")

@@ -18,6 +18,8 @@ WORKER_MEMORY_BYTES = 1024 * MIB  # of a Python worker: spark.executor.memory's 
 OUTPUT_BYTES_MAX = 8 * MIB  # max.message.bytes of the output topics
 GROUP_BYTES_MAX = 4 * MIB  # a group's hard state: half of an output record, so both fit
 NESTING_MAX = 32  # levels of brackets; a request has four
+CONTROL_KEY_LENGTH_MAX = 64  # characters of a key's name in a control record; ours have 16
+SIGNATURE_BYTES_MAX = 64  # Ed25519's (RFC 8032)
 REJECTED_BYTES_KEPT = 64  # first bytes of an undecodable request, kept in its history event
 
 PROTOCOLS_MAX = 32  # protocols offered by one member; Kafka's clients offer two

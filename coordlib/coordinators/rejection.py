@@ -5,7 +5,7 @@ One answer if anybody can be told, one line of history always, and nothing chang
 
 from coordlib import limits
 from coordlib.coordinators.registry import MACHINE_OF
-from coordlib.coordinators.shard_state import ShardSettings
+from coordlib.coordinators.shard_state import UNTRUSTED_TIME_MS, InputRecord, ShardSettings
 from coordlib.coordinators.transition import At
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -13,6 +13,13 @@ from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import reply_partition_of, shard_of
+
+
+def read(record: InputRecord) -> rq.AnyRequest | codec.Refusal:
+    """What a record asks for."""
+    if record.timestamp_ms == UNTRUSTED_TIME_MS:
+        return without_time()
+    return codec.decode_request(record.value)
 
 
 def misdirected(
@@ -54,7 +61,7 @@ def without_time() -> codec.Refusal:
     )
 
 
-def refuse(request: rq.Request | rq.OfTheJob, error: ErrorCode, message: str) -> codec.Refusal:
+def refuse(request: rq.Request | rq.Control, error: ErrorCode, message: str) -> codec.Refusal:
     """A refusal of a request that could be read."""
     if not isinstance(request, rq.Request):
         return codec.Refusal(error=error, message=message)

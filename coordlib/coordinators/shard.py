@@ -19,6 +19,7 @@ import msgspec
 from coordlib.coordinators import batch_end, deadlines, kinds, quarantine, rejection, topics
 from coordlib.coordinators.agenda import Agenda
 from coordlib.coordinators.cell import Cell
+from coordlib.coordinators.control import ControlRecords
 from coordlib.coordinators.draft import Surroundings
 from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.offset_table import OffsetTable
@@ -86,6 +87,7 @@ class Shard:
         self.commits_offset = state.commits_offset
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
+        self.control = ControlRecords(state.control, settings)
         self._retention_ms = settings.group.offsets_retention_ms
         if state.retention_ms != self._retention_ms:
             for row in state.cells:
@@ -114,22 +116,21 @@ class Shard:
         if record.offset <= self.offset:
             return
         self._tell_time(record)
-        if record.timestamp_ms == UNTRUSTED_TIME_MS:
-            self._reject(self._at(record, REQUESTS), rejection.without_time(), record.value)
-            return
-        request = codec.decode_request(record.value)
+        request: rq.AnyRequest | codec.Refusal | None = rejection.read(record)
         if type(request) is rq.Heartbeat:
             cell = self.cells.get(request.group)
             if cell is not None and cell.accepts_quietly(request, self.clock_ms):
                 return
         at = self._at(record, REQUESTS)
+        if isinstance(request, rq.Control):
+            request = self.control.judge(request, record)
         if isinstance(request, rq.Tick):
             self._cover(min(request.published, record.offset - 1))
         elif isinstance(request, rq.TopicMetadata):
             self._learn(at, request)
         elif isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
-        else:
+        elif request is not None:
             self._judge_request(at, request, record.value)
 
     def _judge_position(self, record: InputRecord) -> None:
@@ -138,9 +139,7 @@ class Shard:
         self.commits_offset = record.offset
         self._outbox.begin_record()
         at = self._at(record, COMMITS)
-        request: rq.AnyRequest | codec.Refusal = rejection.without_time()
-        if record.timestamp_ms != UNTRUSTED_TIME_MS:
-            request = codec.decode_request(record.value)
+        request = rejection.read(record)
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
@@ -394,4 +393,5 @@ class Shard:
             offset=self.offset,
             commits_offset=self.commits_offset,
             published=self.published,
+            control=self.control.newest,
         )

@@ -1,6 +1,6 @@
 """What goes into a shard and what comes out of it: records, settings, the blob, the status."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -40,8 +40,17 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     group: ClassicConfig = ClassicConfig()
     #: Strategies that the configuration adds, by friendly name: pure functions.
     strategies: dict[str, Any] = {}
+    #: With which control records are signed; none: they need not be (rule 17).
+    keys: tuple[stored.ControlKey, ...] = ()
+    #: Public half, what was signed, signature -> whether it fits; never raises. Pure.
+    verify: Callable[[bytes, bytes, bytes], bool] | None = None
     #: Check every group after every step (tests, simulation), not only its transitions.
     checks_invariants: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: nothing that the driver writes would ever count."""
+        if self.keys and self.verify is None:
+            raise ValueError("Control records are signed, and nothing is given to verify them.")
 
     def at(self, topic: str, offset: int, time_ms: int, clock_ms: int) -> At:
         """The place of a record of this shard."""
@@ -91,6 +100,8 @@ class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     refusals: Refusals = msgspec.field(default_factory=Refusals)
     #: Until when new groups have booked the shard's clock, in microseconds of it.
     free_us: int = 0
+    #: Number of the newest control record that counted.
+    control: tuple[int, int] = (0, 0)
 
 
 class Fold(msgspec.Struct, frozen=True):
@@ -138,6 +149,7 @@ def encode_blob(
             dict(sorted(topics.items())),
             refusals,
             free_us,
+            position.control,
         )
     )
 

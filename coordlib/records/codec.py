@@ -90,10 +90,8 @@ def is_name(text: str, bytes_max: int) -> bool:
 
 
 def _semantic_fault(request: rq.AnyRequest) -> str | None:
-    if isinstance(request, rq.Tick):
-        return None
-    if isinstance(request, rq.TopicMetadata):
-        return _metadata_fault(request)
+    if isinstance(request, rq.Control):
+        return _metadata_fault(request) if isinstance(request, rq.TopicMetadata) else None
     if not is_name(request.client, limits.CLIENT_LENGTH_MAX):
         return _name_fault("client", limits.CLIENT_LENGTH_MAX)
     # An empty group is Kafka's INVALID_GROUP_ID, told by the coordinator.

@@ -10,7 +10,7 @@ Source: design seeds 002 and 004; `JoinGroupRequest.json` and its siblings in Ap
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from coordlib import limits
 
@@ -22,6 +22,7 @@ Reason = Annotated[str, Meta(max_length=limits.REASON_LENGTH_MAX)]
 Name = Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
 Pattern = Annotated[str, Meta(min_length=1, max_length=limits.PATTERN_LENGTH_MAX)]
 Text = Annotated[str, Meta(max_length=limits.REQUEST_BYTES_MAX)]
+Count = Annotated[int, Meta(ge=0, le=limits.INT64_MAX)]
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -212,21 +213,30 @@ class Topic(_Part, frozen=True):
     partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)]
 
 
-class TopicMetadata(
-    msgspec.Struct,
-    tag_field="type",
-    tag="TopicMetadata",
-    forbid_unknown_fields=True,
-    frozen=True,
-    kw_only=True,
+class Control(
+    msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True
 ):
-    """All topics of the cluster whose names lie in a range; another one in it does not exist.
+    """What only the job's driver writes, each record for one shard: TIME-AND-FENCING.md, rule 17.
 
-    Written by the job's driver only. Each record stands for itself: a listing of many topics is
-    several, and one that comes twice, or alone, says nothing untrue.
+    The three fields are absent in what drivers of before have written; see `records/control.py`.
     """
 
     v: Literal[1]
+    #: Number of the driver's start, then of the record: rises in each shard.
+    n: tuple[Count, Count] | UnsetType = UNSET
+    #: By which key of `coord.progress` it is signed.
+    key: Annotated[str, Meta(max_length=limits.CONTROL_KEY_LENGTH_MAX)] | UnsetType = UNSET
+    #: On the wire the last field.
+    sig: Annotated[bytes, Meta(max_length=limits.SIGNATURE_BYTES_MAX)] | UnsetType = UNSET
+
+
+class TopicMetadata(Control, tag="TopicMetadata", frozen=True, kw_only=True):
+    """All topics of the cluster whose names lie in a range; another one in it does not exist.
+
+    Each record stands for itself: a listing of many topics is several, and one that comes twice,
+    or alone, says nothing untrue.
+    """
+
     #: The range, by code points: after this name (null: from the first) ...
     after: Name | None = None
     #: ... through this one (null: to the last).
@@ -234,13 +244,12 @@ class TopicMetadata(
     topics: Annotated[tuple[Topic, ...], Meta(max_length=limits.TOPICS_PER_RECORD_MAX)]
 
 
-class Tick(msgspec.Struct, tag_field="type", tag="Tick", forbid_unknown_fields=True, frozen=True):
+class Tick(Control, tag="Tick", frozen=True, kw_only=True):
     """Time passes, and outputs up to `published` (an offset of this shard) can be read.
 
-    Written by the job's driver only: TIME-AND-FENCING.md, rules 5 to 7.
+    TIME-AND-FENCING.md, rules 5 to 7.
     """
 
-    v: Literal[1]
     published: Annotated[int, Meta(ge=-1, le=limits.INT64_MAX)]
 
 
@@ -261,5 +270,3 @@ AnyRequest = (
     | TopicMetadata
     | Tick
 )
-#: What only the job's driver writes, to its shards; everything else is somebody's request.
-OfTheJob = TopicMetadata | Tick

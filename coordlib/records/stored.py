@@ -115,6 +115,32 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     state_version: int = 1
 
 
+class ControlKey(msgspec.Struct, frozen=True, kw_only=True):
+    """With what control records may be signed, and from where on they must be (rule 17)."""
+
+    #: Its name in records.
+    key: str
+    #: The public half, of Ed25519.
+    public: bytes
+    #: Shard (as text) -> offset in `coord.requests`: it counts for no record before.
+    since: dict[str, int]
+
+    def counts_at(self, shard: int, offset: int) -> bool:
+        """Whether a record at this place may be signed with it, and must be signed at all."""
+        return offset >= self.since.get(str(shard), 0)
+
+
+class ControlKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """All keys that there ever were, and how often drivers have started.
+
+    Key `keys` of `coord.progress`.
+    """
+
+    v: int = 1
+    starts: int
+    keys: tuple[ControlKey, ...]
+
+
 class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a shard stands: its clock travels with the marker, so that a rebuild keeps it."""
 
@@ -123,6 +149,8 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     commits_offset: int
     published: int
+    #: Number of the newest control record that counted: start of its driver, then its own.
+    control: tuple[int, int] = (0, 0)
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):

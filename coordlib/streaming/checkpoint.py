@@ -4,7 +4,7 @@ A checkpoint id is drawn once, when the checkpoint is made, and stands in every 
 that it writes. So a copied, lost or foreign checkpoint is noticed before anything is written.
 """
 
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -14,6 +14,10 @@ from coordlib.records.stored import Marker
 _IDENTITY = "coordinator.json"
 _SEEDS = "seeds"
 _DIFFERENCE = "difference.json"
+#: Whoever can read it can sign control records.
+SECRET_FILE: Final = "control-key"
+_SECRET_MODE: Final = 0o600
+_BUFFER_BYTES: Final = 4_096
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +96,35 @@ class CheckpointFolder:
     def seeds(self, shards: int) -> dict[int, bytes]:
         found = {shard: self._read(f"{_SEEDS}/{shard}") for shard in range(shards)}
         return {shard: blob for shard, blob in found.items() if blob is not None}
+
+    def secret(self) -> bytes | None:
+        """What this checkpoint's drivers sign control records with; None: nothing yet."""
+        return self._read(SECRET_FILE)
+
+    def keep_secret(self, secret: bytes) -> bytes:
+        """Keep it where only the owner of the file can read it.
+
+        Returns:
+            What is kept: of two starts at once the first one's.
+        """
+        beside = self._path(self.path, f"{SECRET_FILE}.{uuid4().hex}")
+        stream = self._create_for_owner(beside)
+        try:
+            stream.write(bytearray(secret))
+        finally:
+            stream.close()
+        place = self._path(self.path, SECRET_FILE)
+        if self._fs.exists(place) or not self._fs.rename(beside, place):
+            self._fs.delete(beside, False)
+        kept = self.secret()
+        return secret if kept is None else kept
+
+    def _create_for_owner(self, path: Any) -> Any:
+        """Where the file system has permissions: nobody else reads it, from its first byte on."""
+        fs = self._fs
+        mode = self._jvm.org.apache.hadoop.fs.permission.FsPermission(_SECRET_MODE)
+        sizes = (_BUFFER_BYTES, fs.getDefaultReplication(path), fs.getDefaultBlockSize(path))
+        return fs.create(path, mode, True, *sizes, None)
 
     def _read(self, name: str) -> bytes | None:
         path = self._path(self.path, name)

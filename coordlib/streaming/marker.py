@@ -1,17 +1,44 @@
 """The progress marker: what the newest committed batch was, written in its own transaction."""
 
+from typing import Final
+
 import msgspec
 
 from coordlib.errors import ReplayDiffers, StartRefused
-from coordlib.records.stored import Layout, Marker, ShardPosition
+from coordlib.records.stored import ControlKeys, Layout, Marker, ShardPosition
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 
 LAYOUT_KEY = b"layout"
 MARKER_KEY = b"marker"
+KEYS_KEY = b"keys"
 
 decode_layout = msgspec.json.Decoder(Layout).decode
 decode_marker = msgspec.json.Decoder(Marker).decode
+_decode_keys = msgspec.json.Decoder(ControlKeys).decode
+KEYS_VERSION: Final = 1
+
+
+class _Versioned(msgspec.Struct):
+    """As much of the keys as every version has."""
+
+    v: int
+
+
+_decode_version = msgspec.json.Decoder(_Versioned).decode
+
+
+def decode_keys(value: bytes) -> ControlKeys:
+    """Read the keys of control records. Raises StartRefused: newer code has written them."""
+    version = _decode_version(value).v
+    if version != KEYS_VERSION:
+        raise StartRefused(
+            f"Newer code has written the keys of control records: version {version}, this code "
+            f"knows {KEYS_VERSION}.",
+            "key keys of the progress topic",
+            "Start the code that wrote them, or newer code.",
+        )
+    return _decode_keys(value)
 
 
 def next_marker(before: Marker | None, batch: Batch, identity: Identity, prefix: str) -> Marker:

@@ -23,9 +23,12 @@ from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+from coordlib.streaming.control import ControlWriter
+from coordlib.streaming.control_keys import Authority, begin, requests_ends
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.offset_watch import OffsetWatch
 from coordlib.streaming.operator import Beginning, judge
+from coordlib.streaming.signatures import ED25519
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
 from coordlib.streaming.start import agree
@@ -84,6 +87,7 @@ class Coordinator:
             timeout_ms,
         )
         self._running: _Running | None = None
+        self._control: ControlWriter | None = None
         self._ticks: TickThread | None = None
         self._topics: TopicWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
@@ -109,9 +113,12 @@ class Coordinator:
         identity = agree(
             self._sink, folder, layout, prefix, self._newest_by_key, self._options.is_rebuild
         )
+        ends = partial(requests_ends, self._client_options, prefix, layout.shards)
+        authority = begin(self._sink, folder, found.incarnation, ends, ED25519)
+        self._control = ControlWriter(prefix, self._client_options, authority.signer)
         self._ticks = TickThread(
             TickWriter(
-                KafkaTicks(prefix, self._client_options),
+                KafkaTicks(self._control, self._client_options),
                 positions_at_start(self._sink.marker, layout.shards),
                 output_partitions(prefix, layout),
             )
@@ -120,8 +127,7 @@ class Coordinator:
         memory_bytes = worker_memory_bytes(self._spark, engine)
         beginning = beginning_of(folder, identity, marker, prefix, self._newest_by_key)
         self._running = _Running(
-            layout=layout,
-            incarnation=found.incarnation,
+            settings=self._settings(layout, found.incarnation, authority),
             identity=identity,
             folder=folder,
             taken_over=beginning.taken_over,
@@ -134,15 +140,30 @@ class Coordinator:
         self.query = self._run(self._running)
         self._offsets.start(layout.shards)
         self._ticks.start()
-        self._watch_topics(layout)
+        self._watch_topics(layout, self._control)
         return self.query
 
-    def _watch_topics(self, layout: Layout) -> None:
+    def _watch_topics(self, layout: Layout, control: ControlWriter) -> None:
         interval_ms = self._options.config.engine.topic_watch_interval_ms
         if interval_ms:
-            cluster = KafkaCluster(self._options.prefix, layout.shards, self._client_options)
+            prefix, options = self._options.prefix, self._client_options
+            cluster = KafkaCluster(prefix, layout.shards, control, options)
             self._topics = TopicWatch(cluster, interval_ms / 1000, self.troubles)
             self._topics.start()
+
+    def _settings(self, layout: Layout, incarnation: str, authority: Authority) -> ShardSettings:
+        config = self._options.config
+        return ShardSettings(
+            shard=-1,
+            shards=layout.shards,
+            reply_partitions=layout.reply_partitions,
+            incarnation=incarnation,
+            group=config.group,
+            strategies=self._strategies,
+            keys=authority.keys,
+            verify=ED25519.verify,
+            checks_invariants=config.engine.check_invariants,
+        )
 
     def check(self) -> None:
         """Tell what fails beside the query. Raises CannotReach when the ticks have ended."""
@@ -183,13 +204,15 @@ class Coordinator:
             self._topics.stop()
         if self._ticks is not None:
             self._ticks.stop()
+        if self._control is not None:
+            self._control.close()
         self._offsets.stop()
         with self._status.lock:
             self._status.status.state = "stopped" if self.failure is None else "failed"
             self._status.write()
 
     def _run(self, running: "_Running") -> "StreamingQuery":
-        options, spark, layout = self._options, self._spark, running.layout
+        options, spark = self._options, self._spark
         config = options.config
         continued = running.identity.rebuilt_from
         rows = read_requests(
@@ -197,21 +220,12 @@ class Coordinator:
             options.prefix,
             {**options.kafka.spark(), "kafka.bootstrap.servers": options.bootstrap_servers},
             config.engine,
-            _starting_offsets(continued.next_offsets, layout, options.prefix)
+            _starting_offsets(continued.next_offsets, running.settings.shards, options.prefix)
             if continued
             else None,
             running.size.records,
         )
-        settings = ShardSettings(
-            shard=-1,
-            shards=layout.shards,
-            reply_partitions=layout.reply_partitions,
-            incarnation=running.incarnation,
-            group=config.group,
-            strategies=self._strategies,
-            checks_invariants=config.engine.check_invariants,
-        )
-        outputs = judge(rows, settings, running.beginning, running.memory_bytes)
+        outputs = judge(rows, running.settings, running.beginning, running.memory_bytes)
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
         return (
             outputs.writeStream.queryName(f"{options.prefix}-coordinator")
@@ -273,8 +287,7 @@ class Coordinator:
 class _Running:
     """What was settled at the start, and holds for every query of this driver."""
 
-    layout: Layout
-    incarnation: str
+    settings: ShardSettings
     identity: Identity
     folder: CheckpointFolder
     taken_over: int
@@ -318,10 +331,10 @@ def output_partitions(prefix: str, layout: Layout) -> list[tuple[str, int]]:
 
 
 def _starting_offsets(
-    next_offsets: dict[str, dict[str, int]], layout: Layout, prefix: str
+    next_offsets: dict[str, dict[str, int]], shards: int, prefix: str
 ) -> dict[str, dict[str, int]]:
     """Spark wants every partition named; -2 is its word for the earliest."""
     return {
-        topic: {str(s): next_offsets.get(topic, {}).get(str(s), -2) for s in range(layout.shards)}
+        topic: {str(s): next_offsets.get(topic, {}).get(str(s), -2) for s in range(shards)}
         for topic in (f"{prefix}.requests", f"{prefix}.offsets")
     }

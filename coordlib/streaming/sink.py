@@ -16,13 +16,15 @@ from coordlib import limits
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.records import codec
 from coordlib.records import responses as rs
-from coordlib.records.stored import Layout, Marker
+from coordlib.records.stored import ControlKeys, Layout, Marker
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.marker import (
+    KEYS_KEY,
     LAYOUT_KEY,
     MARKER_KEY,
+    decode_keys,
     decode_layout,
     decode_marker,
     is_repeat,
@@ -110,6 +112,8 @@ class TransactionalSink:
         self._newest_by_key = newest_by_key
         self.marker: Marker | None = None
         self.layout: Layout | None = None
+        #: Of control records; None: no driver has signed any.
+        self.keys: ControlKeys | None = None
         self._crash = Crash.from_environment()
 
     def open(self) -> None:
@@ -125,17 +129,24 @@ class TransactionalSink:
         self.read_progress()
 
     def read_progress(self) -> None:
-        """Learn layout and marker, without fencing anybody."""
+        """Learn layout, marker and keys, without fencing anybody."""
         found = self._newest_by_key(f"{self._prefix}.progress", 0)
         if MARKER_KEY in found:
             self.marker = decode_marker(found[MARKER_KEY])
         if LAYOUT_KEY in found:
             self.layout = decode_layout(found[LAYOUT_KEY])
+        if KEYS_KEY in found:
+            self.keys = decode_keys(found[KEYS_KEY])
 
     def write_layout(self, layout: Layout) -> None:
         """Fix what can never change under this prefix."""
         self._transact([("progress", 0, LAYOUT_KEY, codec.encode(layout))])
         self.layout = layout
+
+    def write_keys(self, keys: ControlKeys) -> None:
+        """Count a start, and let shards know with what it signs. Raises as `write`."""
+        self._transact([("progress", 0, KEYS_KEY, codec.encode(keys))])
+        self.keys = keys
 
     def tell_loading(self, reply_partitions: int) -> None:
         """Tell whoever waits for an answer that one will come: the state is being read back."""

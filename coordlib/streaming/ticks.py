@@ -10,14 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import structlog
-from confluent_kafka import (
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
     AdminClient,
     OffsetSpec,
@@ -25,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 
 from coordlib.coordinators.shard import Status
 from coordlib.errors import CannotReach
-from coordlib.records import codec
 from coordlib.records.requests import Tick
+from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.sink import Written
 
@@ -110,8 +103,6 @@ class Broker(Protocol):
     def serve(self) -> None:
         """Deliver what became of ticks."""
 
-    def close(self) -> None: ...
-
 
 class TickWriter:
     """Writes the ticks of all shards, turn by turn. `batch_committed` may come from another thread.
@@ -158,9 +149,6 @@ class TickWriter:
         self._look_for_visibility()
         self._write_due()
         self._broker.serve()
-
-    def close(self) -> None:
-        self._broker.close()
 
     def _look_for_visibility(self) -> None:
         """Rule 5: committed is not yet visible; ask what read-committed readers can see."""
@@ -237,7 +225,6 @@ class TickThread:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(15)
-        self.writer.close()
 
     def check(self) -> None:
         """Raises CannotReach when the thread has ended: without ticks no deadline is ever due."""
@@ -262,38 +249,17 @@ class TickThread:
 
 
 class KafkaTicks:
-    """`Broker` over confluent-kafka. Its producer is never transactional."""
+    """`Broker` over confluent-kafka."""
 
-    def __init__(self, prefix: str, client_options: Mapping[str, Any]) -> None:
-        self._topic = f"{prefix}.requests"
-        self._options = dict(client_options)
-        self._producer = self._open_producer()
-        self._admin = AdminClient({**self._options, "log_level": 2})
-        self._is_producer_broken = False
+    def __init__(self, control: ControlWriter, client_options: Mapping[str, Any]) -> None:
+        self._control = control
+        self._admin = AdminClient({**client_options, "log_level": 2})
 
     def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
-        def note(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                _log.warning("tick not acknowledged", error=error.str())
-                self._is_producer_broken = self._is_producer_broken or error.fatal()
-            told(error is None)
-
-        try:
-            self._producer.produce(
-                self._topic, codec.encode(tick), partition=shard, on_delivery=note
-            )
-        except BufferError as problem:
-            raise TimeoutError("The producer of ticks is full.") from problem
-        except KafkaException:
-            self._is_producer_broken = True
-            raise
+        self._control.write(shard, tick, lambda error: told(not error))
 
     def serve(self) -> None:
-        self._producer.poll(0)
-        if self._is_producer_broken:
-            # An idempotent producer does not recover from a fatal error; a new one does.
-            self._is_producer_broken = False
-            self._producer = self._open_producer()
+        self._control.serve()
 
     def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
@@ -307,17 +273,3 @@ class KafkaTicks:
             (place.topic, place.partition): answer.result(_ASK_TIMEOUT_S).offset - 1
             for place, answer in answers.items()
         }
-
-    def close(self) -> None:
-        self._producer.flush(5)
-
-    def _open_producer(self) -> Producer:
-        return Producer(
-            {
-                **self._options,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "delivery.timeout.ms": 10_000,
-                "log_level": 2,
-            }
-        )

@@ -15,18 +15,18 @@ driver tells of more than that, and of all again when there may be room.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordlib import limits
-from coordlib.fatal_errors import is_fatal
-from coordlib.records import codec
 from coordlib.records.requests import Topic, TopicMetadata
+from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.troubles import Troubles
 
 _log = structlog.get_logger()
@@ -137,12 +137,10 @@ class Cluster(Protocol):
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
         """Write a record to every shard; `told`, later, says of each why the log did not take it,
-        and nothing if it did. Raises KafkaException, BufferError."""
+        and nothing if it did. Raises KafkaException, TimeoutError."""
 
     def serve(self) -> None:
-        """Deliver what became of records."""
-
-    def close(self) -> None: ...
+        """Deliver what became of records. Raises KafkaException."""
 
 
 class TopicWatch:
@@ -158,8 +156,9 @@ class TopicWatch:
         self._cluster, self._interval_s = cluster, interval_s
         self._troubles = troubles or Troubles()
         self._planner = Planner()
-        #: Why the log did not take something that was said; empty: it took everything.
-        self._lost = ""
+        #: Why the log did not take something that was said; whichever thread serves the producer
+        #: of control records tells it.
+        self._lost: deque[str] = deque(maxlen=1)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
 
@@ -169,27 +168,27 @@ class TopicWatch:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(15)
-        self._cluster.close()
 
     def turn(self) -> None:
         """One look, and what came of it."""
         try:
             self._look()
-        except (KafkaException, BufferError) as problem:
+        except (KafkaException, TimeoutError) as problem:
             _log.warning("topics are not watched", error=repr(problem))
-            self._lost = repr(problem)
-        self._troubles.note("topics", self._lost)
+            self._lost.append(repr(problem))
+        self._troubles.note("topics", "".join(self._lost))
 
     def _look(self) -> None:
         if self._lost:
-            self._lost = ""
+            self._lost.clear()
             self._planner.unsaid()
         for record in self._planner.look(self._cluster.look(), time.monotonic()):
             self._cluster.write(record, self._note)
         self._cluster.serve()
 
     def _note(self, error: str) -> None:
-        self._lost = error or self._lost
+        if error:
+            self._lost.append(error)
 
     def _run(self) -> None:
         wait_s = 0.0
@@ -206,12 +205,11 @@ class TopicWatch:
 class KafkaCluster:
     """`Cluster` over confluent-kafka. Topics of Kafka's own and of the prefix are left out."""
 
-    def __init__(self, prefix: str, shards: int, client_options: Mapping[str, Any]) -> None:
-        self._prefix, self._shards = prefix, shards
-        self._options = {**client_options, "log_level": 2}
-        self._admin = AdminClient(self._options)
-        self._producer = self._open_producer()
-        self._is_broken = False
+    def __init__(
+        self, prefix: str, shards: int, control: ControlWriter, client_options: Mapping[str, Any]
+    ) -> None:
+        self._prefix, self._shards, self._control = prefix, shards, control
+        self._admin = AdminClient({**client_options, "log_level": 2})
         self._has_warned = False
 
     def look(self) -> Seen:
@@ -235,42 +233,8 @@ class KafkaCluster:
             )
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
-        def note(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                _log.warning("topics not written", error=error.str())
-                self._is_broken = self._is_broken or is_fatal(error)
-            told("" if error is None else error.str())
-
-        value = codec.encode(record)
-        if self._is_broken:
-            # An idempotent producer does not recover from a fatal error; a new one does.
-            self._is_broken = False
-            self._producer = self._open_producer()
-        try:
-            for shard in range(self._shards):
-                self._producer.produce(
-                    f"{self._prefix}.requests", value, partition=shard, on_delivery=note
-                )
-        except KafkaException as problem:
-            self._is_broken = is_fatal(problem)
-            raise
+        for shard in range(self._shards):
+            self._control.write(shard, record, told)
 
     def serve(self) -> None:
-        try:
-            self._producer.flush(_TIMEOUT_S)
-        except KafkaException as problem:
-            self._is_broken = self._is_broken or is_fatal(problem)
-            raise
-
-    def close(self) -> None:
-        self._producer.flush(5)
-
-    def _open_producer(self) -> Producer:
-        return Producer(
-            {
-                **self._options,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "delivery.timeout.ms": 10_000,
-            }
-        )
+        self._control.serve(_TIMEOUT_S)

@@ -22,6 +22,7 @@ from coordlib.effects.routing import RESPONSES, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.testing.signing import Keyholder
 
 EPOCH_MS = 1_700_000_000_000  # log time at the beginning
 INCARNATION = "FakeLog0"
@@ -83,7 +84,7 @@ class FakeLog:
         """Write what topics there are, as the driver does for groups whose coordinator divides."""
         rows = tuple(rq.Topic(name, self.topics[name]) for name in sorted(self.topics))
         for shard in self._shards:
-            shard.append(codec.encode(rq.TopicMetadata(v=1, topics=rows)), self.now_ms)
+            shard.tell(rq.TopicMetadata(v=1, topics=rows), self.now_ms)
 
     def pump(self) -> None:
         """Let everything happen that needs no time."""
@@ -142,14 +143,18 @@ class FakeLog:
 
 class _Shard:
     def __init__(self, number: int, shards: int, group: ClassicConfig) -> None:
-        self._settings = ShardSettings(
-            shard=number,
-            shards=shards,
-            reply_partitions=1,
-            incarnation=INCARNATION,
-            group=group,
-            checks_invariants=True,
+        driver = Keyholder()
+        self._settings = driver.settings(
+            ShardSettings(
+                shard=number,
+                shards=shards,
+                reply_partitions=1,
+                incarnation=INCARNATION,
+                group=group,
+                checks_invariants=True,
+            )
         )
+        self._signer = driver.signer(self._settings)
         self._blob: bytes | None = None
         self._unjudged: list[InputRecord] = []
         self._end = 0
@@ -160,6 +165,10 @@ class _Shard:
         self._unjudged.append(InputRecord(REQUESTS, self._end, EPOCH_MS + now_ms, value))
         self._end, self._newest_ms = self._end + 1, now_ms
         return self._end - 1
+
+    def tell(self, record: rq.Control, now_ms: int) -> int:
+        """Write what only the driver may."""
+        return self.append(self._signer.value(self._settings.shard, record), now_ms)
 
     def judge(self, now_ms: int) -> list[Output]:
         if not self._unjudged:
@@ -180,7 +189,7 @@ class _Shard:
 
     def _tick(self, now_ms: int) -> None:
         judged = self._status.position.offset if self._status is not None else -1
-        self.append(codec.encode(rq.Tick(v=1, published=judged)), now_ms)
+        self.tell(rq.Tick(v=1, published=judged), now_ms)
 
 
 class FakeTransport:

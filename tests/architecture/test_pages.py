@@ -42,11 +42,16 @@ def test_every_rule_that_is_cited_is_told(path: Path) -> None:
     assert sorted(cited(path.read_text()) - told) == []
 
 
+#: Of what is designed and not built.
+RESERVED_RULES = {15, 16}
+
+
 def test_rules_have_all_their_numbers() -> None:
     """A rule that is struck out leaves its number to nobody else."""
     told = [int(number) for number in re.findall(r"^### Rule (\d+):", RULES, re.MULTILINE)]
 
-    assert told == list(range(1, len(told) + 1))
+    assert sorted({*told} | RESERVED_RULES) == list(range(1, max(told) + 1))
+    assert len(told) == len({*told} - RESERVED_RULES)
 
 
 INVARIANTS = (ROOT / "coordlib/INVARIANTS.md").read_text()

@@ -27,8 +27,7 @@ def subscribed(log: FakeLog, client: str) -> None:
 def stable() -> FakeLog:
     """x has both partitions."""
     log = FakeLog({"orders": 2})
-    topics = (rq.Topic("orders", 2),)
-    log.append(0, rq.TopicMetadata(v=1, topics=topics))  # type: ignore[arg-type]
+    log.tell_topics()
     subscribed(log, "x")
     return log
 

@@ -17,6 +17,7 @@ from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import java_hash, shard_of
+from coordlib.streaming.signatures import ED25519
 from coordlib.testing import driving
 
 PAGE = (Path(rq.__file__).parent / "README.md").read_text()
@@ -27,6 +28,7 @@ STORED: dict[str, type[msgspec.Struct]] = {
     "coord.lag": stored.LagSample,
     "layout": stored.Layout,
     "marker": stored.Marker,
+    "keys": stored.ControlKeys,
 }
 REQUESTS: dict[str, type[msgspec.Struct]] = {
     each.__struct_config__.tag: each for each in rq.AnyRequest.__args__
@@ -46,6 +48,9 @@ ENVELOPE = {
     "error",
     "message",
     "design_error",
+    "n",
+    "key",
+    "sig",
 }
 
 
@@ -177,6 +182,29 @@ def test_the_hash_of_the_page_is_the_hash_of_the_code() -> None:
     assert [[t, str(java_hash(t)), str(shard_of(t, 2)), str(shard_of(t, 8))] for t, *_ in told] == (
         told
     )
+
+
+def test_the_control_records_of_the_page_are_signed_as_it_says() -> None:
+    """Whoever checks signatures in another language tries them on these bytes first."""
+    (example,) = (each.values[1] for each in KEPT if each.values[0] == "keys")
+    keys = msgspec.json.decode(example, type=stored.ControlKeys).keys
+    place = ShardSettings(
+        shard=1,
+        shards=2,
+        reply_partitions=4,
+        incarnation="YjVo5al4",
+        keys=keys,
+        verify=ED25519.verify,
+    )
+    talk = driving.Conversation(place)
+    while talk.next_offset < keys[0].since["1"]:
+        talk.tick()
+    shown = {each.values[0]: each.values[1].strip().encode() for each in ASKED}
+
+    for name in ("TopicMetadata", "Tick", "TopicMetadata"):
+        assert talk.send(shown[name]) == []
+    assert talk.shard.status().position.control == (3, 18)
+    assert talk.shard.topics == {"clicks-eu": 12, "orders": 6}
 
 
 def test_the_requests_of_the_page_make_a_life_of_a_member() -> None:

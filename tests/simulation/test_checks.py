@@ -17,7 +17,7 @@ from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
 @quiet_logs()
 def peaceful() -> World:
     """A world without faults, played to its end."""
-    world = World(replace(_plan(), faults=()))
+    world = World(replace(_plan(), faults=(), unsigned_ms=0))
     play(world)
     return world
 
@@ -91,7 +91,7 @@ def test_a_peaceful_world_keeps_every_promise() -> None:
 
 def test_two_workers_on_one_partition_are_seen() -> None:
     """INV-09, INV-21."""
-    world = World(replace(_plan(), faults=()))
+    world = World(replace(_plan(), faults=(), unsigned_ms=0))
     world.start_driver(0)
     first, second = world.start_program(), world.start_program()
     world.scheduler.run(40_000, world.check)
@@ -102,7 +102,7 @@ def test_two_workers_on_one_partition_are_seen() -> None:
 
 def test_partitions_without_owner_and_members_apart_are_seen() -> None:
     """INV-10, INV-28."""
-    world = World(replace(_plan(), faults=()))
+    world = World(replace(_plan(), faults=(), unsigned_ms=0))
     world.start_driver(0)
     member = world.start_program().consumer.member._membership
     assert_breaks("INV-28", lambda: checks.check_peace(world))
@@ -115,7 +115,7 @@ def test_partitions_without_owner_and_members_apart_are_seen() -> None:
 
 def test_an_owner_that_does_not_read_the_topic_is_seen() -> None:
     """INV-10: with several topics, not everybody may work on everything."""
-    world = World(replace(_plan(), faults=()))
+    world = World(replace(_plan(), faults=(), unsigned_ms=0))
     world.start_driver(0)
     programs = [world.start_program(topics=world.topics) for _ in range(2)]
     world.scheduler.run(40_000, world.check)
@@ -129,7 +129,7 @@ def test_an_owner_that_does_not_read_the_topic_is_seen() -> None:
 
 def test_a_dead_member_that_nobody_replaces_is_seen() -> None:
     """INV-29, INV-31: its session is not over yet, so its partitions have no owner."""
-    world = World(replace(_plan(), faults=()))
+    world = World(replace(_plan(), faults=(), unsigned_ms=0))
     world.start_driver(0)
     first, _ = world.start_program(), world.start_program()
     world.scheduler.run(40_000, world.check)

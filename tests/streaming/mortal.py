@@ -20,6 +20,9 @@ class MortalProducer:
             raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
         self.written.append(value)
 
+    def purge(self) -> None:
+        """What it has not written is told to whoever gave it."""
+
     def flush(self, _timeout_s: float) -> None:
         if self._is_doomed:
             self._is_doomed, self._is_dead = False, True

@@ -1,7 +1,7 @@
 """What the job refuses at its start, and that each refusal names the mend."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -17,11 +17,17 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from coordlib import topics
+from coordlib import compacted, topics
 from coordlib.errors import StartRefused
 from coordlib.local.broker import Broker
 from coordlib.records import codec
+from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.stored import ShardPosition
+from coordlib.streaming import query
+from coordlib.streaming.checkpoint import SECRET_FILE
+from coordlib.streaming.control_keys import Authority
+from coordlib.streaming.marker import KEYS_KEY, MARKER_KEY, decode_keys, decode_marker
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 
 if TYPE_CHECKING:
@@ -49,9 +55,15 @@ def made(broker: Broker, prefix: str) -> str:
 
 @pytest.fixture
 def start(spark: "SparkSession", broker: Broker, tmp_path: Path) -> Iterator[object]:
-    """Start a coordinator and stop it after its first batch."""
+    """Start a coordinator and stop it after its first batch, or when something else is true."""
 
-    def start(prefix: str, checkpoint: str = "checkpoint", *, is_rebuild: bool = False) -> None:
+    def start(
+        prefix: str,
+        checkpoint: str = "checkpoint",
+        *,
+        is_rebuild: bool = False,
+        until: Callable[[], bool] = lambda: True,
+    ) -> None:
         options = CoordinatorOptions(
             bootstrap_servers=broker.bootstrap_servers,
             prefix=prefix,
@@ -62,7 +74,7 @@ def start(spark: "SparkSession", broker: Broker, tmp_path: Path) -> Iterator[obj
         try:
             query = coordinator.start()
             # The ticks at the start bring a batch.
-            while not query.lastProgress:
+            while not (query.lastProgress and until()):
                 assert query.isActive, query.exception()
                 time.sleep(0.1)
             query.stop()
@@ -169,6 +181,62 @@ def test_a_rebuild_tells_everybody_who_waits_for_an_answer(start, made, broker):
 
 
 def read_to_end(client: dict[str, str], topic: str, partition: int) -> list[rs.AnyResponse]:
+    return [codec.decode_response(value) for value in values_of(client, topic, partition) if value]
+
+
+def test_a_folder_of_another_query(start, made, tmp_path):
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").write_text("v1\n")
+
+    assert "another query" in refusal(start, made)
+
+
+class Unsigned:
+    """What drivers of before made of their records."""
+
+    start = 0
+
+    def value(self, _shard: int, record: rq.Control) -> bytes:
+        return codec.encode(record)
+
+
+def test_a_prefix_of_before_goes_over(start, made, broker, monkeypatch):
+    """The job is upgraded: its log has ticks that nobody signed, and its folder has no secret."""
+    client = {"bootstrap.servers": broker.bootstrap_servers}
+
+    def progress() -> dict[bytes, bytes]:
+        return compacted.newest_by_key(client, f"{made}.progress", 0)
+
+    def positions() -> list[ShardPosition]:
+        return list(decode_marker(progress()[MARKER_KEY]).shards.values())
+
+    with monkeypatch.context() as before:
+        before.setattr(query, "begin", lambda *_: Authority(Unsigned(), ()))
+        start(made)
+    assert KEYS_KEY not in progress()
+    assert {position.control for position in positions()} == {(0, 0)}
+    ends = {str(shard): len(values_of(client, f"{made}.requests", shard)) for shard in range(2)}
+
+    start(made, until=lambda: all(position.control[0] == 1 for position in positions()))
+
+    keys = decode_keys(progress()[KEYS_KEY])
+    assert (keys.starts, [key.since for key in keys.keys]) == (1, [ends])
+    assert all(position.published >= 0 for position in positions())
+    assert [values_of(client, f"{made}.events", shard) for shard in range(2)] == [[], []]
+
+
+def test_the_secret_is_its_owners_alone(start, made, tmp_path):
+    """Whoever can read it can sign what every group believes."""
+    start(made)
+    secret = tmp_path / "checkpoint" / SECRET_FILE
+
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert len(secret.read_bytes()) == 32
+    assert [path.name for path in secret.parent.glob(f"{SECRET_FILE}*")] == [SECRET_FILE]
+
+
+def values_of(client: dict[str, str], topic: str, partition: int) -> list[bytes | None]:
+    """Everything that can be read of a partition."""
     consumer = Consumer({**client, "group.id": "t", "isolation.level": "read_committed"})
     try:
         place = TopicPartition(topic, partition, 0)
@@ -177,15 +245,8 @@ def read_to_end(client: dict[str, str], topic: str, partition: int) -> list[rs.A
         found = []
         while consumer.position([place])[0].offset < end:
             message = consumer.poll(1.0)
-            if message is not None and message.value() is not None:
-                found.append(codec.decode_response(message.value()))
+            if message is not None and not message.error():
+                found.append(message.value())
         return found
     finally:
         consumer.close()
-
-
-def test_a_folder_of_another_query(start, made, tmp_path):
-    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
-    (tmp_path / "checkpoint" / "offsets" / "0").write_text("v1\n")
-
-    assert "another query" in refusal(start, made)

@@ -126,9 +126,6 @@ class SlowMarkers:
     def serve(self) -> None:
         pass
 
-    def close(self) -> None:
-        pass
-
 
 def test_batches_that_come_faster_than_end_markers_do_not_put_the_owed_tick_off():
     """A busy group on a slow cluster: something newer is always on its way to visibility, and the

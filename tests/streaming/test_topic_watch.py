@@ -9,7 +9,8 @@ from coordlib import limits
 from coordlib.coordinators.topics import learn
 from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
-from coordlib.streaming import topic_watch
+from coordlib.streaming import control
+from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.topic_watch import (
     CHANGES_MAX,
     SAY_AGAIN_S,
@@ -20,6 +21,8 @@ from coordlib.streaming.topic_watch import (
     TopicWatch,
 )
 from coordlib.streaming.troubles import Troubles
+from coordlib.testing.driving import SETTINGS
+from coordlib.testing.signing import Keyholder
 from tests.streaming.mortal import MortalProducer
 
 
@@ -207,9 +210,6 @@ class FakeCluster:
     def serve(self) -> None:
         pass
 
-    def close(self) -> None:
-        pass
-
 
 def test_what_the_log_did_not_take_is_said_again() -> None:
     """The broker was away for a moment, and a shard would never learn of the topic."""
@@ -285,8 +285,10 @@ def test_after_a_fatal_error_topics_are_written_by_another_producer(
     """It is raised by the flush, once; later every record is refused, and new topics would be found
     by nobody until the job is started again."""
     monkeypatch.setattr(MortalProducer, "made", [])
-    monkeypatch.setattr(topic_watch, "Producer", MortalProducer)
-    cluster = KafkaCluster("coord", 2, {"bootstrap.servers": "127.0.0.1:1"})
+    monkeypatch.setattr(control, "Producer", MortalProducer)
+    broker = {"bootstrap.servers": "127.0.0.1:1"}
+    writer = ControlWriter("coord", broker, Keyholder().signer(SETTINGS))
+    cluster = KafkaCluster("coord", 2, writer, broker)
     monkeypatch.setattr(cluster, "look", lambda: {"a": 1})
     troubles = Troubles()
     watch = TopicWatch(cluster, 1.0, troubles)
@@ -298,3 +300,22 @@ def test_after_a_fatal_error_topics_are_written_by_another_producer(
     _, second = MortalProducer.made
     assert len(second.written) == 2, "one for each shard"
     assert troubles.now == {}
+
+
+def test_a_loss_that_another_thread_hears_of_is_not_forgotten() -> None:
+    """Ticks and listings share a producer: whichever thread serves it hears what became of both,
+    also while the other one looks at the cluster."""
+    cluster = FakeCluster()
+    watch = TopicWatch(cluster, 1.0)
+    heard: list[Callable[[str], None]] = []
+    cluster.write = lambda record, told: heard.append(told)  # type: ignore[method-assign]
+    watch.turn()
+    watch.turn()
+    (told,) = heard
+    watch.turn()
+    assert len(heard) == 1, "nothing is known to be lost yet"
+
+    told("timed out")
+    watch.turn()
+
+    assert len(heard) == 2

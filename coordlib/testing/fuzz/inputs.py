@@ -112,4 +112,5 @@ def _full_requests() -> tuple[rq.AnyRequest, ...]:
         driving.find("a"),
         driving.release("a"),
         rq.Tick(v=1, published=41),
+        rq.Tick(v=1, published=41, n=(3, 18), key="fc51cd8e6218a1a3", sig=b"signature"),
     )

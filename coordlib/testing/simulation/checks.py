@@ -13,7 +13,7 @@ from coordlib.coordinators.transition import REQUESTS
 from coordlib.records import requests as rq
 from coordlib.testing import checkers
 from coordlib.testing.defects import in_force
-from coordlib.testing.simulation import commits, handovers, rest, rules, set_aside
+from coordlib.testing.simulation import commits, forgeries, handovers, rest, rules, set_aside
 from coordlib.testing.simulation.evidence import Evidence
 from coordlib.testing.simulation.plan import ASSIGNED, CLOCK_KINDS
 from coordlib.testing.simulation.program import Program
@@ -92,6 +92,7 @@ def check_end(world: World) -> None:
     set_aside.check(world, evidence)
     handovers.check(world, evidence)
     check_storm(world, evidence)
+    forgeries.check(world)
     if world.checkpoints == 1:
         check_against_one_fold(world, evidence)
 

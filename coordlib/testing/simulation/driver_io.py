@@ -9,7 +9,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.records import codec
-from coordlib.records.requests import Tick
+from coordlib.records.requests import Control, Tick
+from coordlib.streaming.control import Signer
 from coordlib.testing.simulation.cluster import Cluster, Outcome, Place, Transaction
 from coordlib.testing.simulation.scheduler import Channel, Process
 
@@ -101,30 +102,56 @@ class CommitUnheard(KafkaException):
         super().__init__(KafkaError(KafkaError._TIMED_OUT))
 
 
-class SimulatedTicks:
-    """`Broker` of a TickWriter: writes take time, and are tried again while nobody answers."""
+#: Where the drivers' signed records stand: shard and offset -> number.
+Written = dict[tuple[int, int], tuple[int, int]]
 
-    def __init__(self, process: Process, cluster: Cluster, prefix: str, channel: Channel) -> None:
+
+class SimulatedControl:
+    """`ControlWriter`: what it is given arrives in order, and after a while.
+
+    Args:
+        written: takes in whatever reached the log with a signature.
+    """
+
+    def __init__(
+        self, process: Process, cluster: Cluster, prefix: str, channel: Channel, written: Written
+    ) -> None:
         self._process, self._cluster, self._topic = process, cluster, f"{prefix}.requests"
-        self._channel = channel
+        self._channel, self._written = channel, written
+        #: None: the driver is of before, and signs nothing.
+        self.signer: Signer | None = None
         #: While set, ticks are lost on their way (F-10b).
         self.is_mute = False
 
-    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
-        self._channel.send(lambda: self._arrive(shard, tick, told))
+    def write(self, shard: int, record: Control, told: Callable[[bool], None]) -> None:
+        """Write it; `told`, later, says whether the log took it."""
+        value = codec.encode(record) if self.signer is None else self.signer.value(shard, record)
+        self._channel.send(lambda: self._arrive(shard, record, value, told))
 
-    def _arrive(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
-        if not self._cluster.is_up or self.is_mute:
+    def _arrive(
+        self, shard: int, record: Control, value: bytes, told: Callable[[bool], None]
+    ) -> None:
+        if not self._cluster.is_up or (self.is_mute and isinstance(record, Tick)):
             self._process.after(RETRY_MS, lambda: told(False))
             return
-        self._cluster.append((self._topic, shard), None, codec.encode(tick))
+        offset = self._cluster.append((self._topic, shard), None, value)
+        sent = codec.decode_request(value)
+        if self.signer is not None and isinstance(sent, Control) and isinstance(sent.n, tuple):
+            self._written[shard, offset] = sent.n
         self._process.after(1, lambda: told(True))
+
+
+class SimulatedTicks:
+    """`Broker` of a TickWriter: writes take time, and are tried again while nobody answers."""
+
+    def __init__(self, control: SimulatedControl, cluster: Cluster) -> None:
+        self._control, self._cluster = control, cluster
+
+    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
+        self._control.write(shard, tick, told)
 
     def ends(self, places: Iterable[Place], visible: bool) -> dict[Place, int]:
         return self._cluster.ends(places, visible)
 
     def serve(self) -> None:
-        pass
-
-    def close(self) -> None:
         pass

@@ -15,81 +15,36 @@ from confluent_kafka import KafkaException
 from coordlib.coordinators.shard import InputRecord, ShardSettings, UnknownStateVersion
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
-from coordlib.records.stored import Layout, Marker
+from coordlib.records.stored import Layout
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.control_keys import begin
 from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.query import output_partitions, positions_at_start
+from coordlib.streaming.signatures import Signatures
 from coordlib.streaming.sink import TransactionalSink, transactional_id
 from coordlib.streaming.start import agree
 from coordlib.streaming.ticks import TickWriter
 from coordlib.testing.defects import Defect, in_force
+from coordlib.testing.simulation.checkpoint import Checkpoint, Ranges
 from coordlib.testing.simulation.cluster import Cluster, Place, Transaction
 from coordlib.testing.simulation.driver_io import (
     TRANSACTION_TIMEOUT_MS,
     CommitUnheard,
     Killed,
+    SimulatedControl,
     SimulatedProducer,
     SimulatedTicks,
+    Written,
 )
 from coordlib.testing.simulation.scheduler import Channel, Clock, Process, Scheduler
 from coordlib.testing.simulation.watch import SimulatedWatch
 
-Ranges = dict[Place, tuple[int, int]]
 TURN_MS = 100
 STATES_KEPT = 3
 ROWS_AGAIN = 5
 #: Points at which a driver may die, in the order of a batch.
 CRASH_POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "before-commit", "unheard-commit", "P6", "P7")
-
-
-@dataclass
-class Checkpoint:
-    """A folder that survives its drivers."""
-
-    path: str
-    known: Identity | None = None
-    #: Batch -> (topic, partition) -> first offset and the one after the last.
-    offsets: dict[int, Ranges] = field(default_factory=dict)
-    commits: set[int] = field(default_factory=set)
-    #: Batch -> shard -> blob.
-    states: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    seeds: dict[int, bytes] = field(default_factory=dict)
-
-    def copy(self) -> "Checkpoint":
-        """As `cp -r` would make it."""
-        return Checkpoint(
-            self.path,
-            self.known,
-            dict(self.offsets),
-            set(self.commits),
-            {batch: dict(blobs) for batch, blobs in self.states.items()},
-            dict(self.seeds),
-        )
-
-    def identity(self) -> Identity | None:
-        return self.known
-
-    def create(
-        self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
-    ) -> Identity:
-        self.known = Identity(
-            checkpoint=self.path,  # every folder has a path of its own here
-            prefix=prefix,
-            shards=shards,
-            incarnation=incarnation,
-            rebuilt_from=rebuilt_from,
-        )
-        return self.known
-
-    def has_batches(self) -> bool:
-        return bool(self.offsets)
-
-    def has_committed_batches(self) -> bool:
-        return bool(self.commits)
-
-    def write_seed(self, shard: int, blob: bytes) -> None:
-        self.seeds[shard] = blob
 
 
 @dataclass
@@ -101,7 +56,11 @@ class Engine:
     luck: Random
     prefix: str
     layout: Layout
+    #: With all keys that any driver has made.
     settings: ShardSettings
+    #: How drivers sign that start now; None: they are of before, and do not.
+    signatures: Signatures | None = None
+    written: Written = field(default_factory=dict)
     max_offsets_per_trigger: int = 1_000
     #: Draws how long a batch takes.
     usual_ms: Callable[[], float] = lambda: 100.0
@@ -160,7 +119,11 @@ class Driver(Process):
             engine.cluster.newest_by_key,
         )
         self.ticks: TickWriter | None = None
-        self.broker = SimulatedTicks(self, engine.cluster, engine.prefix, self._channel)
+        self.control = SimulatedControl(
+            self, engine.cluster, engine.prefix, self._channel, engine.written
+        )
+        self.broker = SimulatedTicks(self.control, engine.cluster)
+        self._settings = engine.settings
         self._is_idle = False
         #: Its state is no state: only a rebuild helps.
         self.cannot_read_state = False
@@ -179,6 +142,7 @@ class Driver(Process):
             engine.cluster.newest_by_key,
             self._is_rebuild,
         )
+        self._begin_to_sign(engine)
         self.ticks = TickWriter(
             self.broker,
             positions_at_start(self._sink.marker, engine.layout.shards),
@@ -190,10 +154,25 @@ class Driver(Process):
         self._turn()
         if engine.watches:
             luck = Random(f"{self.name} {engine.luck.random()}")
-            channel = Channel(engine.scheduler, lambda: luck.uniform(1, 20))
             shards = engine.layout.shards
-            SimulatedWatch(self, engine.cluster, engine.prefix, shards, channel, luck).start()
+            SimulatedWatch(self, engine.cluster, engine.prefix, shards, self.control, luck).start()
         self._trigger()
+
+    def _begin_to_sign(self, engine: Engine) -> None:
+        if engine.signatures is None:
+            return
+        authority = begin(
+            self._sink, self.checkpoint, engine.settings.incarnation, self._ends, engine.signatures
+        )
+        self.control.signer = authority.signer
+        self._settings = engine.settings = msgspec.structs.replace(
+            engine.settings, keys=authority.keys, verify=engine.signatures.verify
+        )
+
+    def _ends(self) -> dict[int, int]:
+        places = [(f"{self.engine.prefix}.requests", s) for s in range(self.engine.layout.shards)]
+        ends = self.engine.cluster.ends(places, visible=False)
+        return {shard: newest + 1 for (_, shard), newest in ends.items()}
 
     def kill(self) -> None:
         if self.is_alive:
@@ -275,7 +254,7 @@ class Driver(Process):
         self.after(delay_ms, lambda: self._guard(go_on))
 
     def _judge(self, number: int) -> None:
-        kept, settings = self.checkpoint, self.engine.settings
+        kept, settings = self.checkpoint, self._settings
         before = kept.states.get(number - 1, {})
         rows: list[tuple[object, ...]] = []
         fresh = dict(before)

@@ -5,7 +5,7 @@ from random import Random
 
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing.simulation import late, poison, reassigned, strangers
+from coordlib.testing.simulation import forgeries, late, poison, reassigned, strangers
 from coordlib.testing.simulation.engine import CRASH_POINTS
 from coordlib.testing.simulation.late import Mend, join, somebody
 from coordlib.testing.simulation.plan import CLASSIC, Fault
@@ -212,12 +212,12 @@ def _slow_batches(world: World, luck: Random, for_ms: int) -> Mend:
 def _ticks_lost(world: World, luck: Random, for_ms: int) -> Mend:
     world.are_ticks_lost = True
     for driver in world.drivers:
-        driver.broker.is_mute = True
+        driver.control.is_mute = True
 
     def mend() -> None:
         world.are_ticks_lost = False
         for driver in world.drivers:
-            driver.broker.is_mute = False
+            driver.control.is_mute = False
 
     return mend
 
@@ -342,4 +342,7 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "late-words": reassigned.late_words,
     "never-lets-go": reassigned.never_lets_go,
     "kind-changes": reassigned.kind_changes,
+    "forged-ticks": forgeries.forged_ticks,
+    "forged-listings": forgeries.forged_listings,
+    "copied-control": forgeries.copied_control,
 }

@@ -8,6 +8,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, NamedTuple
 
+from coordlib.testing.simulation.signed_worlds import (
+    FORGERY_KINDS,
+    draw_forgeries,
+    draw_unsigned_ms,
+)
+
 
 class Fault(NamedTuple):
     """Something that is broken at a time, for a while. `dice` decides whom it meets."""
@@ -67,6 +73,7 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "late-words": ("F-01", 5_000, 20_000),
     "never-lets-go": ("F-05", 20_000, 50_000),
     "kind-changes": ("F-06", 0, 0),
+    **FORGERY_KINDS,
 }
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
@@ -136,6 +143,8 @@ class Plan:
     group_size_max: int = 0
     #: Who divides at first: the members, or the coordinator.
     kind: str = CLASSIC
+    #: Drivers that start before this time are of before, and sign nothing.
+    unsigned_ms: int = 0
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, first: int, count: int = 1) -> "Plan":
@@ -171,7 +180,11 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
     if kind == ASSIGNED:
         strategy = Random(f"strategy {seed}").choice(STRATEGIES)
         plan = replace(plan, kind=kind, strategies=(strategy,), statics=0)
-    return replace(plan, faults=_faults(luck, plan.length_ms, kinds or _swarm(luck, kind)))
+    faults = _faults(luck, plan.length_ms, kinds or _swarm(luck, kind))
+    if not kinds:
+        faults += _faults(Random(f"forged {seed}"), plan.length_ms, draw_forgeries(seed))
+        plan = replace(plan, unsigned_ms=draw_unsigned_ms(seed, plan.length_ms))
+    return replace(plan, faults=faults)
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -201,7 +214,7 @@ def _strategies(luck: Random) -> tuple[str, ...]:
 def _swarm(luck: Random, group: str) -> tuple[str, ...]:
     """Kinds of faults, each as often as it is to come."""
     others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
-    kinds = [kind for kind in KINDS if kind not in others]
+    kinds = [kind for kind in KINDS if kind not in others and kind not in FORGERY_KINDS]
     dice = luck.random()
     if dice < 0.3:
         return (luck.choice(kinds),) * luck.choice([RARE, OFTEN])

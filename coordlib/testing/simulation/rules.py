@@ -13,6 +13,7 @@ from coordlib.records import requests as rq
 from coordlib.testing.simulation.cluster import Place, Record, Transaction
 from coordlib.testing.simulation.evidence import Evidence, Told
 from coordlib.testing.simulation.plan import CLASSIC, CLOCK_KINDS, MEMBER_KINDS
+from coordlib.testing.simulation.signing import genuine
 from coordlib.testing.simulation.world import (
     GROUP,
     PREFIX,
@@ -66,16 +67,20 @@ class Visible:
 
 
 class Ticks:
-    """The ticks of a shard: (true time, what it covers), in order."""
+    """The ticks that drivers told a shard: (true time, what it covers), in order.
+
+    Of before, when nothing had to be signed, all of them.
+    """
 
     def __init__(self, world: World, shard: int) -> None:
         self.rows: list[tuple[int, int]] = []
-        #: Somebody else has written one that covers what nobody could read.
+        #: Somebody else has written one that covers what nobody could read, and it counted.
         self.are_forged = False
         place: Place = (f"{PREFIX}.requests", shard)
+        told = genuine(world, shard)
         for record in world.cluster.partitions[place].records:
             request = codec.decode_request(record.value)
-            if isinstance(request, rq.Tick):
+            if isinstance(request, rq.Tick) and record.offset in told:
                 if request.published >= record.offset:
                     self.are_forged = True
                 self.rows.append((record.true_ms, min(request.published, record.offset - 1)))

@@ -8,7 +8,7 @@ from typing import Any
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
-from coordlib.testing.simulation import commits, faults, plan
+from coordlib.testing.simulation import commits, faults, plan, signing
 from coordlib.testing.simulation.checks import (
     check_end,
     check_mourned,
@@ -106,6 +106,7 @@ def play(world: World) -> None:
 
 def _begin(world: World) -> None:
     chosen, luck = world.plan, world.stream("beginning")
+    signing.begin(world)
     world.start_driver(luck.uniform(0, 2_000))
     for number in range(chosen.members):
         instance = f"instance-{number}" if number < chosen.statics else None

@@ -9,11 +9,11 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
 from coordlib.streaming import topic_watch
 from coordlib.testing.simulation.cluster import Cluster
-from coordlib.testing.simulation.scheduler import Channel, Process
+from coordlib.testing.simulation.driver_io import SimulatedControl
+from coordlib.testing.simulation.scheduler import Process
 
 FIRST_LOOKS_MS: Final = 500
 LOOKS_MS: Final = 1_500
@@ -31,11 +31,11 @@ class SimulatedWatch:
         cluster: Cluster,
         prefix: str,
         shards: int,
-        channel: Channel,
+        control: SimulatedControl,
         luck: Random,
     ) -> None:
         self._process, self._cluster, self._luck = process, cluster, luck
-        self._prefix, self._shards, self._channel = prefix, shards, channel
+        self._prefix, self._shards, self._control = prefix, shards, control
         self._planner = topic_watch.Planner()
         self._is_lost = False
         self._wait_ms = FIRST_LOOKS_MS
@@ -67,13 +67,8 @@ class SimulatedWatch:
         return seen
 
     def _write(self, record: TopicMetadata) -> None:
-        value = codec.encode(record)
+        for shard in range(self._shards):
+            self._control.write(shard, record, self._note)
 
-        def arrive() -> None:
-            if not self._cluster.is_up:
-                self._is_lost = True
-                return
-            for shard in range(self._shards):
-                self._cluster.append((f"{self._prefix}.requests", shard), None, value)
-
-        self._channel.send(arrive)
+    def _note(self, is_taken: bool) -> None:
+        self._is_lost = self._is_lost or not is_taken

@@ -17,15 +17,15 @@ from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from coordlib.records.stored import Layout
-from coordlib.testing.simulation import wishes
+from coordlib.testing.simulation.checkpoint import Checkpoint
 from coordlib.testing.simulation.cluster import Cluster
-from coordlib.testing.simulation.engine import Checkpoint, Driver, Engine
+from coordlib.testing.simulation.engine import Driver, Engine
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
 from coordlib.testing.simulation.program import Habits, Program
 from coordlib.testing.simulation.scheduler import Clock, Process, Scheduler
 from coordlib.testing.simulation.transport import Network, SimulatedTransport
-from coordlib.testing.simulation.wishes import Wish
+from coordlib.testing.simulation.wishes import Wish, draw
 
 PREFIX = "coord"
 INCARNATION = "Simulat0"
@@ -145,7 +145,7 @@ class World:
             self._driver_ended,
             is_rebuild,
         )
-        made.broker.is_mute = self.are_ticks_lost
+        made.control.is_mute = self.are_ticks_lost
         self.drivers.append(made)
         self.note("driver starts", name)
         made.start(after_ms)
@@ -272,7 +272,7 @@ class World:
 
     def draw_wish(self, luck: Random) -> Wish:
         """Of a group that does not take everybody, each wants all, as in `_topics_of`."""
-        return Wish(TOPICS) if self.plan.group_size_max else wishes.draw(luck, TOPICS)
+        return Wish(TOPICS) if self.plan.group_size_max else draw(luck, TOPICS)
 
     def _topics_of(self, name: str) -> tuple[str, ...]:
         """All, or some; a static member's are the same whenever it starts.

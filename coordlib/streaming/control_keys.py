@@ -1,0 +1,124 @@
+"""What a start needs before it may write control records: a key that shards know, and a number.
+
+Both are settled after older drivers are fenced, in one transaction, so no two starts have the same
+number, and a key is known before it is used. Keys and numbers stand for ever in `coord.progress`.
+TIME-AND-FENCING.md, rule 17.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordlib.errors import CannotReach, StartRefused
+from coordlib.lag import Place
+from coordlib.log_bounds import log_bounds
+from coordlib.records.stored import ControlKey, ControlKeys, Marker
+from coordlib.streaming.checkpoint import SECRET_FILE
+from coordlib.streaming.control import Signer
+from coordlib.streaming.signatures import Signatures
+from coordlib.streaming.sink import TransactionalSink
+
+_log = structlog.get_logger()
+#: Characters of the public half, in hexadecimal, by which records name it.
+_NAME_LENGTH: Final = 16
+#: How long a new topic may have no leader.
+_PATIENCE_S: Final = 20.0
+_PAUSE_S: Final = 0.2
+
+
+class Folder(Protocol):
+    """The folder of a checkpoint, in whatever file system."""
+
+    path: str
+
+    def secret(self) -> bytes | None:
+        """What its drivers sign with; None: there is nothing yet. Raises StartRefused."""
+
+    def keep_secret(self, secret: bytes) -> bytes:
+        """Keep it; what another start has kept meanwhile stays, and is returned."""
+
+
+class Authority(NamedTuple):
+    """By what shards know what this driver writes."""
+
+    signer: Signer
+    #: All that there ever were.
+    keys: tuple[ControlKey, ...]
+
+
+def begin(
+    sink: TransactionalSink,
+    folder: Folder,
+    incarnation: str,
+    ends: Callable[[], dict[int, int]],
+    signatures: Signatures,
+) -> Authority:
+    """Count this start, and make a key known if shards know none of this folder.
+
+    Args:
+        sink: has fenced older drivers.
+        ends: shard -> the offset that the next record of `coord.requests` will have.
+
+    Raises:
+        DriverFenced: a newer driver has started meanwhile.
+        StartRefused: the folder's secret is none.
+        CannotReach: no broker answers.
+    """
+    before = sink.keys or ControlKeys(starts=0, keys=())
+    secret = folder.secret()
+    if secret is None:
+        secret = folder.keep_secret(signatures.new_secret())
+    public = _public_of(secret, signatures, folder.path)
+    name, keys = public.hex()[:_NAME_LENGTH], before.keys
+    if name not in [each.key for each in keys]:
+        # Not before older drivers were fenced: what they have committed was judged without it.
+        since = {str(shard): offset for shard, offset in sorted(ends().items())}
+        keys = (*keys, ControlKey(key=name, public=public, since=since))
+        _log.info("control records are signed with a new key", key=name, keys=len(keys))
+    start = max(before.starts, _newest_start(sink.marker)) + 1
+    sink.write_keys(ControlKeys(starts=start, keys=keys))
+    signer = Signer(start, name, incarnation, lambda value: signatures.sign(secret, value))
+    return Authority(signer, keys)
+
+
+def _newest_start(marker: Marker | None) -> int:
+    """Of what shards have obeyed: if the count was lost, a lower one would count for nothing."""
+    positions = marker.shards.values() if marker else ()
+    return max((position.control[0] for position in positions), default=0)
+
+
+def _public_of(secret: bytes, signatures: Signatures, path: str) -> bytes:
+    try:
+        return signatures.public_of(secret)
+    except ValueError as problem:
+        raise StartRefused(
+            f"The secret by which control records are signed is none: {problem}",
+            path,
+            f"Remove {SECRET_FILE} from this folder: the next start makes another key.",
+        ) from problem
+
+
+def requests_ends(client_options: Mapping[str, str], prefix: str, shards: int) -> dict[int, int]:
+    """Shard -> the offset that its next request will have. Raises CannotReach."""
+    admin = AdminClient({**client_options, "log_level": 2})
+    places = [Place(f"{prefix}.requests", shard) for shard in range(shards)]
+    told, deadline_s = "no leader", time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline_s:
+        try:
+            found = log_bounds(admin, places)
+        except (KafkaException, TimeoutError) as problem:
+            told = repr(problem)
+            break
+        ends = {place.partition: each.end for place, each in found.items() if each is not None}
+        if len(ends) == shards:
+            return ends
+        time.sleep(_PAUSE_S)
+    raise CannotReach(
+        f"Where the requests end cannot be asked: {told}",
+        f"{prefix}.requests",
+        "Check that the broker runs and that this job may describe the topic.",
+    )

@@ -1,0 +1,49 @@
+"""How the drivers of a seed's world sign, and since when; and who writes what only they may.
+
+All of it is drawn from luck of its own, so that the worlds of seeds stay what they were. Most sign
+with a cheap stand-in, some with Ed25519 itself; both have the same lengths, so it makes no other
+difference. Where the job's library is not installed all have the stand-in.
+"""
+
+from importlib.util import find_spec
+from random import Random
+from typing import Final
+
+from coordlib.streaming.signatures import ED25519, Signatures
+from coordlib.testing.signing import stand_in
+
+#: Kind -> (its number in reliability, shortest and longest time, milliseconds).
+FORGERY_KINDS: Final[dict[str, tuple[str, int, int]]] = {
+    "forged-ticks": ("F-36", 3_000, 20_000),
+    "forged-listings": ("F-36", 3_000, 20_000),
+    "copied-control": ("F-36", 3_000, 20_000),
+}
+#: Of the seeds, those in which somebody forges, and those that begin with drivers of before.
+FORGED_SHARE: Final = 0.4
+UNSIGNED_SHARE: Final = 0.15
+#: Of the seeds, those that sign with Ed25519 itself.
+ED25519_SHARE: Final = 0.1
+
+
+def draw_forgeries(seed: int) -> tuple[str, ...]:
+    """Kinds of faults: none, one, or more of them."""
+    luck = Random(f"forgeries {seed}")
+    if luck.random() >= FORGED_SHARE:
+        return ()
+    return tuple(kind for kind in FORGERY_KINDS if luck.random() < 0.5)
+
+
+def draw_unsigned_ms(seed: int, length_ms: int) -> int:
+    """Until when drivers are of before, and sign nothing; 0: from the beginning they do."""
+    luck = Random(f"unsigned {seed}")
+    if luck.random() >= UNSIGNED_SHARE:
+        return 0
+    return luck.randrange(length_ms // 4, length_ms * 3 // 4)
+
+
+def signatures_of(seed: int) -> Signatures:
+    """A world's way to sign; secrets are drawn from the seed."""
+    luck = Random(f"keys {seed}")
+    is_real = luck.random() < ED25519_SHARE and find_spec("nacl") is not None
+    kind = ED25519 if is_real else stand_in(b"")
+    return kind._replace(new_secret=lambda: luck.randbytes(32))
