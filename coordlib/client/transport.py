@@ -26,7 +26,7 @@ from confluent_kafka import (
 from coordlib import limits
 from coordlib.client import signals as sg
 from coordlib.client.clock import boottime_ms
-from coordlib.client.layout import Place, find_place
+from coordlib.client.layout import Place, find_place, read_features
 from coordlib.client.racks import read_racks
 from coordlib.client.response_reader import ResponseReader
 from coordlib.client.wording import Identity
@@ -99,6 +99,12 @@ class Transport(Protocol):
         """For those of the topics that exist: the racks of each partition's replicas.
 
         Brokers that name no rack, or are down, add none. Raises CannotReach. May block.
+        """
+
+    def features(self) -> frozenset[str]:
+        """Optional request fields that the job reads at this moment (`stored.FEATURES`).
+
+        Raises CannotReach. May block.
         """
 
     def check(self) -> None:
@@ -215,6 +221,9 @@ class KafkaTransport:
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return read_racks(self._config, topics)
+
+    def features(self) -> frozenset[str]:
+        return read_features(self._config, self.place.prefix)
 
     def check(self) -> None:
         if self._failure is not None:

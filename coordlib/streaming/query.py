@@ -18,7 +18,7 @@ from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError
 from coordlib.kafka_options import KafkaOptions
-from coordlib.records.stored import Layout, Marker
+from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
@@ -245,6 +245,7 @@ def _layout_of(found: topics.Layout) -> Layout:
         shards=found.shards,
         reply_partitions=found.responses,
         topic_ids=dict(found.topic_ids),
+        features=FEATURES,
     )
 
 

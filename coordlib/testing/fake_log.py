@@ -22,6 +22,7 @@ from coordlib.effects.routing import RESPONSES, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.stored import FEATURES
 
 EPOCH_MS = 1_700_000_000_000  # log time at the beginning
 INCARNATION = "FakeLog0"
@@ -54,6 +55,8 @@ class FakeLog:
         #: Whether the job judges what is written.
         self.job_is_up = True
         self.place = Place("coord", shards, 1, INCARNATION)
+        #: What the job reads beyond the first requests; an older one reads less.
+        self.features = frozenset(FEATURES)
         config = group or ClassicConfig(initial_rebalance_delay_ms=0)
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
@@ -226,6 +229,9 @@ class FakeTransport:
         self._log.racks_asked += 1
         known = self._log.topics
         return {topic: self._log.racks.get(topic, ()) for topic in topics if topic in known}
+
+    def features(self) -> frozenset[str]:
+        return self._log.features
 
     def check(self) -> None:
         pass
