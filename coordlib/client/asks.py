@@ -40,6 +40,11 @@ def refusal_of(response: rs.Response, where: str) -> GroupError:
     return GroupError(error_of(response), where, message)
 
 
+def is_leaders(answer: rs.SyncGroupResponse) -> bool:
+    """Whether the error in it is the leader's; the coordinator's own come without an assignment."""
+    return isinstance(answer.assignment, bytes)
+
+
 def known(value: Any, otherwise: Any) -> Any:
     """A field of an answer, or something else where the answer left it out."""
     return otherwise if value is msgspec.UNSET or value is None else value

@@ -133,6 +133,9 @@ class Life(ABC):
             me.say(call)
         elif me.failure is not None:
             me.say(sg.Raise(me.failure))
+        elif me.news is not None:
+            me.say(sg.Raise(me.news))
+            me.news = None
 
     def _called_back(self, event: sg.CalledBack) -> None:
         self._polled_ms = event.now_ms

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordlib.client.assignor import Assignor, SubscriptionState
-from coordlib.client.signals import Subscription
+from coordlib.client.signals import Subscription, WhyNot
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 
@@ -95,9 +95,13 @@ class Wording:
         generation: int,
         protocol: str | None,
         assignments: tuple[rq.MemberAssignment, ...],
+        why: WhyNot | None = None,
     ) -> rq.SyncGroup:
+        """`why`: there are no assignments; only to a job that takes the reason."""
+        failed = {} if why is None else why._asdict()
         return rq.SyncGroup(
             **self._envelope(),
+            **failed,
             generation=generation,
             member=member,
             instance=self.identity.instance,
