@@ -90,8 +90,8 @@ class GroupMember(Member[Membership]):
         match output:
             case sg.Divide():
                 work = partial(lead, output, self._assignors, self._transport)
-                self._transport.beside(lambda: self.feed(work()))
+                self._transport.beside(self, lambda: self.feed(work()))
             case sg.LookUp():
-                self._transport.beside(lambda: self.feed(look_up(self._transport)))
+                self._transport.beside(self, lambda: self.feed(look_up(self._transport)))
             case _:
                 super()._do(output)

@@ -111,6 +111,8 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         self._membership = life_of(self.identity)
         self._calls: list[sg.Call] = []
         self._raised: CoordError | None = None
+        #: Set when a step of this member raised in the transport; it stands still from then on.
+        self._broken: CoordError | None = None
         self._is_left = self._is_closed = False
         self._tickets = count(1)
         self._answers: dict[int, Future[sg.Answer]] = {}
@@ -122,7 +124,8 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def assignment(self) -> Partitions:
         """What may be worked on at this moment; empty while the member is fenced."""
         with self._changed:
-            return self._membership.assignment(self._transport.now_ms())
+            is_broken = self._broken is not None
+            return () if is_broken else self._membership.assignment(self._transport.now_ms())
 
     @property
     def member_id(self) -> str:
@@ -142,7 +145,8 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def may_work(self) -> bool:
         """Whether acting on the assignment is safe at this moment (rules 8 to 11)."""
         with self._changed:
-            return self._membership.fence.may_work(self._transport.now_ms())
+            is_broken = self._broken is not None
+            return not is_broken and self._membership.fence.may_work(self._transport.now_ms())
 
     def stopped_by(self) -> Stop | None:
         """The rule that fenced the member; None while it works or holds nothing."""
@@ -166,7 +170,9 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
 
         Raises:
             GroupError: the group refused this member for good.
+            AssignmentFailed: the leader could not divide; raised once, the member stays.
             CannotReach: the transport has failed.
+            CoordError: this member has failed.
         """
         until = time.monotonic() + timeout_s
         while True:
@@ -232,7 +238,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
             self.feed(sg.Close(self._transport.now_ms(), reason))
             self._run_calls()
             with self._changed:
-                self._changed.wait_for(lambda: self._is_left, timeout_s)
+                self._changed.wait_for(lambda: self._is_left or self._broken is not None, timeout_s)
                 self._abandon()
         finally:
             self._transport.detach(self)
@@ -255,6 +261,8 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def feed(self, event: sg.Input) -> None:
         """Take what happened (the transport's threads, and the methods above)."""
         with self._changed:
+            if self._broken is not None:
+                return
             for output in self._membership.handle(event):
                 self._do(output)
             self._changed.notify_all()
@@ -262,7 +270,18 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def wake_ms(self) -> int | None:
         """When it wants to be told of the time at the latest; None: not before something else."""
         with self._changed:
-            return self._membership.wake_ms()
+            return self._membership.wake_ms() if self._broken is None else None
+
+    def fail(self, problem: Exception) -> None:
+        """Nobody knows what its state machine believes now: it stops at once, and says nothing any
+        more, so that its session ends. Every poll raises."""
+        with self._changed:
+            if self._broken is None:
+                mend = "Close it, and make a new one. Its session ends by itself."
+                self._broken = CoordError(f"The member has failed: {problem!r}", self._where, mend)
+                self._broken.__cause__ = problem
+            self._abandon()
+            self._changed.notify_all()
 
     def _do(self, output: sg.Output) -> None:
         match output:
@@ -272,7 +291,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
                 self._calls.append(output)
             case sg.Answer():
                 if (future := self._answers.pop(output.ticket, None)) is not None:
-                    future.set_result(output)
+                    _settle(future, output)
             case sg.Raise(error):
                 self._raised = error
             case sg.Left():
@@ -291,8 +310,12 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
                 self.feed(sg.CalledBack(self._transport.now_ms(), call.callback))
         return bool(calls)
 
+    @property
+    def _where(self) -> str:
+        return f"group {self.identity.group}, client {self.identity.client}"
+
     def _raise_failure(self) -> None:
-        raised, self._raised = self._raised, None
+        raised, self._raised = self._broken or self._raised, None
         if raised is not None:
             raise raised
 
@@ -305,12 +328,15 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         with self._changed:
             self._answers[ticket] = future
             self.feed(event(self._transport.now_ms(), ticket))
+            if self._broken is not None:
+                self._abandon()
         return future
 
     def _abandon(self) -> None:
-        unknown = CannotReach("Closed before the answer came.", f"group {self.identity.group}")
+        """No answer will come any more."""
+        closed = CannotReach("Closed before the answer came.", f"group {self.identity.group}")
         for ticket, future in self._answers.items():
-            future.set_result(sg.Answer(ticket, error=unknown))
+            _settle(future, sg.Answer(ticket, error=self._broken or closed))
         self._answers.clear()
 
     def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
@@ -323,6 +349,12 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         if answer.error is not None:
             raise answer.error
         return answer
+
+
+def _settle(future: "Future[sg.Answer]", answer: sg.Answer) -> None:
+    """End what somebody waits for, unless he has cancelled it."""
+    if future.set_running_or_notify_cancel():
+        future.set_result(answer)
 
 
 def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:

@@ -94,16 +94,18 @@ class Rounds:
     # ---- answers ------------------------------------------------------------------------------
 
     def answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
-        """JoinGroup or SyncGroup."""
-        code = error_of(response)
-        if code is ErrorCode.NONE and isinstance(response, rs.JoinGroupResponse):
-            self._joined(asked, response, now_ms)
-        elif code is ErrorCode.NONE and isinstance(response, rs.SyncGroupResponse):
-            self._synced(asked, response, now_ms)
-        elif isinstance(response, rs.SyncGroupResponse) and is_leaders(response):
-            self._not_assigned(asked, response, now_ms)
-        else:
-            self._refused(asked, response, now_ms)
+        """JoinGroup or SyncGroup. An answer of another type than the request is nobody's."""
+        code, is_joining = error_of(response), self._me.state is State.JOINING
+        is_accepted = code is ErrorCode.NONE
+        match response:
+            case rs.JoinGroupResponse() if is_accepted and is_joining:
+                self._joined(asked, response, now_ms)
+            case rs.SyncGroupResponse() if is_accepted and not is_joining:
+                self._synced(asked, response, now_ms)
+            case rs.SyncGroupResponse() if is_leaders(response) and not is_joining:
+                self._not_assigned(asked, response, now_ms)
+            case _ if not is_accepted:
+                self._refused(asked, response, now_ms)
 
     def _joined(self, asked: Step, answer: rs.JoinGroupResponse, now_ms: int) -> None:
         me = self._me

@@ -218,7 +218,7 @@ class FakeTransport:
     def send(self, handler: Handler, request: rq.Request) -> None:
         self._unwritten.append((handler, request, self.now_ms()))
 
-    def beside(self, work: Callable[[], None]) -> None:
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:  # noqa: ARG002
         self._work.append(work)
 
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:

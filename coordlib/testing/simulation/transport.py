@@ -113,7 +113,7 @@ class SimulatedTransport:
             self._is_writing = True
             self._process.after(self._network.latency_ms(), self._write)
 
-    def beside(self, work: Callable[[], None]) -> None:
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         self._process.after(self._luck.uniform(1, 100), work)
 
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
