@@ -86,8 +86,8 @@ class Asks:
         return ask is not None and ask.again_ms is not None
 
     def are_open(self) -> bool:
-        """Whether anything waits for an answer."""
-        return bool(self._open)
+        """Whether something that changes the group waits for an answer; a fetch does not."""
+        return not all(isinstance(ask.request, rq.OffsetFetch) for ask in self._open.values())
 
     def due_ms(self) -> int | None:
         """When the next question is to be repeated."""

@@ -144,6 +144,8 @@ class Life(ABC):
             self._leaving.leave()
 
     def _close(self, event: sg.Close) -> None:
+        if event.inside is not None:
+            self._me.held.returned(event.inside)
         self._leaving.close(event)
 
     def _commit(self, event: sg.CommitOffsets) -> None:

@@ -110,12 +110,16 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         self._changed = threading.Condition(threading.RLock())
         self._membership = life_of(self.identity)
         self._calls: list[sg.Call] = []
+        #: The callback that runs, and its thread; None: none runs, or it has called `close`.
+        self._running: tuple[sg.Call, int] | None = None
         self._raised: CoordError | None = None
         #: Set when a step of this member raised in the transport; it stands still from then on.
         self._broken: CoordError | None = None
         self._is_left = self._is_closed = False
         self._tickets = count(1)
         self._answers: dict[int, Future[sg.Answer]] = {}
+        #: Those of them that are commits'.
+        self._commits: set[int] = set()
         self._transport.attach(self)
 
     # ---- what it holds ------------------------------------------------------------------------
@@ -230,15 +234,20 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         return self._ask(lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, topics))
 
     def close(self, timeout_s: float = 10.0, reason: str | None = None) -> None:
-        """Let go (on_revoked or on_lost is called), leave, and end. A second call does nothing."""
+        """Let go (on_revoked or on_lost is called), leave, and end. A second call does nothing.
+
+        Inside a callback too: to close is to let go of what the callback is about. There it waits
+        for the answers of commits, and not for the log to take that the member leaves.
+        """
         if self._is_closed:
             return
         self._is_closed = True
+        inside = self._end_callback()
         try:
-            self.feed(sg.Close(self._transport.now_ms(), reason))
+            self.feed(sg.Close(self._transport.now_ms(), reason, inside))
             self._run_calls()
             with self._changed:
-                self._changed.wait_for(lambda: self._is_left or self._broken is not None, timeout_s)
+                self._changed.wait_for(lambda: self._is_over(inside), timeout_s)
                 self._abandon()
         finally:
             self._transport.detach(self)
@@ -290,6 +299,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
             case sg.Call():
                 self._calls.append(output)
             case sg.Answer():
+                self._commits.discard(output.ticket)
                 if (future := self._answers.pop(output.ticket, None)) is not None:
                     _settle(future, output)
             case sg.Raise(error):
@@ -303,12 +313,28 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         """Outside the lock: a callback may commit, and wait for it."""
         calls, self._calls = self._calls, []
         for call in calls:
+            running = self._running = call, threading.get_ident()
             try:
                 if (function := self._callbacks[call.callback]) is not None:
                     function(call.partitions)
             finally:
-                self.feed(sg.CalledBack(self._transport.now_ms(), call.callback))
+                if self._running is running:
+                    self._running = None
+                    self.feed(sg.CalledBack(self._transport.now_ms(), call.callback))
         return bool(calls)
+
+    def _end_callback(self) -> Callback | None:
+        """The callback that runs on this thread, which is over with `close`."""
+        running = self._running
+        if running is None or running[1] != threading.get_ident():
+            return None
+        self._running = None
+        return running[0].callback
+
+    def _is_over(self, inside: Callback | None) -> bool:
+        """Whether `close` need not wait any more."""
+        is_written = inside is not None and not self._commits
+        return self._is_left or self._broken is not None or is_written
 
     @property
     def _where(self) -> str:
@@ -320,7 +346,11 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
             raise raised
 
     def _commit(self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool) -> "Future[sg.Answer]":
-        return self._ask(lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, rows, is_waited))
+        def event(now_ms: int, ticket: int) -> sg.Input:
+            self._commits.add(ticket)
+            return sg.CommitOffsets(now_ms, ticket, rows, is_waited)
+
+        return self._ask(event)
 
     def _ask(self, event: Callable[[int, int], sg.Input]) -> "Future[sg.Answer]":
         ticket = next(self._tickets)
@@ -338,6 +368,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         for ticket, future in self._answers.items():
             _settle(future, sg.Answer(ticket, error=self._broken or closed))
         self._answers.clear()
+        self._commits.clear()
 
     def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
         try:

@@ -93,6 +93,9 @@ class Close:
 
     now_ms: int
     reason: str | None = None
+    #: The callback in which the user does so, on the same thread: it counts as returned, since its
+    #: return would come after this. None: no callback runs, or it is another thread's.
+    inside: Callback | None = None
 
 
 @dataclass(frozen=True, slots=True)
