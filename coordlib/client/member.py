@@ -16,13 +16,13 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import count
 from secrets import token_hex
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from coordlib import limits
 from coordlib.client import signals as sg
+from coordlib.client.answers import Answers
 from coordlib.client.assignor import by_topic
 from coordlib.client.fence import Stop
 from coordlib.client.life import Life
@@ -116,10 +116,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         #: Set when a step of this member raised in the transport; it stands still from then on.
         self._broken: CoordError | None = None
         self._is_left = self._is_closed = False
-        self._tickets = count(1)
-        self._answers: dict[int, Future[sg.Answer]] = {}
-        #: Those of them that are commits'.
-        self._commits: set[int] = set()
+        self._answers = Answers()
         self._transport.attach(self)
 
     # ---- what it holds ------------------------------------------------------------------------
@@ -299,9 +296,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
             case sg.Call():
                 self._calls.append(output)
             case sg.Answer():
-                self._commits.discard(output.ticket)
-                if (future := self._answers.pop(output.ticket, None)) is not None:
-                    _settle(future, output)
+                self._answers.settle(output)
             case sg.Raise(error):
                 self._raised = error
             case sg.Left():
@@ -333,7 +328,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
 
     def _is_over(self, inside: Callback | None) -> bool:
         """Whether `close` need not wait any more."""
-        is_written = inside is not None and not self._commits
+        is_written = inside is not None and not self._answers.commits_are_open
         return self._is_left or self._broken is not None or is_written
 
     @property
@@ -346,17 +341,15 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
             raise raised
 
     def _commit(self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool) -> "Future[sg.Answer]":
-        def event(now_ms: int, ticket: int) -> sg.Input:
-            self._commits.add(ticket)
-            return sg.CommitOffsets(now_ms, ticket, rows, is_waited)
+        return self._ask(
+            lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, rows, is_waited), is_commit=True
+        )
 
-        return self._ask(event)
-
-    def _ask(self, event: Callable[[int, int], sg.Input]) -> "Future[sg.Answer]":
-        ticket = next(self._tickets)
-        future: Future[sg.Answer] = Future()
+    def _ask(
+        self, event: Callable[[int, int], sg.Input], is_commit: bool = False
+    ) -> "Future[sg.Answer]":
         with self._changed:
-            self._answers[ticket] = future
+            ticket, future = self._answers.expect(is_commit)
             self.feed(event(self._transport.now_ms(), ticket))
             if self._broken is not None:
                 self._abandon()
@@ -365,10 +358,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def _abandon(self) -> None:
         """No answer will come any more."""
         closed = CannotReach("Closed before the answer came.", f"group {self.identity.group}")
-        for ticket, future in self._answers.items():
-            _settle(future, sg.Answer(ticket, error=self._broken or closed))
-        self._answers.clear()
-        self._commits.clear()
+        self._answers.abandon(self._broken or closed)
 
     def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
         try:
@@ -380,12 +370,6 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         if answer.error is not None:
             raise answer.error
         return answer
-
-
-def _settle(future: "Future[sg.Answer]", answer: sg.Answer) -> None:
-    """End what somebody waits for, unless he has cancelled it."""
-    if future.set_running_or_notify_cancel():
-        future.set_result(answer)
 
 
 def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:

@@ -22,6 +22,7 @@ from coordlib.effects.routing import RESPONSES, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.stored import FEATURES
 
 EPOCH_MS = 1_700_000_000_000  # log time at the beginning
@@ -84,7 +85,9 @@ class FakeLog:
 
     def tell_topics(self) -> None:
         """Write what topics there are, as the driver does for groups whose coordinator divides."""
-        rows = tuple(rq.Topic(name, self.topics[name]) for name in sorted(self.topics))
+        own = own_topics(self.place.prefix)
+        told = [name for name in sorted(self.topics) if is_users(name, own)]
+        rows = tuple(rq.Topic(name, self.topics[name]) for name in told)
         for shard in self._shards:
             shard.append(codec.encode(rq.TopicMetadata(v=1, topics=rows)), self.now_ms)
 
