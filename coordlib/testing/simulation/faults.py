@@ -5,7 +5,7 @@ from random import Random
 
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing.simulation import late, poison, reassigned, strangers
+from coordlib.testing.simulation import assignors, late, poison, reassigned, strangers
 from coordlib.testing.simulation.engine import CRASH_POINTS
 from coordlib.testing.simulation.late import Mend, join, somebody
 from coordlib.testing.simulation.plan import CLASSIC, Fault
@@ -342,4 +342,5 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "late-words": reassigned.late_words,
     "never-lets-go": reassigned.never_lets_go,
     "kind-changes": reassigned.kind_changes,
+    assignors.KIND: assignors.raises,
 }
