@@ -14,11 +14,12 @@ from coordlib.client.assignor import (
     FunctionAssignor,
     GroupMemberView,
     RackAware,
+    ReadsUserData,
     RebalanceMode,
     SubscriptionState,
 )
 from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.errors import MemberFenced
+from coordlib.client.errors import AssignmentFailed, MemberFenced
 from coordlib.client.group_member import GroupMember
 from coordlib.client.signals import TopicPartition
 from coordlib.client.transport import KafkaTransport
@@ -26,6 +27,7 @@ from coordlib.client.wording import Timing
 
 __all__ = [
     "AssignedMember",
+    "AssignmentFailed",
     "Assignor",
     "CoordinatedConsumer",
     "FunctionAssignor",
@@ -34,6 +36,7 @@ __all__ = [
     "KafkaTransport",
     "MemberFenced",
     "RackAware",
+    "ReadsUserData",
     "RebalanceMode",
     "SubscriptionState",
     "Timing",

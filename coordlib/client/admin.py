@@ -256,7 +256,9 @@ class _Question:
         self._id = f"{identity.token}-1"
         #: Whether the coordinator has said that it reads its state back.
         self._is_loading = False
-        self._heard: queue.SimpleQueue[rs.Response | sg.NotWritten] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[rs.Response | sg.NotWritten | Exception] = (
+            queue.SimpleQueue()
+        )
 
     def envelope(self) -> dict[str, Any]:
         identity = self.identity
@@ -280,6 +282,9 @@ class _Question:
     def wake_ms(self) -> int | None:
         return None
 
+    def fail(self, problem: Exception) -> None:
+        self._heard.put(problem)
+
     def wait(self, timeout_s: float) -> rs.Response:
         try:
             heard = self._heard.get(timeout=timeout_s)
@@ -294,6 +299,8 @@ class _Question:
                 "Look whether the job runs: coord status. The request stays in the log and is "
                 "judged when the job is back.",
             ) from None
+        if isinstance(heard, Exception):
+            raise heard
         if isinstance(heard, sg.NotWritten):
             raise CannotReach(
                 f"The request could not be written: {heard.why}",

@@ -40,6 +40,11 @@ def refusal_of(response: rs.Response, where: str) -> GroupError:
     return GroupError(error_of(response), where, message)
 
 
+def is_leaders(answer: rs.SyncGroupResponse) -> bool:
+    """Whether the error in it is the leader's; the coordinator's own come without an assignment."""
+    return isinstance(answer.assignment, bytes)
+
+
 def known(value: Any, otherwise: Any) -> Any:
     """A field of an answer, or something else where the answer left it out."""
     return otherwise if value is msgspec.UNSET or value is None else value
@@ -81,8 +86,8 @@ class Asks:
         return ask is not None and ask.again_ms is not None
 
     def are_open(self) -> bool:
-        """Whether anything waits for an answer."""
-        return bool(self._open)
+        """Whether something that changes the group waits for an answer; a fetch does not."""
+        return not all(isinstance(ask.request, rq.OffsetFetch) for ask in self._open.values())
 
     def due_ms(self) -> int | None:
         """When the next question is to be repeated."""

@@ -1,11 +1,12 @@
 """Assignors as members use them: what to tell the leader, and how a leader divides.
 
 An assignor is chosen by the group's vote among those that every member offers. `metadata` is what
-this member says of itself when it joins; `assign` is run by the leader alone; `on_assignment` tells
-every member's assignor what its member got. The table of those that coordlib brings is here, and
-here alone; `strategy` finds an assignor by name.
+this member says of itself when it joins; `assign` is run by the leader alone; `on_assignment` (or
+`on_assignment_data`, if the assignor has it) tells every member's assignor what its member got. The
+table of those that coordlib brings is here, and here alone; `strategy` finds an assignor by name.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +26,8 @@ from coordlib.errors import SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+
+_log = logging.getLogger("coordlib.client")
 
 
 class RebalanceMode(Enum):
@@ -59,6 +62,9 @@ class GroupMemberView:
 
     subscription: cp.Subscription
     instance: str | None = None
+    #: Why its metadata cannot be read; empty: they can. It is given nothing, unless the assignor
+    #: raises: then nobody is, and all members are told why.
+    unreadable: str = ""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -89,6 +95,10 @@ class Assignor(Protocol):
     ) -> Mapping[str, cp.Assignment]:
         """Divide; `partitions` has the count of every topic that exists.
 
+        Who raises gives nobody anything: all members are told why and stay in the group, and the
+        leader tries again after a while. A GroupError with one of `requests.ASSIGNMENT_ERRORS`
+        names the error that they get.
+
         In the cooperative mode, what one member owns may not be given to another one in the same
         step: it is left out, its owner revokes it and joins again, and the next division gives it.
         """
@@ -112,6 +122,17 @@ class RackAware(Protocol):
         `racks` has for every topic the racks of each partition's replicas, by partition number. It
         was read after the counts, so it may be longer than they say, or shorter.
         """
+
+
+@runtime_checkable
+class ReadsUserData(Protocol):
+    """What an assignor has beside the rest if its leader sends data with each assignment."""
+
+    def on_assignment_data(
+        self, given: Partitions, generation: int, user_data: bytes | None
+    ) -> None:
+        """In place of `on_assignment`: also the `user_data` that the leader's `assign` put into
+        this member's Assignment; None: it put none. Quick, from any thread."""
 
 
 #: Members and partition counts in; member -> topic -> its partitions out.
@@ -256,11 +277,6 @@ def mode_of(assignors: Sequence[Assignor]) -> RebalanceMode:
     return max(common, key=lambda mode: mode.value)
 
 
-def partitions_of(assignment: bytes) -> Partitions:
-    """An assignment's partitions in order of topic and number. Raises Unreadable."""
-    return flat(cp.decode_assignment(assignment).partitions)
-
-
 def flat(rows: Mapping[str, Iterable[int]]) -> Partitions:
     """Partitions by topic, as rows in order of topic and number."""
     return tuple(
@@ -277,15 +293,18 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]
 
 
 def views(members: Iterable[rs.JoinedMember]) -> dict[str, GroupMemberView]:
-    """Read the members' metadata. One who cannot be read gets nothing, and stops nobody else."""
+    """Read the members' metadata. One that cannot be read gets nothing, unless the assignor
+    raises for it."""
     return {member.member: _view(member) for member in members}
 
 
 def _view(member: rs.JoinedMember) -> GroupMemberView:
     try:
         return GroupMemberView(cp.decode_subscription(member.metadata), member.instance)
-    except cp.Unreadable:
-        return GroupMemberView(cp.Subscription(topics=()), member.instance)
+    except cp.Unreadable as problem:
+        _log.warning("The metadata of %s cannot be read: %s", member.member, problem)
+        nothing = cp.Subscription(topics=())
+        return GroupMemberView(nothing, member.instance, unreadable=str(problem))
 
 
 def rows_of(given: Mapping[str, cp.Assignment]) -> tuple[rq.MemberAssignment, ...]:

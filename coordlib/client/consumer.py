@@ -79,6 +79,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         self._on_assign: OnPartitions | None = None
         self._on_revoke: OnPartitions | None = None
         self._on_lost: OnPartitions | None = None
+        self._is_closed = False
         #: Asynchronous commits whose `on_commit` is not called yet.
         self._commits: deque[tuple[Future[sg.Answer], list[KafkaTopicPartition]]] = deque()
 
@@ -125,8 +126,11 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             timeout: seconds; None or negative: until there is one.
 
         Raises:
+            AssignmentFailed: the group's leader could not divide. Raised once; this consumer stays
+                in the group, and has nothing to read until the next rebalance.
             GroupError: the group refused this member for good.
             CannotReach: the transport has failed.
+            CoordError: the consumer is closed, or has failed.
         """
         return next(iter(self._consume(1, timeout)), None)
 
@@ -151,9 +155,13 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
     def _consume(self, count: int, timeout: float | None) -> list[Message]:
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         wait_s = 0.0
+        if self._is_closed:
+            raise CoordError("The consumer is closed.", f"group {self._settings.group}")
         while True:
             was_called_back = self.member.poll(wait_s)
             self._tell_commits()
+            if self._is_closed:
+                return []  # in one of the callbacks
             self._reading.start(self.member.may_work())
             left_s = SLICE_S if until is None else max(0.0, until - monotonic())
             # In a group that fills, an early member is asked for one part after another.
@@ -167,7 +175,11 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             wait_s = min(SLICE_S, left_s) if kept >= count else 0.0
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Let go (callbacks run), leave the group, and end; wait that long for the log to know."""
+        """Let go (callbacks run), leave the group, and end; wait that long for the log to know.
+
+        Inside a callback it does not wait for the log, and the `poll` around it returns nothing.
+        """
+        self._is_closed = True
         try:
             self.member.close(timeout_s)
             self._tell_commits()

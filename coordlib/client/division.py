@@ -21,16 +21,28 @@ from coordlib.client.assignor import (
 from coordlib.client.signals import TopicPartition
 from coordlib.client.transport import Transport
 from coordlib.coordinators.assignors.model import ReplicaRacks
-from coordlib.errors import CannotReach, CoordError
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.codec import printable
+from coordlib.records.stored import ASSIGNMENT_ERRORS
 
 _log = logging.getLogger("coordlib.client")
 
 
+#: Why the assignor of the leader failed, if it does not say so itself.
+RAISED = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class AssignorFailed(CoordError):
-    """The assignor raised, or divided in a way that no member may act upon."""
+    """The assignor raised, or divided in a way that no member may act upon.
+
+    `code` is for the other members. An assignor chooses it by raising a GroupError with one of
+    ASSIGNMENT_ERRORS.
+    """
+
+    code = RAISED
 
 
 def lead(
@@ -51,8 +63,21 @@ def lead(
         return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
     except AssignorFailed as failed:
         _log.exception("The leader of generation %d cannot divide", task.generation)
-        return sg.AssignorFailed(transport.now_ms(), task.generation, failed)
+        return _not_divided(task, failed, transport)
     return sg.Divided(transport.now_ms(), task.generation, rows, tuple(topics), counts)
+
+
+def _not_divided(
+    task: sg.Divide, failed: AssignorFailed, transport: Transport
+) -> sg.NotDivided | sg.AssignorFailed:
+    """What the leader says in place of an assignment, if the job takes that."""
+    why = None
+    try:
+        if ASSIGNMENT_ERRORS in transport.features():
+            why = sg.WhyNot(failed.code.name, printable(f"{failed.what} ({failed.where})"))
+    except CannotReach as problem:
+        return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
+    return sg.AssignorFailed(transport.now_ms(), task.generation, failed, why)
 
 
 def assigned_counts(members: Sequence[rs.JoinedMember]) -> dict[str, int]:
@@ -115,11 +140,15 @@ def divide(
     except AssignorFailed as failed:
         raise AssignorFailed(failed.what, f"assignor {assignor.name}", failed.mend) from failed
     except Exception as problem:  # it may be a user's own
-        raise AssignorFailed(
-            f"The assignor failed: {problem!r}",
-            f"assignor {assignor.name}",
-            "Mend it, or name another one; the member has left, and another one leads.",
-        ) from problem
+        raise _raised(assignor, problem) from problem
+
+
+def _raised(assignor: Assignor, problem: Exception) -> AssignorFailed:
+    mend = "Mend it, or name another one. The group has no assignment while its leader has none."
+    failed = AssignorFailed(f"The assignor failed: {problem!r}", f"assignor {assignor.name}", mend)
+    if isinstance(problem, GroupError) and problem.code in rq.ASSIGNMENT_ERRORS:
+        failed.code = problem.code
+    return failed
 
 
 def check(given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]) -> None:

@@ -2,6 +2,18 @@
 
 from coordlib.client.fence import Stop
 from coordlib.errors import ErrorCode, GroupError
+from coordlib.records.codec import printable
+
+
+class AssignmentFailed(GroupError):
+    """The group's leader could not divide. `poll` raises it once for each such generation.
+
+    The member stays in the group and owns nothing until the next rebalance; the leader begins one
+    after a while, to try again. `code` and the message are the leader's.
+    """
+
+    def __init__(self, code: ErrorCode, where: str, message: str) -> None:
+        super().__init__(code, where, f"The leader could not divide: {printable(message)}")
 
 
 class MemberFenced(GroupError):

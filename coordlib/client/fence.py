@@ -37,6 +37,9 @@ holds nothing between two generations; these do not stop at a JoinGroup. What th
   cannot consent (rule 12). What bounds the wait is the member itself: it treats the demand as rule
   10 says, and leaves the group when its user does not poll within RT; if it cannot hear of the
   demand, rule 9 silences it and its session ends.
+- A generation whose leader could not divide gives nobody anything. Its members let go of all that
+  they named; no demand stands behind that, as nobody can be given it in this generation, and the
+  next one begins only after they have joined again without naming it, or are out.
 - Rule 11 revives nobody between a join and the assignment that follows: its heartbeats are answered
   with REBALANCE_IN_PROGRESS there. The assignment itself opens the fence: whoever gets it was a
   member all the time, and what it had named was given to nobody else.

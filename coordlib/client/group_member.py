@@ -74,7 +74,7 @@ class GroupMember(Member[Membership]):
         """Join the group for these topics, or rejoin it with another list.
 
         A topic that begins with `^` is a regular expression; topics that match it later are
-        found too. It never matches `__*` and the coordinator's own topics. No topics at all is
+        found too. It matches neither `__*` nor the coordinator's own topics. No topics at all is
         `unsubscribe`, as in Kafka.
 
         Raises SetupError: not a list, or an expression that is none.
@@ -90,8 +90,8 @@ class GroupMember(Member[Membership]):
         match output:
             case sg.Divide():
                 work = partial(lead, output, self._assignors, self._transport)
-                self._transport.beside(lambda: self.feed(work()))
+                self._transport.beside(self, lambda: self.feed(work()))
             case sg.LookUp():
-                self._transport.beside(lambda: self.feed(look_up(self._transport)))
+                self._transport.beside(self, lambda: self.feed(look_up(self._transport)))
             case _:
                 super()._do(output)

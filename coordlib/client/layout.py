@@ -1,6 +1,8 @@
 """What never changes under a prefix: shards, response partitions, the topic's incarnation.
 
 The job records it in `<prefix>.progress`. Before its first start the topics themselves tell it.
+Beside it stand the job's features, which change when the job is upgraded; so they are not kept
+with the rest but read when they are needed.
 """
 
 import time
@@ -61,6 +63,20 @@ def find_place(config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0) 
     except KafkaException as problem:
         where = str(config.get("bootstrap.servers", ""))
         raise CannotReach(f"No answer from Kafka: {problem}", where, "Is it running?") from problem
+
+
+def read_features(
+    config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0
+) -> frozenset[str]:
+    """Optional request fields that the prefix's newest job reads (`stored.FEATURES`).
+
+    Empty: it is older than all of them, or none has started yet. Raises CannotReach.
+    """
+    try:
+        layout = _recorded(config, prefix, timeout_s)
+    except KafkaException as problem:
+        raise CannotReach(f"No answer from Kafka: {problem}", f"{prefix}.progress") from problem
+    return frozenset(layout.features if layout is not None else ())
 
 
 def _place_of(

@@ -90,6 +90,7 @@ class Leaving:
     def end(self) -> None:
         me = self._me
         me.become(State.LEFT)
+        me.step = None  # whatever is answered now, it is too late
         closed = CoordError("The member was closed before the answer came.", me.where)
         me.say_all(self._asks.abandon(closed))
         me.say(sg.Left())

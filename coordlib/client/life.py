@@ -133,6 +133,9 @@ class Life(ABC):
             me.say(call)
         elif me.failure is not None:
             me.say(sg.Raise(me.failure))
+        elif me.news is not None:
+            me.say(sg.Raise(me.news))
+            me.news = None
 
     def _called_back(self, event: sg.CalledBack) -> None:
         self._polled_ms = event.now_ms
@@ -141,6 +144,8 @@ class Life(ABC):
             self._leaving.leave()
 
     def _close(self, event: sg.Close) -> None:
+        if event.inside is not None:
+            self._me.held.returned(event.inside)
         self._leaving.close(event)
 
     def _commit(self, event: sg.CommitOffsets) -> None:

@@ -16,13 +16,13 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import count
 from secrets import token_hex
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from coordlib import limits
 from coordlib.client import signals as sg
+from coordlib.client.answers import Answers
 from coordlib.client.assignor import by_topic
 from coordlib.client.fence import Stop
 from coordlib.client.life import Life
@@ -110,10 +110,13 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         self._changed = threading.Condition(threading.RLock())
         self._membership = life_of(self.identity)
         self._calls: list[sg.Call] = []
+        #: The callback that runs, and its thread; None: none runs, or it has called `close`.
+        self._running: tuple[sg.Call, int] | None = None
         self._raised: CoordError | None = None
+        #: Set when a step of this member raised in the transport; it stands still from then on.
+        self._broken: CoordError | None = None
         self._is_left = self._is_closed = False
-        self._tickets = count(1)
-        self._answers: dict[int, Future[sg.Answer]] = {}
+        self._answers = Answers()
         self._transport.attach(self)
 
     # ---- what it holds ------------------------------------------------------------------------
@@ -122,7 +125,8 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def assignment(self) -> Partitions:
         """What may be worked on at this moment; empty while the member is fenced."""
         with self._changed:
-            return self._membership.assignment(self._transport.now_ms())
+            is_broken = self._broken is not None
+            return () if is_broken else self._membership.assignment(self._transport.now_ms())
 
     @property
     def member_id(self) -> str:
@@ -142,7 +146,8 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def may_work(self) -> bool:
         """Whether acting on the assignment is safe at this moment (rules 8 to 11)."""
         with self._changed:
-            return self._membership.fence.may_work(self._transport.now_ms())
+            is_broken = self._broken is not None
+            return not is_broken and self._membership.fence.may_work(self._transport.now_ms())
 
     def stopped_by(self) -> Stop | None:
         """The rule that fenced the member; None while it works or holds nothing."""
@@ -166,7 +171,9 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
 
         Raises:
             GroupError: the group refused this member for good.
+            AssignmentFailed: the leader could not divide; raised once, the member stays.
             CannotReach: the transport has failed.
+            CoordError: this member has failed.
         """
         until = time.monotonic() + timeout_s
         while True:
@@ -224,15 +231,20 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         return self._ask(lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, topics))
 
     def close(self, timeout_s: float = 10.0, reason: str | None = None) -> None:
-        """Let go (on_revoked or on_lost is called), leave, and end. A second call does nothing."""
+        """Let go (on_revoked or on_lost is called), leave, and end. A second call does nothing.
+
+        Inside a callback too: to close is to let go of what the callback is about. There it waits
+        for the answers of commits, and not for the log to take that the member leaves.
+        """
         if self._is_closed:
             return
         self._is_closed = True
+        inside = self._end_callback()
         try:
-            self.feed(sg.Close(self._transport.now_ms(), reason))
+            self.feed(sg.Close(self._transport.now_ms(), reason, inside))
             self._run_calls()
             with self._changed:
-                self._changed.wait_for(lambda: self._is_left, timeout_s)
+                self._changed.wait_for(lambda: self._is_over(inside), timeout_s)
                 self._abandon()
         finally:
             self._transport.detach(self)
@@ -255,6 +267,8 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def feed(self, event: sg.Input) -> None:
         """Take what happened (the transport's threads, and the methods above)."""
         with self._changed:
+            if self._broken is not None:
+                return
             for output in self._membership.handle(event):
                 self._do(output)
             self._changed.notify_all()
@@ -262,7 +276,18 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
     def wake_ms(self) -> int | None:
         """When it wants to be told of the time at the latest; None: not before something else."""
         with self._changed:
-            return self._membership.wake_ms()
+            return self._membership.wake_ms() if self._broken is None else None
+
+    def fail(self, problem: Exception) -> None:
+        """Nobody knows what its state machine believes now: it stops at once, and says nothing any
+        more, so that its session ends. Every poll raises."""
+        with self._changed:
+            if self._broken is None:
+                mend = "Close it, and make a new one. Its session ends by itself."
+                self._broken = CoordError(f"The member has failed: {problem!r}", self._where, mend)
+                self._broken.__cause__ = problem
+            self._abandon()
+            self._changed.notify_all()
 
     def _do(self, output: sg.Output) -> None:
         match output:
@@ -271,8 +296,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
             case sg.Call():
                 self._calls.append(output)
             case sg.Answer():
-                if (future := self._answers.pop(output.ticket, None)) is not None:
-                    future.set_result(output)
+                self._answers.settle(output)
             case sg.Raise(error):
                 self._raised = error
             case sg.Left():
@@ -284,34 +308,57 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         """Outside the lock: a callback may commit, and wait for it."""
         calls, self._calls = self._calls, []
         for call in calls:
+            running = self._running = call, threading.get_ident()
             try:
                 if (function := self._callbacks[call.callback]) is not None:
                     function(call.partitions)
             finally:
-                self.feed(sg.CalledBack(self._transport.now_ms(), call.callback))
+                if self._running is running:
+                    self._running = None
+                    self.feed(sg.CalledBack(self._transport.now_ms(), call.callback))
         return bool(calls)
 
+    def _end_callback(self) -> Callback | None:
+        """The callback that runs on this thread, which is over with `close`."""
+        running = self._running
+        if running is None or running[1] != threading.get_ident():
+            return None
+        self._running = None
+        return running[0].callback
+
+    def _is_over(self, inside: Callback | None) -> bool:
+        """Whether `close` need not wait any more."""
+        is_written = inside is not None and not self._answers.commits_are_open
+        return self._is_left or self._broken is not None or is_written
+
+    @property
+    def _where(self) -> str:
+        return f"group {self.identity.group}, client {self.identity.client}"
+
     def _raise_failure(self) -> None:
-        raised, self._raised = self._raised, None
+        raised, self._raised = self._broken or self._raised, None
         if raised is not None:
             raise raised
 
     def _commit(self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool) -> "Future[sg.Answer]":
-        return self._ask(lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, rows, is_waited))
+        return self._ask(
+            lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, rows, is_waited), is_commit=True
+        )
 
-    def _ask(self, event: Callable[[int, int], sg.Input]) -> "Future[sg.Answer]":
-        ticket = next(self._tickets)
-        future: Future[sg.Answer] = Future()
+    def _ask(
+        self, event: Callable[[int, int], sg.Input], is_commit: bool = False
+    ) -> "Future[sg.Answer]":
         with self._changed:
-            self._answers[ticket] = future
+            ticket, future = self._answers.expect(is_commit)
             self.feed(event(self._transport.now_ms(), ticket))
+            if self._broken is not None:
+                self._abandon()
         return future
 
     def _abandon(self) -> None:
-        unknown = CannotReach("Closed before the answer came.", f"group {self.identity.group}")
-        for ticket, future in self._answers.items():
-            future.set_result(sg.Answer(ticket, error=unknown))
-        self._answers.clear()
+        """No answer will come any more."""
+        closed = CannotReach("Closed before the answer came.", f"group {self.identity.group}")
+        self._answers.abandon(self._broken or closed)
 
     def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
         try:

@@ -42,7 +42,9 @@ class Membership(Life):
             self._me.say(sg.LookUp())
 
     def _due_ms(self) -> int | None:
-        return None if self._me.state in ENDED else self._me.topics.due_ms()
+        due_ms = [self._me.topics.due_ms(), self._rounds.due_ms()]
+        is_over = self._me.state in ENDED
+        return None if is_over else min((each for each in due_ms if each is not None), default=None)
 
     def _must_let_go(self) -> bool:
         me = self._me

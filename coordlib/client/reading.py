@@ -68,6 +68,7 @@ class Reading:
         #: Where the user wants to start, whatever is committed.
         self._sought: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
+        self._is_closed = False
         #: Fetched and not handed out: messages and error events, in their order.
         self._kept: deque[Message] = deque()
         #: Next offset to read of each partition from which `take` has returned a message.
@@ -93,6 +94,8 @@ class Reading:
             self._sought.pop(each, None)
         stops = tuple(sorted(self._read & gone))
         self._read -= gone
+        if self._is_closed:
+            return  # by the user's callback, which was asked to let go of these
         if stops and self._read:
             self._reader.incremental_unassign(of.kafka_of(stops))
         elif stops:
@@ -207,6 +210,7 @@ class Reading:
         self._reader.resume(of.kafka_of(tuple(each for each in wanted if each in self._read)))
 
     def close(self) -> None:
+        self._is_closed = True
         self._reader.close()
 
     def _forget_kept(self, gone: set[TopicPartition]) -> None:

@@ -93,6 +93,9 @@ class Close:
 
     now_ms: int
     reason: str | None = None
+    #: The callback in which the user does so, on the same thread: it counts as returned, since its
+    #: return would come after this. None: no callback runs, or it is another thread's.
+    inside: Callback | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +163,22 @@ class NotDivided:
     why: str
 
 
+class WhyNot(NamedTuple):
+    """Why there is no assignment, for the other members: the fields of the leader's SyncGroup."""
+
+    error: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class AssignorFailed:
-    """The assignor raised, or gave what must not be given: this member cannot lead."""
+    """The assignor raised, or gave what must not be given: this member cannot divide now."""
 
     now_ms: int
     generation: int
     error: CoordError
+    #: None: the job takes no reason, so that this member must leave for another one to lead.
+    why: WhyNot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +284,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """The membership has failed for good; raise this from `poll`."""
+    """Raise this from `poll`: the membership has failed for good, or has no assignment for now."""
 
     error: CoordError
 

@@ -38,6 +38,8 @@ class Standing:
         self.first_id = self.wording.next_id()
         #: Why the membership has failed for good.
         self.failure: CoordError | None = None
+        #: Why there is nothing to own for now: the next poll raises it, once.
+        self.news: CoordError | None = None
         self._out: list[sg.Output] = []
 
     @property
@@ -71,13 +73,13 @@ class Standing:
         """The coordinator does not know this membership any more; what is told is lost."""
         self.become(State.IDLE)
         self.member, self.generation = (self.member if keeps_member else ""), -1
-        self.step = None
+        self.step = self.news = None
         self.held.withdraw()
 
     def fail(self, error: CoordError) -> None:
         """Every poll raises from now on; what is told is lost."""
         self.become(State.FAILED)
-        self.step = None
+        self.step = self.news = None
         self.held.withdraw()
         self.failure = error
 

@@ -11,19 +11,9 @@ from collections.abc import Mapping
 
 from coordlib.client.asks import backoff_ms
 from coordlib.errors import SetupError
+from coordlib.records.own_topics import OWN, is_users, own_topics
 
-#: Kafka's own topics (`__consumer_offsets`) and what follows their custom.
-INTERNAL = "__"
-#: The coordinator's own topics, below its prefix. Users may have others there.
-OWN = (
-    *("requests", "offsets", "responses", "assignments"),
-    *("groups", "committed", "events", "progress"),
-)
-
-
-def own_topics(prefix: str) -> frozenset[str]:
-    """Topics that no expression matches, because they are the coordinator's."""
-    return frozenset(f"{prefix}.{name}" for name in OWN)
+__all__ = ["OWN", "Topics", "own_topics"]
 
 
 class Topics:
@@ -109,8 +99,7 @@ class Topics:
         found = [
             topic
             for topic in sorted(counts)
-            if topic not in self._own
-            and not topic.startswith(INTERNAL)
+            if is_users(topic, self._own)
             and any(pattern.search(topic) for pattern in self._patterns)
         ]
         return tuple(dict.fromkeys([*self._plain, *found]))

@@ -3,7 +3,7 @@
 Many members may share a transport. Two threads serve them: one reads the responses and asks for
 their end, the other waits for acknowledgements and tells the time; so a broker that answers no
 question does not hold up heartbeats to another one. Handlers are called from these threads and
-must not block.
+must not block. An exception of one handler fails that member and neither thread.  # INV-70
 """
 
 import logging
@@ -26,7 +26,7 @@ from confluent_kafka import (
 from coordlib import limits
 from coordlib.client import signals as sg
 from coordlib.client.clock import boottime_ms
-from coordlib.client.layout import Place, find_place
+from coordlib.client.layout import Place, find_place, read_features
 from coordlib.client.racks import read_racks
 from coordlib.client.response_reader import ResponseReader
 from coordlib.client.wording import Identity
@@ -63,6 +63,9 @@ class Handler(Protocol):
     def wake_ms(self) -> int | None:
         """When it wants to hear of the time."""
 
+    def fail(self, problem: Exception) -> None:
+        """Something of this member's raised in a thread of the transport: its `poll` says so."""
+
 
 class Transport(Protocol):
     """What members need of the world."""
@@ -86,8 +89,8 @@ class Transport(Protocol):
     def send(self, handler: Handler, request: rq.Request) -> None:
         """Write a request; what came of it is fed to the handler later. Never blocks or raises."""
 
-    def beside(self, work: Callable[[], None]) -> None:
-        """Do something that may block, beside everything else."""
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+        """Do something for this member that may block, beside everything else."""
 
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
         """Those of the topics that exist (None: all there are), with their partition counts.
@@ -99,6 +102,12 @@ class Transport(Protocol):
         """For those of the topics that exist: the racks of each partition's replicas.
 
         Brokers that name no rack, or are down, add none. Raises CannotReach. May block.
+        """
+
+    def features(self) -> frozenset[str]:
+        """Optional request fields that the job reads at this moment (`stored.FEATURES`).
+
+        Raises CannotReach. May block.
         """
 
     def check(self) -> None:
@@ -201,8 +210,8 @@ class KafkaTransport:
             error = problem.args[0]
             self._not_sent(handler, request.id, str(error), self._is_final(error))
 
-    def beside(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=self._guarded, args=(work,), daemon=True).start()
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+        threading.Thread(target=_for, args=(handler, work), daemon=True).start()
 
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
         try:
@@ -215,6 +224,9 @@ class KafkaTransport:
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return read_racks(self._config, topics)
+
+    def features(self) -> frozenset[str]:
+        return read_features(self._config, self.place.prefix)
 
     def check(self) -> None:
         if self._failure is not None:
@@ -233,7 +245,7 @@ class KafkaTransport:
     def _not_sent(self, handler: Handler, id_: str, why: str, is_final: bool) -> None:
         # Not fed here: the handler is in the middle of its outputs.
         event = partial(sg.NotWritten, id=id_, why=why, is_final=is_final)
-        self._unsent.put(lambda: handler.feed(event(now_ms=self.now_ms())))
+        self._unsent.put(lambda: _feed(handler, event(now_ms=self.now_ms())))
 
     def _delivered(
         self, handler: Handler, id_: str, produced_ms: int, error: KafkaError | None, of: Message
@@ -241,10 +253,10 @@ class KafkaTransport:
         if error is None:
             offset = of.offset()
             assert offset is not None
-            handler.feed(sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
+            _feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
         else:
             is_final = self._is_final(error)
-            handler.feed(sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
+            _feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
 
     def _is_final(self, error: KafkaError) -> bool:
         if error.fatal():
@@ -266,9 +278,7 @@ class KafkaTransport:
 
     def _tell_time(self, now_ms: int) -> None:
         for handler in self._all():
-            wake_ms = handler.wake_ms()
-            if wake_ms is not None and wake_ms <= now_ms:
-                handler.feed(sg.Elapsed(now_ms))
+            _for(handler, partial(_tell_time, handler, now_ms))
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -281,7 +291,7 @@ class KafkaTransport:
                 asked_ms = self._reader.read_ms
                 assert asked_ms is not None
                 for handler in self._all():
-                    handler.feed(sg.ReadToEnd(self.now_ms(), asked_ms))
+                    _feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
 
     def _dispatch(self, key: bytes, value: bytes) -> None:
         """Only what may concern a member here is decoded; Progress has no key."""
@@ -298,7 +308,7 @@ class KafkaTransport:
             concerned = [addressed] if addressed is not None else []
         for handler in concerned:
             if concerns(handler.identity, message):
-                handler.feed(sg.Received(self.now_ms(), message))
+                _feed(handler, sg.Received(self.now_ms(), message))
 
     # ---- small things -------------------------------------------------------------------------
 
@@ -317,3 +327,22 @@ class KafkaTransport:
         except Exception as problem:  # noqa: BLE001  # told by check(), whatever it is
             _log.exception("A thread of the transport failed")
             self._failure = problem
+
+
+def _tell_time(handler: Handler, now_ms: int) -> None:
+    wake_ms = handler.wake_ms()
+    if wake_ms is not None and wake_ms <= now_ms:
+        handler.feed(sg.Elapsed(now_ms))
+
+
+def _feed(handler: Handler, event: sg.Input) -> None:
+    _for(handler, partial(handler.feed, event))
+
+
+def _for(handler: Handler, work: Callable[[], None]) -> None:
+    """Do something of one member's; what it raises is that member's alone."""
+    try:
+        work()
+    except Exception as problem:  # noqa: BLE001  # told by its poll, whatever it is
+        _log.exception("A member of group %s failed", handler.identity.group)
+        handler.fail(problem)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordlib.client.assignor import Assignor, SubscriptionState
-from coordlib.client.signals import Subscription
+from coordlib.client.signals import Subscription, WhyNot
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 
 WIRE_VERSION = 1
+#: Of a correlation id's number; nobody counts that far, and more would be slow to read.
+_DIGITS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,13 @@ class Wording:
         return f"{self.identity.token}-{self._count}"
 
     def is_before(self, id_: str, mark: str) -> bool:
-        """Whether one of this member's ids was given out before another."""
-        return int(id_.rpartition("-")[2]) < int(mark.rpartition("-")[2])
+        """Whether one of this member's ids was given out before another.
+
+        One that it never gave out counts so, too: whoever made it up, it concerns nothing of now.
+        """
+        number = id_.rpartition("-")[2]
+        is_own = number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX
+        return not is_own or int(number) < int(mark.rpartition("-")[2])
 
     def join(
         self,
@@ -95,9 +102,13 @@ class Wording:
         generation: int,
         protocol: str | None,
         assignments: tuple[rq.MemberAssignment, ...],
+        why: WhyNot | None = None,
     ) -> rq.SyncGroup:
+        """`why`: there are no assignments; only to a job that takes the reason."""
+        failed = {} if why is None else why._asdict()
         return rq.SyncGroup(
             **self._envelope(),
+            **failed,
             generation=generation,
             member=member,
             instance=self.identity.instance,

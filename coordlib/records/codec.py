@@ -28,6 +28,7 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+_ASSIGNMENT_ERRORS: Final = tuple(each.name for each in rq.ASSIGNMENT_ERRORS)
 WIRE_VERSION: Final = 1
 TYPES: Final = frozenset(member.__struct_config__.tag for member in rq.AnyRequest.__args__)
 
@@ -135,6 +136,12 @@ def _sync_fault(request: rq.SyncGroup) -> str | None:
     members = [row.member for row in request.assignments]
     if len(set(members)) != len(members):
         return "assignments names one member twice: give each one share."
+    if request.has_failed and request.error not in _ASSIGNMENT_ERRORS:
+        return f"error must be NONE, {', '.join(_ASSIGNMENT_ERRORS)}."
+    if request.has_failed and request.assignments:
+        return "assignments must be empty where error is named: nobody is given anything."
+    if request.message and not request.has_failed:
+        return "message explains an error: name one, or leave it out."
     return _bad_name("assignments", [*members]) or _bad_name("member", [request.member])
 
 

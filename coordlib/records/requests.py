@@ -7,12 +7,13 @@ The page about all of this, with examples, is README.md beside this file.
 Source: design seeds 002 and 004; `JoinGroupRequest.json` and its siblings in Apache Kafka.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from coordlib import limits
+from coordlib.errors import ErrorCode
 
 Int32 = Annotated[int, Meta(ge=0, le=limits.INT32_MAX)]
 Generation = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
@@ -94,8 +95,17 @@ class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
     reason: Reason | None = None
 
 
+#: What a leader may give as the reason why there is no assignment. These say nothing about the
+#: membership of those who read it; other errors do, and only the coordinator may give them.
+ASSIGNMENT_ERRORS: Final = (
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ErrorCode.UNSUPPORTED_ASSIGNOR,
+)
+
+
 class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
-    """Ask for one's assignment; the leader's request carries everybody's."""
+    """Ask for one's assignment; the leader's request carries everybody's, or why there is none."""
 
     generation: Int32
     member: Name
@@ -103,6 +113,16 @@ class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
     protocol_type: Name | None = None
     protocol: Name | None = None
     assignments: tuple[MemberAssignment, ...] = ()
+    #: From the leader: one of ASSIGNMENT_ERRORS, by name (seed 002, SyncErrorCode). Left out: NONE.
+    #: Not written where it is not set, so that an older job reads all other requests.
+    error: Name | UnsetType = UNSET
+    #: What the other members are to be told about that error.
+    message: Reason | UnsetType = UNSET
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the sender could not divide."""
+        return self.error is not UNSET and self.error != ErrorCode.NONE.name
 
 
 class Heartbeat(Request, tag="Heartbeat", kw_only=True, frozen=True):

@@ -4,7 +4,7 @@ Keys of `coord.assignments` and `coord.committed` are JSON arrays. The value of 
 the group's hard state and is defined beside its state machine.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,6 +12,7 @@ EVENT_GROUP_CREATED = "GroupCreated"
 EVENT_REBALANCE_STARTED = "RebalanceStarted"
 EVENT_GENERATION_STARTED = "GenerationStarted"
 EVENT_ASSIGNMENT_ISSUED = "AssignmentIssued"
+EVENT_ASSIGNMENT_FAILED = "AssignmentFailed"
 EVENT_MEMBER_JOINED = "MemberJoined"
 EVENT_MEMBER_REMOVED = "MemberRemoved"
 EVENT_MEMBER_FENCED = "MemberFenced"
@@ -104,8 +105,14 @@ class LagSample(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[LagLine, ...]
 
 
+#: A leader's SyncGroup may have `error` and `message`.
+ASSIGNMENT_ERRORS: Final = "assignment-errors"
+#: Optional fields of requests that this code reads and older code refuses, in order of their age.
+FEATURES: Final = (ASSIGNMENT_ERRORS,)
+
+
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What can never change under a prefix. Key `layout` of `coord.progress`."""
+    """What never changes under a prefix, and `features`. Key `layout` of `coord.progress`."""
 
     v: int = 1
     shards: int
@@ -113,6 +120,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str]
     wire_version: int = 1
     state_version: int = 1
+    #: FEATURES of the job that started last: a client sends the fields of no others.
+    features: tuple[str, ...] = ()
 
 
 class ControlKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka_options import KafkaOptions
-from coordlib.records.stored import Layout, Marker
+from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
@@ -312,6 +312,7 @@ def _layout_of(found: topics.Layout) -> Layout:
         shards=found.shards,
         reply_partitions=found.responses,
         topic_ids=dict(found.topic_ids),
+        features=FEATURES,
     )
 
 

@@ -139,7 +139,7 @@ class TransactionalSink:
             self.keys = decode_keys(found[KEYS_KEY])
 
     def write_layout(self, layout: Layout) -> None:
-        """Fix what can never change under this prefix."""
+        """Record what clients must know of this prefix."""
         self._transact([("progress", 0, LAYOUT_KEY, codec.encode(layout))])
         self.layout = layout
 

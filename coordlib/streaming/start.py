@@ -7,6 +7,7 @@ an older job of the same prefix would notice.
 from typing import Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Layout, Marker
@@ -72,10 +73,14 @@ def agree(
 
 
 def _agree_on_layout(sink: TransactionalSink, layout: Layout, prefix: str) -> None:
+    """Refuse other topics than the recorded ones; record the features of this job.
+
+    They may be more than those of the job before, or fewer where older code is started again.
+    """
     recorded = sink.layout
     if recorded is None:
         sink.write_layout(layout)
-    elif recorded != layout:
+    elif replace(recorded, features=layout.features) != layout:
         raise StartRefused(
             f"The topics are not those that this prefix began with: {recorded.shards} shards, "
             f"{recorded.reply_partitions} response partitions then, "
@@ -85,6 +90,8 @@ def _agree_on_layout(sink: TransactionalSink, layout: Layout, prefix: str) -> No
             "Shards are fixed for the topics' life. Use a new prefix, or delete all topics of "
             "this one and create them again.",
         )
+    elif recorded != layout:
+        sink.write_layout(layout)
 
 
 def _refuse_wrong_checkpoint(

@@ -25,6 +25,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordlib import limits
+from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.requests import Topic, TopicMetadata
 from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.troubles import Troubles
@@ -37,7 +38,6 @@ UNCOUNTED_MAX: Final = 12
 #: Of so many changes at once a listing of everything says no more.
 CHANGES_MAX: Final = 100
 _TIMEOUT_S: Final = 10.0
-INTERNAL: Final = "__"
 
 #: Topic to partition count; None: it is there, and how many it has is not known at this moment.
 Seen = Mapping[str, int | None]
@@ -203,12 +203,13 @@ class TopicWatch:
 
 
 class KafkaCluster:
-    """`Cluster` over confluent-kafka. Topics of Kafka's own and of the prefix are left out."""
+    """`Cluster` over confluent-kafka. Kafka's own topics and the coordinator's are left out."""
 
     def __init__(
         self, prefix: str, shards: int, control: ControlWriter, client_options: Mapping[str, Any]
     ) -> None:
         self._prefix, self._shards, self._control = prefix, shards, control
+        self._own = own_topics(prefix)
         self._admin = AdminClient({**client_options, "log_level": 2})
         self._has_warned = False
 
@@ -217,7 +218,7 @@ class KafkaCluster:
         seen = {
             name: len(topic.partitions) or None if topic.error is None else None
             for name, topic in sorted(found.items())
-            if not name.startswith((INTERNAL, f"{self._prefix}."))
+            if is_users(name, self._own)
         }
         if len(seen) > limits.TOPICS_MAX:
             self._warn(len(seen))

@@ -22,6 +22,8 @@ from coordlib.effects.routing import RESPONSES, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.own_topics import is_users, own_topics
+from coordlib.records.stored import FEATURES
 from coordlib.testing.signing import Keyholder
 
 EPOCH_MS = 1_700_000_000_000  # log time at the beginning
@@ -55,6 +57,8 @@ class FakeLog:
         #: Whether the job judges what is written.
         self.job_is_up = True
         self.place = Place("coord", shards, 1, INCARNATION)
+        #: What the job reads beyond the first requests; an older one reads less.
+        self.features = frozenset(FEATURES)
         config = group or ClassicConfig(initial_rebalance_delay_ms=0)
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
@@ -82,7 +86,9 @@ class FakeLog:
 
     def tell_topics(self) -> None:
         """Write what topics there are, as the driver does for groups whose coordinator divides."""
-        rows = tuple(rq.Topic(name, self.topics[name]) for name in sorted(self.topics))
+        own = own_topics(self.place.prefix)
+        told = [name for name in sorted(self.topics) if is_users(name, own)]
+        rows = tuple(rq.Topic(name, self.topics[name]) for name in told)
         for shard in self._shards:
             shard.tell(rq.TopicMetadata(v=1, topics=rows), self.now_ms)
 
@@ -224,7 +230,7 @@ class FakeTransport:
     def send(self, handler: Handler, request: rq.Request) -> None:
         self._unwritten.append((handler, request, self.now_ms()))
 
-    def beside(self, work: Callable[[], None]) -> None:
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:  # noqa: ARG002
         self._work.append(work)
 
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
@@ -235,6 +241,9 @@ class FakeTransport:
         self._log.racks_asked += 1
         known = self._log.topics
         return {topic: self._log.racks.get(topic, ()) for topic in topics if topic in known}
+
+    def features(self) -> frozenset[str]:
+        return self._log.features
 
     def check(self) -> None:
         pass

@@ -83,10 +83,11 @@ class Client:
             self.is_fenced = False
         elif answer.get("error") == "GROUP_MAX_SIZE_REACHED":
             self.wants = "wait"
+        elif answer["type"] == "SyncGroup" and "assignment" in answer:
+            # Also where the leader gave an error; then it joins again in a while.
+            self.wants = "heartbeat" if answer["error"] == "NONE" else "join"
         elif answer["type"] == "RebalanceInProgress" or answer.get("error", "NONE") != "NONE":
             self.wants = "join"
-        elif answer["type"] == "SyncGroup":
-            self.wants = "heartbeat"
 
     def say(self, rnd: Random) -> rq.AnyRequest:
         """Something that this client might well write now."""
@@ -128,8 +129,7 @@ class Client:
                 **envelope,
             )
         if verb == "sync":
-            shares = {m: f"{m}!".encode() for m in self.members}
-            return driving.sync(self.name, generation, member, assignments=shares, **envelope)
+            return driving.sync(self.name, generation, member, **self._divided(rnd), **envelope)
         if verb == "heartbeat":
             return driving.heartbeat(self.name, generation, member, **envelope)
         if verb == "leave":
@@ -145,6 +145,15 @@ class Client:
             at = (rnd.choice("tu"), rnd.randrange(3))
             return driving.delete_offsets(self.name, at, ("t", 0), **envelope)
         return _ABOUT_GROUPS[verb](self.name, **envelope)
+
+    def _divided(self, rnd: Random) -> dict[str, Any]:
+        """Everybody's share, or why there is none."""
+        if rnd.random() > 0.15:
+            return {"assignments": {m: f"{m}!".encode() for m in self.members}}
+        why = "\u00e9" * rnd.randrange(900)
+        message = rnd.choice(("", "The assignor raised KeyError.", f"The assignor raised {why}."))
+        told = {"message": message} if message else {}
+        return {"error": rnd.choice(rq.ASSIGNMENT_ERRORS).name, **told}
 
     def _leaver(self, member: str, rnd: Random) -> rq.Leaver:
         return rq.Leaver(member or "x", self.instance if rnd.random() < 0.5 else None)

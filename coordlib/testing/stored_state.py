@@ -115,13 +115,16 @@ def record_outputs(fixture: Stored) -> Stored:
 def _have_everything(talk: Conversation) -> None:
     """Groups in every state, and every field of the hard state with more than its default."""
     consumers: dict[str, Any] = {"protocol_type": "consumer", "protocols": {"range": WANTS_T}}
-    for group in ("consumers", "guarded", "completing", "preparing", "empty"):
+    for group in ("consumers", "guarded", "completing", "preparing", "empty", "failed"):
         _start(talk, group, "a", instance=f"{group}-a", **consumers)
     _start(talk, "consumers", "b", instance="consumers-b", reply=0, **consumers)
     talk.tick()
     talk.wait(7_000)
     for group in ("consumers", "guarded", "preparing", "empty"):
         _divide(talk, group)
+    # The leader of this one cannot divide.
+    why = {"error": "INCONSISTENT_GROUP_PROTOCOL", "message": "user data of a cannot be read"}
+    talk.send(sync("a", 1, _member(talk, "failed"), group="failed", **why))
     talk.tick()
     _commit(talk, "consumers")
     _commit(talk, "empty")
@@ -214,6 +217,7 @@ def _go_on(talk: Conversation) -> None:
     fields = {"group": "preparing", "instance": "preparing-a", "generation": 1}
     talk.send(join("a", "again", member=_member(talk, "preparing"), **fields))
     talk.send(sync("a", 1, _member(talk, "completing"), group="completing"))
+    talk.send(sync("a", 1, _member(talk, "failed"), group="failed"))
     talk.send(leave("a", "a-t-0-1", group="guarded"))
     talk.send(driving.delete("ops", group="tools"))
     _go_on_dividing(talk, "assigned-reconciling")

@@ -18,7 +18,8 @@ what it sends, or a word that nobody sends:
 
     C join            first JoinGroup: no member id                        fields of JoinGroup
     C rejoin          JoinGroup under the id and generation that C knows
-    C sync X=BYTES…   SyncGroup; for the leader with assignments by client (quote with spaces)
+    C sync X=BYTES…   SyncGroup; for the leader with assignments by client (quote with spaces), or
+                      with error= and message=
     C heartbeat
     C leave           itself; member= instance=I: whoever has that id; remain=1: keeps its place
     C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
@@ -224,7 +225,9 @@ class Session:
             f"guard {guard.member}" + (f" before {guard.successor}" if guard.successor else "")
             for guard in group.guards.values()
         ] + [f"announced {member_id}" for member_id in group.pending]
-        return [yields + (" overdue" if group.is_overdue else ""), *members, *waits_for]
+        yields += " overdue" if group.is_overdue else ""
+        yields += f" failed={group.failure.error}" if group.failure else ""
+        return [yields, *members, *waits_for]
 
     def break_(self, words: list[str]) -> list[str]:
         self._defects.append(Defect("g", words[0], self.talk.next_offset))

@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from coordlib.client.assignor import BOTH, EAGER, FunctionAssignor, RebalanceMode
+from coordlib.client.division import AssignorFailed
+from coordlib.client.errors import AssignmentFailed
+from coordlib.client.rounds import RETRY_MS
 from coordlib.records import requests as rq
 from tests.client import cooperative
 from tests.client.world import User, World
@@ -148,6 +152,66 @@ class CourseInRacks(Course):
 
     def ways(self, instance: str | None) -> dict[str, Any]:
         return {"instance": instance, "rack": self.luck.choice(["a", "b", "c", None])}
+
+
+class CourseWithFailures(Course):
+    """Everybody's assignor raises for a while, again and again."""
+
+    def __init__(self, seed: int, modes: str) -> None:
+        self.raises = False
+        self.failed = 0
+        ours = ("range", EAGER) if modes == "eager" else ("cooperative-sticky", BOTH)
+        super().__init__(seed, lambda _: (self.failing(*ours),))
+
+    def failing(self, name: str, modes: frozenset[RebalanceMode]) -> FunctionAssignor:
+        def divide(*given: Any) -> Any:
+            self.failed += self.raises
+            if self.raises:
+                raise ArithmeticError("it cannot be divided")
+            return cooperative.divide(*given)
+
+        return FunctionAssignor(name, divide, modes, is_sticky=modes is BOTH)
+
+    def happen(self) -> None:
+        if self.luck.random() < 0.3:
+            self.switch(self, "raises")
+        super().happen()
+
+    def working(self) -> list[User]:
+        return self.world.users
+
+    def close(self, user: User) -> None:
+        if len(self.world.users) > FEW:
+            super().close(user)
+
+    def play(self, events: int) -> None:
+        self.world.run(3_000)
+        self.switch(self, "raises")
+        self.join()
+        self.world.run(2_000)
+        super().play(events)
+        self.raises = False
+        self.world.run(RETRY_MS)
+
+
+@pytest.mark.parametrize("modes", ["eager", "cooperative"])
+@pytest.mark.parametrize("seed", range(6))
+def test_assignors_that_fail_never_bring_two_owners_or_put_anybody_out(
+    modes: str, seed: int
+) -> None:
+    """A failure comes between any two steps of a rebalance, and some of the members hear of it
+    late, or never."""
+    course = CourseWithFailures(seed, modes)
+    course.play(25)
+
+    assert course.everything_is_owned()
+    assert {type(each) for user in course.world.users for each in user.errors} <= {
+        AssignorFailed,
+        AssignmentFailed,
+    }
+    retries = course.world.log.now_ms // RETRY_MS
+    assert course.world.generations <= 2 * (course.events + retries) + 2
+    assert course.failed > 0
 
 
 @pytest.mark.parametrize("assignor", ["range", "sticky", "cooperative-sticky"])

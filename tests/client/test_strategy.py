@@ -17,7 +17,6 @@ from coordlib.client.assignor import (
     mode_of,
 )
 from coordlib.client.division import AssignorFailed, check, check_hand_overs, divide
-from coordlib.client.signals import TopicPartition
 from coordlib.errors import SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
@@ -96,33 +95,6 @@ def broken(members: Mapping[str, GroupMemberView], _: Mapping[str, int]) -> Any:
     if len(members) > 1:
         raise ZeroDivisionError("nobody thought of two")
     return {member: {"t": (0, 1)} for member in members}
-
-
-def test_a_leader_whose_assignor_raises_leaves_and_another_one_leads() -> None:
-    """Its user is told, by every poll; the group does not wait for it."""
-    world = World({"t": 2})
-    bad, good = FunctionAssignor("x", broken), FunctionAssignor("x", cooperative.divide)
-    (a,) = world.join("a", assignors=(bad,))
-    (b,) = world.join("b", assignors=(good,))
-
-    assert isinstance(a.errors[0], AssignorFailed)
-    assert "ZeroDivisionError" in str(a.errors[0])
-    assert a.owns == ()
-    assert b.owns == t(0, 1)
-    assert a.told[-1] == ("revoked", t(0, 1))
-
-
-def test_a_cooperative_leader_lets_go_of_what_it_kept_before_it_leaves() -> None:
-    world = World({"t": 2})
-    bad = FunctionAssignor("x", broken, modes=frozenset(RebalanceMode), is_sticky=True)
-    good = FunctionAssignor("x", cooperative.divide, modes=frozenset(RebalanceMode), is_sticky=True)
-    (a,) = world.join("a", assignors=(bad,))
-    a.position = {TopicPartition("t", 0): 5}
-    (b,) = world.join("b", assignors=(good,))
-
-    assert a.told == [("assigned", t(0, 1)), ("revoked", t(0, 1))]
-    assert isinstance(a.errors[0], AssignorFailed)
-    assert b.owns == t(0, 1)
 
 
 class Raising(FunctionAssignor):

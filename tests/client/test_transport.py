@@ -109,6 +109,9 @@ class Listener:
         if not isinstance(event, sg.ReadToEnd):
             self.heard.append(event)
 
+    def fail(self, problem: Exception) -> None:
+        raise AssertionError from problem
+
     def wake_ms(self) -> int | None:
         return None
 

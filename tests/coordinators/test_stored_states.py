@@ -91,6 +91,7 @@ def test_the_fixture_is_a_rich_shard() -> None:
     assert any(group and group.is_initial for group in groups)
     assert any(group and group.join_timer for group in groups)
     assert any(group and group.sync_timer for group in groups)
+    assert any(group and group.failure for group in groups)
     assert len(CURRENT.committed) > 20
     assert CURRENT.position.commits_offset >= 0
 

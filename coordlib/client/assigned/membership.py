@@ -102,6 +102,11 @@ class AssignedMembership(Life):
             self._releases.write_kept(event.now_ms)
         super()._called_back(event)
 
+    def _close(self, event: sg.Close) -> None:
+        if event.inside is not None:
+            self._releases.write_kept(event.now_ms)  # it stands before the LeaveGroup
+        super()._close(event)
+
     def _write_commit(self, event: sg.CommitOffsets) -> None:
         self._releases.commit(event, rides=self._may_release())
 
@@ -167,6 +172,7 @@ class AssignedMembership(Life):
         sg.SubscribeTo: _subscribe,
         sg.Unsubscribe: _unsubscribe,
         sg.CalledBack: _called_back,
+        sg.Close: _close,
         sg.Elapsed: _elapsed,
     }
 

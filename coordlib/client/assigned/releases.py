@@ -20,6 +20,7 @@ from coordlib.client.asks import Asks, error_of, refusal_of
 from coordlib.client.assigned.standing import AssignedStanding
 from coordlib.client.errors import MemberFenced
 from coordlib.client.signals import Callback, Partitions, TopicPartition
+from coordlib.client.steps import ENDED
 from coordlib.errors import CoordError, ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -96,7 +97,9 @@ class Releases:
             if (due_ms := self._unanswered[cause]) is not None:
                 me.fence.not_accepted(now_ms, cause, due_ms)
                 self._unanswered[cause] = None
-        elif code not in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            pass  # judged by the membership, which is over
+        elif me.state not in ENDED:  # a member that leaves has nothing to fail any more
             me.fail(refusal_of(response, me.where))
 
     def end(self) -> None:

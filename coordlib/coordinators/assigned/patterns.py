@@ -13,6 +13,7 @@ from typing import Final
 import re2
 
 from coordlib.limits import PATTERN_LENGTH_MAX
+from coordlib.records.own_topics import INTERNAL
 
 #: Of one compiled expression: a third is its program, the rest are states found while matching.
 MEMORY_BYTES_MAX: Final = 1 << 20
@@ -21,7 +22,6 @@ MEMORY_BYTES_MAX: Final = 1 << 20
 PROGRAM_SIZE_MAX: Final = 1_100
 #: Compiled expressions that are kept: at most 256 MiB, where hostile ones fill all of theirs.
 CACHED_MAX: Final = 256
-INTERNAL: Final = "__"
 
 
 class BadPattern(ValueError):

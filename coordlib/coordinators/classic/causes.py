@@ -56,7 +56,7 @@ CAUSES: Final[dict[tuple[State | None, State], dict[str, str]]] = {
         GUARD: "all have left, and the former owner must have stopped",
     },
     (State.COMPLETING_REBALANCE, State.STABLE): {
-        SYNC: "the leader brings the assignment",
+        SYNC: "the leader brings the assignment, or says why there is none",
     },
     (State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE): {
         JOIN: "somebody is new, or joins with other metadata, or in another's place",

@@ -36,11 +36,13 @@ class State(StrEnum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     """A new generation waits for its leader's assignment.
     action: syncs of followers are parked; heartbeats are accepted; commits are refused
-    transition: the leader's sync -> STABLE; a join, a leave, an expiry -> PREPARING_REBALANCE
+    transition: the leader's sync, also with an error -> STABLE; a join, a leave, an expiry ->
+    PREPARING_REBALANCE
     """
     STABLE = "Stable"
-    """Everybody knows what is theirs.
-    action: syncs return the current assignment; heartbeats and commits are accepted
+    """Everybody knows what is theirs, or why nobody has anything.
+    action: syncs return the current assignment, or the leader's error; heartbeats and commits are
+    accepted
     transition: a join that changes something, a leave, an expiry -> PREPARING_REBALANCE
     """
     DEAD = "Dead"
@@ -114,6 +116,19 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
     client: str
     #: Correlation id of the JoinGroup that asked: the same request again gets the same id.
     first_id: str
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a generation has no assignment, in its leader's words."""
+
+    error: str
+    #: Empty: the leader gave none, or the shard had no room for them.
+    message: str
+
+    @property
+    def reason(self) -> str:
+        """The message for members and history."""
+        return self.message or "Wait for the next rebalance: the leader could not divide."
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,6 +257,9 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     size_bytes: int = 0
     #: Set when a step of this group broke an invariant; an operator releases it.
     is_quarantined: bool = False
+    #: Set in Stable only, when the leader could not divide: then nobody owns anything until the
+    #: next rebalance.
+    failure: Failure | None = None
 
     @property
     def is_empty(self) -> bool:

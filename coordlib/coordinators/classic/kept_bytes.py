@@ -8,13 +8,15 @@ shard is the same however the log is cut into batches, and after a rebuild. It i
 from typing import Final
 
 from coordlib import limits
-from coordlib.coordinators.classic.group import Group, Guard, Member, OfferedProtocol
+from coordlib.coordinators.classic.group import Failure, Group, Guard, Member, OfferedProtocol
 
 #: The rest of a row: its numbers, the fields of a group without members, and their names.
 GROUP_BYTES: Final = 768
 #: The fields of a member and their names, when it was heard, and a parked request.
 MEMBER_BYTES: Final = 512
 GUARD_BYTES: Final = 256
+#: The fields of a failed assignment, and their names.
+FAILURE_BYTES: Final = 32
 #: An announced id: three names of any length, and a timer.
 ANNOUNCED_BYTES: Final = 640
 #: One offered protocol beside its name and metadata.
@@ -69,6 +71,8 @@ def of_frame(group: Group) -> int:
     """A group without its members."""
     names = 2 * width(group.group) + width(group.protocol_type, group.protocol, group.leader)
     size = GROUP_BYTES + names + width(group.rebalance_reason)
+    if group.failure is not None:
+        size += of_failure(group.failure)
     if group.pending:
         size += len(group.pending) * ANNOUNCED_BYTES
     if group.guards:
@@ -92,6 +96,11 @@ def of_guard(guard: Guard) -> int:
     """A former owner that others wait for."""
     names = 2 * width(guard.member) + width(guard.client, guard.first_id, guard.successor)
     return GUARD_BYTES + names
+
+
+def of_failure(failure: Failure) -> int:
+    """Why the generation has no assignment."""
+    return FAILURE_BYTES + width(failure.error, failure.message)
 
 
 def width(*names: str | None) -> int:

@@ -40,7 +40,12 @@ def prepare(draft: Draft, reason: str, detail: dict[str, str] | None = None) -> 
     was_empty = draft.live.state is State.EMPTY
     _abandon_sync(draft, draft.live.state is State.COMPLETING_REBALANCE)
     draft.enter(State.PREPARING_REBALANCE)
-    draft.change(sync_timer=None, rebalance_reason=reason, rebalance_started_ms=draft.at.time_ms)
+    draft.change(
+        sync_timer=None,
+        failure=None,
+        rebalance_reason=reason,
+        rebalance_started_ms=draft.at.time_ms,
+    )
     draft.record(stored.EVENT_REBALANCE_STARTED, reason=reason, detail=detail or {})
     if was_empty:
         _start_initial_delay(draft)

@@ -65,6 +65,12 @@ def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
         ),
     )
     yield "the initial delay belongs to preparing", joining or not group.is_initial
+    failed = group.failure is not None
+    yield "an assignment has failed in Stable only", not failed or group.state is State.STABLE
+    yield (
+        "a failed assignment gives nobody anything",
+        not (failed and any(m.assignment for m in members)),
+    )
     # INV-15
     yield "the size is the members' sum", group.size_bytes == sum(m.size_bytes() for m in members)
     yield "members stand under their own id", all(k == m.member for k, m in group.members.items())

@@ -1,8 +1,10 @@
 """The answer to a SyncGroup: a member's share, and what the world is told of it."""
 
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import Member, Parked
+from coordlib.coordinators.classic.group import Failure, Member, Parked
+from coordlib.coordinators.transition import refusal
 from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
 from coordlib.records import stored
@@ -46,16 +48,28 @@ def _readable(protocol_type: str | None, assignment: bytes) -> dict[str, object]
     return {"bytes": assignment}
 
 
+def record_failure(draft: Draft, client: str, failure: Failure) -> None:
+    """Write into history why nobody is given anything."""
+    draft.record(
+        stored.EVENT_ASSIGNMENT_FAILED,
+        member=draft.live.leader or "",
+        reason=failure.reason,
+        detail={"client": client, "error": failure.error},
+    )
+
+
 def send_assignment(draft: Draft, member: Member, parked: Parked | None) -> None:
-    """Answer a SyncGroup with the member's share."""
+    """Answer a SyncGroup with the member's share; it is empty where the leader gave an error."""
     if parked is None:
         return
-    group = draft.live
+    group, failure = draft.live, draft.live.failure
+    failed = {} if failure is None else refusal(ErrorCode[failure.error], failure.reason)
     draft.emit(
         fx.Respond(
             parked.reply,
             rs.SyncGroupResponse(
                 **parked.envelope(group.group),
+                **failed,
                 protocol_type=group.protocol_type,
                 protocol=group.protocol,
                 assignment=member.assignment,

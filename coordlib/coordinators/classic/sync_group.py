@@ -5,11 +5,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.classic import guards, rebalance
+from coordlib.coordinators.classic import guards, kept_bytes, rebalance
 from coordlib.coordinators.classic.draft import Draft
-from coordlib.coordinators.classic.group import SYNC, Member, Parked, State
+from coordlib.coordinators.classic.group import SYNC, Failure, Member, Parked, State
 from coordlib.coordinators.classic.membership import find_in_generation
-from coordlib.coordinators.classic.sync_answer import issue, send_assignment
+from coordlib.coordinators.classic.sync_answer import issue, record_failure, send_assignment
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -75,7 +75,11 @@ def _parked(draft: Draft, request: rq.SyncGroup) -> Parked:
 
 
 def _assign(draft: Draft, request: rq.SyncGroup) -> None:
-    """The leader has spoken: members that it forgot get an empty share, as in Kafka."""
+    """The leader has spoken: members that it forgot get an empty share, as in Kafka.
+
+    If it says why it cannot divide, everybody gets an empty share and that error: nobody is put
+    out, and nobody waits for it in vain (seed 002, assignment failure).
+    """
     given = {row.member: row.assignment for row in request.assignments}
     before_bytes = _assigned_bytes(draft)
     draft.put(
@@ -90,13 +94,25 @@ def _assign(draft: Draft, request: rq.SyncGroup) -> None:
         _refuse_too_large(draft)
         return
     draft.enter(State.STABLE)
-    draft.change(fence=draft.at.offset)
+    failure = _failure_of(draft, request, grows_by)
+    draft.change(fence=draft.at.offset, failure=failure)
+    if failure is not None:
+        record_failure(draft, request.client, failure)
     for member in draft.live.members.values():
         issue(draft, member)
     waiting = [member for member in draft.live.members.values() if member.is_syncing]
     for member in waiting:
         send_assignment(draft, member, member.parked)
     draft.put(*(replace(m, parked=None, awaits_cover=draft.at.offset) for m in waiting))
+
+
+def _failure_of(draft: Draft, request: rq.SyncGroup, grows_by: int) -> Failure | None:
+    """Why the leader could not divide. A full shard keeps the error and not the message."""
+    if not request.has_failed:
+        return None
+    failure = Failure(str(request.error), request.message or "")
+    has_room = grows_by + kept_bytes.of_failure(failure) <= draft.room_for(is_known=True)
+    return failure if has_room else replace(failure, message="")
 
 
 def _assigned_bytes(draft: Draft) -> int:

@@ -5,7 +5,7 @@ from random import Random
 
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing.simulation import forgeries, late, poison, reassigned, strangers
+from coordlib.testing.simulation import assignors, forgeries, late, poison, reassigned, strangers
 from coordlib.testing.simulation.engine import CRASH_POINTS
 from coordlib.testing.simulation.late import Mend, join, somebody
 from coordlib.testing.simulation.plan import CLASSIC, Fault
@@ -345,4 +345,5 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "forged-ticks": forgeries.forged_ticks,
     "forged-listings": forgeries.forged_listings,
     "copied-control": forgeries.copied_control,
+    assignors.KIND: assignors.raises,
 }

@@ -74,6 +74,7 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "never-lets-go": ("F-05", 20_000, 50_000),
     "kind-changes": ("F-06", 0, 0),
     **FORGERY_KINDS,
+    "assignor-raises": ("F-33", 2_000, 40_000),
 }
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
@@ -81,7 +82,9 @@ ASSIGNED_KINDS: Final = frozenset(
     {"topic-appears", "topic-vanishes", "stale-listing", "wish-changes", "late-words"}
     | {"never-lets-go", "kind-changes"}
 )
-CLASSIC_KINDS: Final = frozenset({"late-consent", "twin-starts"})
+CLASSIC_KINDS: Final = frozenset({"late-consent", "twin-starts", "assignor-raises"})
+#: Drawn apart from the others: of the classic groups one in so many has assignors that raise.
+RAISING, RAISING_SHARE = "assignor-raises", 0.15
 #: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
 MEMBER_KINDS: Final = frozenset(
     {"member-paused", "member-busy", "member-killed", "member-closed", "member-joins", "all-leave"}
@@ -100,6 +103,7 @@ MEMBER_KINDS: Final = frozenset(
         "wish-changes",
         "late-words",
         "never-lets-go",
+        "assignor-raises",
     }
 )
 #: One forward step of the brokers' clocks within one session is what is promised to be survived.
@@ -184,7 +188,8 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
     if not kinds:
         faults += _faults(Random(f"forged {seed}"), plan.length_ms, draw_forgeries(seed))
         plan = replace(plan, unsigned_ms=draw_unsigned_ms(seed, plan.length_ms))
-    return replace(plan, faults=faults)
+    plan = replace(plan, faults=faults)
+    return plan if kinds else _with_raising_assignors(plan)
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -204,6 +209,15 @@ def _with_topics_and_size(plan: Plan) -> Plan:
     return replace(plan, more_topics=more, group_size_max=size_max)
 
 
+def _with_raising_assignors(plan: Plan) -> Plan:
+    """Now and then the members' assignors raise, beside whatever else happens."""
+    luck = Random(f"assignors {plan.seed}")
+    if plan.kind != CLASSIC or luck.random() > RAISING_SHARE:
+        return plan
+    more = _faults(luck, plan.length_ms, (RAISING,) * luck.choice([1, 2, 3]))
+    return replace(plan, faults=tuple(sorted((*plan.faults, *more))))
+
+
 def _strategies(luck: Random) -> tuple[str, ...]:
     """Mostly one for all; sometimes a rolling upgrade half-way."""
     if luck.random() < 0.2:
@@ -214,7 +228,8 @@ def _strategies(luck: Random) -> tuple[str, ...]:
 def _swarm(luck: Random, group: str) -> tuple[str, ...]:
     """Kinds of faults, each as often as it is to come."""
     others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
-    kinds = [kind for kind in KINDS if kind not in others and kind not in FORGERY_KINDS]
+    beside = {*others, *FORGERY_KINDS, RAISING}
+    kinds = [kind for kind in KINDS if kind not in beside]
     dice = luck.random()
     if dice < 0.3:
         return (luck.choice(kinds),) * luck.choice([RARE, OFTEN])

@@ -12,9 +12,11 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.client import AssignedMember
+from coordlib.client import AssignedMember, AssignmentFailed
 from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.client.division import AssignorFailed
 from coordlib.client.signals import Partitions, TopicPartition
+from coordlib.client.steps import State
 from coordlib.errors import CoordError
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.history import Happened
@@ -189,6 +191,9 @@ class Program(Process):
         try:
             message: Any = self.consumer.poll(0)
         except CoordError as problem:
+            if not self._is_out(problem):
+                self.after(self.habits.poll_every_ms, self._turn)
+                return
             self._fail(problem)
             return
         if message is None:
@@ -231,13 +236,19 @@ class Program(Process):
         try:
             self.consumer.member.poll()
         except CoordError as problem:
-            self._fail(problem)
-            return
+            if self._is_out(problem):
+                self._fail(problem)
+                return
         if place in self.held:
             self.after(50, lambda: self._act(message))
         else:
             self._pending = None
             self.after(50, self._turn)
+
+    def _is_out(self, problem: CoordError) -> bool:
+        """Whether this is the end; the group has no assignment for now otherwise."""
+        is_told_once = isinstance(problem, AssignmentFailed | AssignorFailed)
+        return not is_told_once or self.consumer.member._membership.state is State.FAILED
 
     def _commit(self, leaving: list[KafkaTopicPartition] | None = None) -> None:
         """All that is done: not the message that is being worked on.

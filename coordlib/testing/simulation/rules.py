@@ -206,7 +206,8 @@ def check_sessions(world: World, evidence: Evidence, seen: Visible) -> None:
         if isinstance(each.request, rq.JoinGroup | rq.SyncGroup) or is_first:
             for answer, record in evidence.answered(each.coordinate):
                 member = str(answer.get("member") or getattr(each.request, "member", ""))
-                if answer["error"] == "NONE":
+                # An error beside an assignment is the leader's: the request was accepted.
+                if answer["error"] == "NONE" or "assignment" in answer:
                     key = (member, each.request.client, each.request.id)
                     first_ms.setdefault(key, seen.since_ms(record))
     heard_ms: dict[str, int] = defaultdict(int)

@@ -5,6 +5,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from coordlib.client.rounds import RETRY_MS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
@@ -161,8 +162,8 @@ def peace_ms(world: World) -> int:
     """INV-28: by when everything has settled (TIME-AND-FENCING.md, what follows).
 
     S + CAP/2 + 8D + RT, counted from the moment at which a driver runs and a leader has seen the
-    newest metadata; and from the moment at which the last of those is in for whom the dead left
-    no place.
+    newest metadata, or tries again where its assignor has raised; and from the moment at which the
+    last of those is in for whom the dead left no place.
     """
     chosen = world.plan
     cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
@@ -172,6 +173,8 @@ def peace_ms(world: World) -> int:
     watch_ms = KNOWN_MS if chosen.kind == ASSIGNED else 0
     if any(fault.kind == "kind-changes" for fault in chosen.faults):
         waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS
+    if any(fault.kind == plan.RAISING for fault in chosen.faults):
+        waits_ms += RETRY_MS
     return (
         DRIVER_STARTS_MS
         + METADATA_REFRESH_MS

@@ -37,6 +37,8 @@ SITUATIONS: Final = (
     "group set aside once more",
     "group went on after its release",
     "neighbour set aside",
+    "leader could not divide",
+    "assigned after its leader could not divide",
     *sometimes_assigned.SITUATIONS,
     *forgeries.SITUATIONS,
 )
@@ -71,8 +73,14 @@ def count_sometimes(world: World) -> dict[str, int]:
 
 
 def _from_events(found: dict[str, int], events: list[Told], evidence: Evidence) -> None:
-    is_open, was_empty = False, False
+    is_open, was_empty, is_unassigned = False, False, False
     for event in events:
+        if event.type == "AssignmentFailed":
+            found["leader could not divide"] += 1
+            is_unassigned = True
+        elif event.type == "AssignmentIssued" and is_unassigned and event.detail["partitions"]:
+            found["assigned after its leader could not divide"] += 1
+            is_unassigned = False
         if event.type == "RebalanceStarted":
             is_open = True
         elif event.type == "MemberJoined":

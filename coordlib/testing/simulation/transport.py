@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+import msgspec
+
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place as Where
 from coordlib.client.transport import TIMER_INTERVAL_MS, Handler, concerns
@@ -18,6 +20,7 @@ from coordlib.coordinators.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from coordlib.records.stored import Layout
 from coordlib.testing.simulation.cluster import Cluster, Record
 from coordlib.testing.simulation.scheduler import Channel, Clock, Process
 
@@ -110,7 +113,7 @@ class SimulatedTransport:
             self._is_writing = True
             self._process.after(self._network.latency_ms(), self._write)
 
-    def beside(self, work: Callable[[], None]) -> None:
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         self._process.after(self._luck.uniform(1, 100), work)
 
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
@@ -121,6 +124,12 @@ class SimulatedTransport:
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return {}  # no member names a rack here
+
+    def features(self) -> frozenset[str]:
+        if not self._cluster.is_up or self._network.is_cut:
+            raise CannotReach("The layout could not be read: timed out.")
+        recorded = self._cluster.newest_by_key(f"{self.place.prefix}.progress", 0).get(b"layout")
+        return frozenset(msgspec.json.decode(recorded, type=Layout).features if recorded else ())
 
     def check(self) -> None:
         pass

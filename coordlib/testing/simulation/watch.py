@@ -9,6 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
+from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.requests import TopicMetadata
 from coordlib.streaming import topic_watch
 from coordlib.testing.simulation.cluster import Cluster
@@ -36,6 +37,7 @@ class SimulatedWatch:
     ) -> None:
         self._process, self._cluster, self._luck = process, cluster, luck
         self._prefix, self._shards, self._control = prefix, shards, control
+        self._own = own_topics(prefix)
         self._planner = topic_watch.Planner()
         self._is_lost = False
         self._wait_ms = FIRST_LOOKS_MS
@@ -61,7 +63,7 @@ class SimulatedWatch:
         for topic, count in self._cluster.listing().items():
             dice = self._luck.random()
             errs = self._cluster.listing_errs
-            if topic.startswith(f"{self._prefix}.") or dice < errs / 2:
+            if not is_users(topic, self._own) or dice < errs / 2:
                 continue
             seen[topic] = None if dice < errs else count
         return seen

@@ -16,7 +16,7 @@ from coordlib.config import ClassicConfig
 from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ErrorCode, GroupError
-from coordlib.records.stored import Layout
+from coordlib.records.stored import FEATURES, Layout
 from coordlib.testing.simulation.checkpoint import Checkpoint
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.engine import Driver, Engine
@@ -107,10 +107,9 @@ class World:
 
     def _engine(self) -> Engine:
         plan, luck = self.plan, self.stream("engine")
+        ids = {f"{PREFIX}.requests": INCARNATION + "0123"}
         layout = Layout(
-            shards=plan.shards,
-            reply_partitions=REPLY_PARTITIONS,
-            topic_ids={f"{PREFIX}.requests": INCARNATION + "0123"},
+            shards=plan.shards, reply_partitions=REPLY_PARTITIONS, topic_ids=ids, features=FEATURES
         )
         settings = ShardSettings(
             shard=-1,

@@ -74,7 +74,7 @@ class ByHand:
         taken = sg.Acknowledged(now_ms, request.id, offset, now_ms)
         self._unheard.append(lambda: handler.feed(taken))
 
-    def beside(self, work: Callable[[], None]) -> None:
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         raise AssertionError("a member of a server-assigned group has nothing to look up")
 
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
@@ -82,6 +82,9 @@ class ByHand:
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         raise AssertionError("the coordinator divides")
+
+    def features(self) -> frozenset[str]:
+        raise AssertionError("nobody leads")
 
     def check(self) -> None:
         pass

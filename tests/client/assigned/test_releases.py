@@ -8,6 +8,7 @@ from coordlib.client import signals as sg
 from coordlib.client.assigned.releases import KEPT_MS
 from coordlib.client.fence import Stop
 from coordlib.client.signals import Callback, TopicPartition
+from coordlib.client.steps import State
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -311,6 +312,26 @@ def test_a_release_that_is_refused_for_good_is_raised() -> None:
     assert isinstance(out, sg.Raise)
     assert isinstance(out.error, GroupError)
     assert out.error.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_a_release_that_is_refused_while_its_member_leaves_changes_nothing(code: ErrorCode) -> None:
+    """The group emptied and became a classic one while the member was cut off; it is closed, and
+    then both answers come. An exception here ended the transport of all members."""
+    play = letting_go()
+    play.commit(210, (1, 7), ticket=5)
+    (rel,) = back(play)
+    assert isinstance(rel, sg.Send)
+    play.say(sg.Close(310))
+    play.say(sg.CalledBack(320, Callback.REVOKED))
+    assert play.member.state is State.LEAVING
+
+    answer = play.response(rel.request, rs.ReleaseResponse, error=code.name)
+    outputs = play.say(sg.Received(400, answer))
+
+    assert play.member.state is State.LEAVING
+    told = [each for each in outputs if isinstance(each, sg.Answer)]
+    assert [each.ticket for each in told] == ([] if code.retriable else [5])
 
 
 def test_a_release_of_an_older_membership_is_not_said_again() -> None:

@@ -68,6 +68,49 @@ def test_follower_syncs(state: str) -> None:
 
 
 @in_every_state
+def test_leader_syncs_with_an_error(state: str) -> None:
+    """Seed 002, assignment failure: the leader's assignor raised, and the others wait for it."""
+    check(
+        state,
+        sync("a", 2, LEADER, error="UNSUPPORTED_ASSIGNOR", message="why"),
+        {
+            "absent Empty": refused("answer a#s1 SyncGroup UNKNOWN_MEMBER_ID", LEADER),
+            "Preparing": ["answer a#s1 SyncGroup REBALANCE_IN_PROGRESS"],
+            "Completing": [
+                "event AssignmentFailed generation=2 member=a-t-0-0 cause=HERE reason=why "
+                "client=a error=UNSUPPORTED_ASSIGNOR",
+                "assign a-t-0-0 generation=2 protocol=range fence=6",
+                "event AssignmentIssued generation=2 member=a-t-0-0 cause=HERE fence=6 sync=6",
+                "assign b-t-0-3 generation=2 protocol=range fence=6",
+                "event AssignmentIssued generation=2 member=b-t-0-3 cause=HERE fence=6 sync=6",
+                "answer a#s1 SyncGroup UNSUPPORTED_ASSIGNOR protocol_type=demo protocol=range "
+                "fence=6",
+            ],
+            "Stable": [
+                "answer a#s1 SyncGroup protocol_type=demo protocol=range assignment=p0 fence=6"
+            ],
+        },
+    )
+
+
+@in_every_state
+def test_follower_syncs_with_an_error(state: str) -> None:
+    """Only the leader divides: what a follower says of it is a plain SyncGroup."""
+    check(
+        state,
+        sync("b", 2, FOLLOWER, error="UNSUPPORTED_ASSIGNOR", message="why"),
+        {
+            "absent Empty": refused("answer b#s1 SyncGroup UNKNOWN_MEMBER_ID", FOLLOWER),
+            "Preparing": ["answer b#s1 SyncGroup REBALANCE_IN_PROGRESS"],
+            "Completing": [],
+            "Stable": [
+                "answer b#s1 SyncGroup protocol_type=demo protocol=range assignment=p1 fence=6"
+            ],
+        },
+    )
+
+
+@in_every_state
 def test_sync_of_old_generation(state: str) -> None:
     """A SyncGroup of the generation before was late."""
     check(

@@ -1,0 +1,88 @@
+"""Which topics users may share by an expression: one list, one rule, for both kinds of groups."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from coordlib import topics
+from coordlib.client import AssignedMember, GroupMember
+from coordlib.client.member import Member
+from coordlib.records.own_topics import OWN, is_users, own_topics
+from coordlib.streaming.topic_watch import KafkaCluster
+from coordlib.testing.fake_log import FakeLog
+
+EVERYTHING = {
+    **{f"coord.{name}": 1 for name in OWN},
+    "__consumer_offsets": 1,
+    "__mine": 1,
+    "coord.orders": 1,
+    "coord.": 1,
+    "coord": 1,
+    "orders": 2,
+    "other.requests": 1,
+    "coord.requests.dead": 1,
+}
+USERS = {"coord.orders", "coord.", "coord", "orders", "other.requests", "coord.requests.dead"}
+
+
+def test_the_list_is_the_plan() -> None:
+    """`coord.lag` came later, and was read by groups that matched everything: each sample of their
+    lag was a record more that they were behind."""
+    assert tuple(plan.name for plan in topics.read_plans()) == OWN
+
+
+def test_what_is_below_the_prefix_is_users_unless_it_is_of_the_plan() -> None:
+    """`coord.orders` could be read by one kind of group and not by the other."""
+    assert {name for name in EVERYTHING if is_users(name, own_topics("coord"))} == USERS
+
+
+def given(member: Member[Any]) -> set[str]:
+    return {each.topic for each in member.assignment}
+
+
+@pytest.mark.parametrize("kind", [GroupMember, AssignedMember])
+def test_an_expression_matches_the_same_in_both_kinds_of_groups(kind: Any) -> None:
+    """Who changes `group.protocol` must not lose a topic by it, or be given another one."""
+    log = FakeLog(EVERYTHING)
+    log.tell_topics()
+    member: Member[Any] = kind("g", transport=log.transport(), client="a")
+    member.subscribe(["^.*"])
+    log.advance(3_000, member.poll)
+
+    assert given(member) == USERS
+
+
+def test_the_coordinators_own_are_not_given_by_name_where_the_coordinator_divides() -> None:
+    """It is not told of them at all."""
+    log = FakeLog(EVERYTHING)
+    log.tell_topics()
+    member = AssignedMember("g", transport=log.transport(), client="a")
+    member.subscribe(["coord.lag", "__consumer_offsets", "coord.orders"])
+    log.advance(3_000, member.poll)
+
+    assert given(member) == {"coord.orders"}
+
+
+@dataclass
+class Topic:
+    partitions: dict[int, None]
+    error: Exception | None = None
+
+
+@dataclass
+class Metadata:
+    topics: dict[str, Topic] = field(default_factory=dict)
+
+
+def test_the_drivers_watch_goes_by_the_same_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what a server-assigned group knows of the cluster."""
+    cluster = KafkaCluster("coord", 1, {"bootstrap.servers": "127.0.0.1:1"})
+
+    class Admin:
+        def list_topics(self, timeout: float) -> Metadata:
+            return Metadata({n: Topic(dict.fromkeys(range(c))) for n, c in EVERYTHING.items()})
+
+    monkeypatch.setattr(cluster, "_admin", Admin())
+
+    assert cluster.look() == {name: EVERYTHING[name] for name in USERS}
