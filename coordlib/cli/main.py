@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 
 from coordlib.cli import bench, demo, groups, history, offsets, removal, sim, sql, stack, topics
 from coordlib.cli.output import complain, print_json
-from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.errors import CannotReach, CoordError, NotReady, SetupError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -116,7 +116,10 @@ def _wrong_usage(arguments: list[str], problem: CycloptsError) -> int:
 
 def _failed(arguments: list[str], problem: CoordError) -> int:
     _tell(arguments, problem)
-    return UNREACHABLE if isinstance(problem, CannotReach) else FAILED
+    if isinstance(problem, CannotReach):
+        return UNREACHABLE
+    is_usage = isinstance(problem, SetupError) and not isinstance(problem, NotReady)
+    return USAGE if is_usage else FAILED
 
 
 def _not_installed(problem: ModuleNotFoundError) -> CoordError:

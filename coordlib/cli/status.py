@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from coordlib.cli.output import now
-from coordlib.cli.where import WhereTables, local_stack
+from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
 
 INPUT_TOPICS = ("requests", "offsets")
@@ -31,7 +31,7 @@ class Status:
 
 def collect(where: WhereTables) -> Status:
     """Ask everybody; never fails because something is down."""
-    local = local_stack(where.stack).status() if where.is_local else None
+    local = where.local().status() if where.is_local else None
     told: Mapping[str, Any] = local.job if local else {}
     # Who does not run has no troubles but that one.
     live = told if local and local.job_pid else {}

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordlib.cli.main import FAILED, OK, UNREACHABLE, USAGE, main
+from coordlib.cli.main import OK, UNREACHABLE, USAGE, main
+from coordlib.cli.where import Where
 from coordlib.local.stack import StackStatus
 
 NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
@@ -96,8 +97,8 @@ def test_status_tells_what_fails_beside_the_batches(
     }
     state = "running" if pid else "down"
     stack = StackStatus("here", None, "coord", 2, 2, "stopped", None, state, pid, told)
-    asked = SimpleNamespace(status=lambda: stack)
-    monkeypatch.setattr("coordlib.cli.status.local_stack", lambda _: asked)
+    asked = SimpleNamespace(status=lambda: stack, tables="here/tables", home="here")
+    monkeypatch.setattr(Where, "local", lambda _: asked)
 
     main(["status"])
 
@@ -136,13 +137,13 @@ def test_errors_are_json_too_when_json_was_asked_for(capsys: pytest.CaptureFixtu
 
 
 def test_a_wrong_kafka_option_is_no_unreachable_broker(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["groups", "list", *NOBODY, "--kafka", "nothing=1"]) == FAILED
+    assert main(["groups", "list", *NOBODY, "--kafka", "nothing=1"]) == USAGE
 
     assert 'No such configuration property: "nothing"' in capsys.readouterr().err
 
 
 def test_history_of_a_cluster_needs_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", "select 1", *NOBODY]) == FAILED
+    assert main(["sql", "select 1", *NOBODY]) == USAGE
 
     assert "--tables" in capsys.readouterr().err
 
