@@ -14,11 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from coordlib.errors import SetupError
-
-SECRET = re.compile(
-    r"(?i)password|secret|token|credential|jaas|access\.?key|key\.pem|keystore\.key"
-)
-REDACTED = "***"
+from coordlib.redaction import REDACTED, SECRET, redacted
 
 _ENV = re.compile(r"\$\{ENV:(\w+)\}")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -72,7 +68,7 @@ class KafkaOptions:
             if not equals or not key:
                 raise SetupError(
                     "A Kafka option has the form key=value",
-                    f"--kafka {argument if not equals else '=' + REDACTED}",
+                    f"--kafka {redacted([argument])[0] if not equals else '=' + REDACTED}",
                     "For example: --kafka security.protocol=SSL",
                 )
             values[key] = value
@@ -133,13 +129,18 @@ def _from_environment(key: str, value: str) -> str:
         if name not in os.environ:
             raise SetupError(
                 f"The environment variable {name} is not set",
-                f"Kafka option {key}={value}",
+                f"Kafka option {key}={REDACTED if _hides(key, value) else value}",
                 f"Set it before the start, without writing it anywhere: read -rs {name}; "
                 f"export {name}",
             )
         return os.environ[name]
 
     return _ENV.sub(look_up, value)
+
+
+def _hides(key: str, value: str) -> bool:
+    """Whether something beside the reference stands in the value of a secret."""
+    return SECRET.search(key) is not None and not _ENV.fullmatch(value)
 
 
 def _pem(key: str, value: str) -> dict[str, str]:

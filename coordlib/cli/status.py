@@ -101,7 +101,7 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
 
 
 def _from_tables(found: Status, where: WhereTables) -> None:
-    from coordlib.history.sql import describe_tables
+    from coordlib.history.delta_files import describe_tables
 
     if where.tables is not None or where.is_local:
         found.fields["tables"] = describe_tables(where.tables_dir())

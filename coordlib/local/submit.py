@@ -29,6 +29,7 @@ from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
 from coordlib.local.progress import to_stderr
+from coordlib.redaction import redacted
 
 PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
 EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"
@@ -123,7 +124,7 @@ def submit(arguments: Sequence[str]) -> int:
         command = job.command(
             properties, jars, _environment_archive(job), submission.spark_home(os.environ)
         )
-        to_stderr("+ " + shlex.join(submission.redacted(command)))
+        to_stderr("+ " + shlex.join(redacted(command)))
         pid_file = Path(os.environ.get(PID_FILE_VARIABLE) or Path(folder) / "driver.pid")
         environment = submission.python_environment(job.is_local, os.environ)
         return Supervisor(command, environment, pid_file).run()
