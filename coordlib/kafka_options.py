@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from coordlib.errors import SetupError
 from coordlib.redaction import REDACTED, SECRET, redacted
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaException
 
 _ENV = re.compile(r"\$\{ENV:(\w+)\}")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -101,6 +104,18 @@ class KafkaOptions:
     def redacted(self) -> dict[str, str]:
         """What may be printed."""
         return {k: REDACTED if SECRET.search(k) else v for k, v in self.values.items()}
+
+
+def wrong_option(problem: "KafkaException") -> SetupError | None:
+    """What a client says that was not even made, for an option that it does not take."""
+    from confluent_kafka import KafkaError
+
+    error = problem.args[0]
+    if error.code() != KafkaError._INVALID_ARG:
+        return None
+    return SetupError(
+        "A Kafka option is wrong", error.str(), "Options are librdkafka's: --kafka k=v"
+    )
 
 
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -62,6 +62,14 @@ def in_clear(command: Sequence[str]) -> list[str]:
     return [each[1] for each in found if each and not _REFERENCE.fullmatch(each[2])]
 
 
+def warning_of(name: str) -> str:
+    """What to say of a secret that was given in clear."""
+    return (
+        f"{name} is given in clear: everybody on this machine can see it in the list of "
+        f"processes. Write '{name}=${{ENV:NAME}}', and set NAME in the environment."
+    )
+
+
 def _parts(value: str) -> Iterator[str]:
     """A value, its first word, and the secrets inside of it (of a JAAS line)."""
     yield value

@@ -1,28 +1,22 @@
 """The `coord` command: parse, run, and turn what went wrong into three lines and an exit code.
 
-    0 done · 1 failed · 2 wrong usage or settings · 3 unhealthy · 4 nothing answers
-
-Nothing is imported before `main` runs, so that Ctrl-C is an exit code from the beginning; commands
-import what is heavy (Kafka, DuckDB, psutil) when they are called: `coord --help` starts at once.
+Hardly anything is imported before `main` runs, so that Ctrl-C is an exit code from the beginning.
+Commands import what is heavy (Kafka, DuckDB, psutil) when they are called: `coord --help` starts at
+once.
 """
 
 import os
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from coordlib import exit_codes
 
 if TYPE_CHECKING:
     from cyclopts import App
 
     from coordlib.errors import CoordError
-
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-UNHEALTHY: Final = 3
-UNREACHABLE: Final = 4
-INTERRUPTED: Final = 130  # as a shell says of a program that Ctrl-C ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,11 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BrokenPipeError:  # the reader had enough: `coord sql … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return exit_codes.FAILED
     except KeyboardInterrupt:
         if arguments is None and threading.active_count() > 1:
             _end_at_once()
-        return INTERRUPTED
+        return exit_codes.INTERRUPTED
 
 
 def build() -> "App":
@@ -58,7 +52,7 @@ def _run(arguments: list[str]) -> int:
     _warn_of_secrets(arguments)
     try:
         code = build()(arguments, exit_on_error=False, print_error=False)
-        return code if isinstance(code, int) else OK
+        return code if isinstance(code, int) else exit_codes.OK
     except CycloptsError as problem:
         return _failed(arguments, _wrong_usage(arguments, problem))
     except CoordError as problem:
@@ -87,13 +81,8 @@ def _wrong_usage(arguments: list[str], problem: Any) -> "CoordError":
 
 
 def _failed(arguments: list[str], problem: "CoordError") -> int:
-    from coordlib.errors import CannotReach, NotReady, SetupError
-
     _tell(arguments, problem)
-    if isinstance(problem, CannotReach):
-        return UNREACHABLE
-    is_usage = isinstance(problem, SetupError) and not isinstance(problem, NotReady)
-    return USAGE if is_usage else FAILED
+    return exit_codes.of_command(problem)
 
 
 def _not_installed(problem: ModuleNotFoundError) -> "CoordError":
@@ -126,13 +115,10 @@ def _shown(arguments: list[str]) -> str:
 
 def _warn_of_secrets(arguments: list[str]) -> None:
     from coordlib.cli.output import say
-    from coordlib.redaction import in_clear
+    from coordlib.redaction import in_clear, warning_of
 
     for name in in_clear(arguments):
-        say(
-            f"{name} is given in clear: everybody on this machine can see it in the list of "
-            f"processes. Write '{name}=${{ENV:NAME}}', and set NAME in the environment."
-        )
+        say(warning_of(name))
 
 
 def _command(arguments: list[str]) -> tuple[str, ...]:
@@ -153,7 +139,7 @@ def _end_at_once() -> None:
     crash beside it."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(INTERRUPTED)
+    os._exit(exit_codes.INTERRUPTED)
 
 
 if __name__ == "__main__":

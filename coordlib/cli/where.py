@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
-from coordlib.kafka_options import KafkaOptions
+from coordlib.kafka_options import KafkaOptions, wrong_option
 
 DEFAULT_PREFIX = "coord"
 DEFAULT_STACK = "local"
@@ -102,7 +102,7 @@ class Where(Output):
         Raises:
             CannotReach: no broker answers within a few seconds.
         """
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         client = self.client()
@@ -110,14 +110,10 @@ class Where(Output):
             admin = AdminClient({**client, "log_level": "0"})
             return dict(admin.list_topics(timeout=REACH_TIMEOUT_S).topics)
         except KafkaException as problem:
-            error = problem.args[0]
-            if error.code() == KafkaError._INVALID_ARG:
-                raise SetupError(
-                    "A Kafka option is wrong", error.str(), "Options are librdkafka's: --kafka k=v"
-                ) from problem
-            raise CannotReach(
+            wrong = wrong_option(problem)
+            raise wrong or CannotReach(
                 "No Kafka broker answers",
-                f"{client['bootstrap.servers']}: {error.str()}",
+                f"{client['bootstrap.servers']}: {problem.args[0].str()}",
                 "Run: coord up" if self.is_local else "Check --bootstrap-servers and --kafka.",
             ) from problem
 

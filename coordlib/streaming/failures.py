@@ -7,7 +7,10 @@ its place matters.
 import re
 from typing import Final
 
-from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
+from confluent_kafka import KafkaException
+
+from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
+from coordlib.kafka_options import wrong_option
 
 _REBUILD: Final = (
     "Name an empty folder and add --rebuild: groups and offsets come back from the topics, members "
@@ -19,7 +22,7 @@ _REBUILD: Final = (
 _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
     (
         r"No space left on device|Disk quota exceeded",
-        SetupError,
+        NotReady,
         "The disk is full: the batch could not be kept.",
         "Make space and start the job again: the batch runs again and is written once.",
     ),
@@ -40,8 +43,9 @@ _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
         _REBUILD,
     ),
     (
+        # Not lasting: whichever of the two began later has fenced the other, and is to go on.
         r"CONCURRENT_STREAM_LOG_UPDATE",
-        StartRefused,
+        CoordError,
         "Another job writes to this checkpoint too.",
         "Stop one of them: a checkpoint belongs to one job.",
     ),
@@ -56,6 +60,12 @@ _KNOWN: Final[tuple[tuple[str, type[CoordError], str, str], ...]] = (
         CannotReach,
         "The broker did not answer the job in time.",
         "Start the job again when the broker answers: it goes on where it stopped.",
+    ),
+    (
+        r"org\.apache\.kafka\.common\.config\.ConfigException",
+        SetupError,
+        "A Kafka option is wrong: Spark's client does not take it.",
+        "Correct --kafka, or the table [kafka] of the configuration; the job's log names it.",
     ),
     (
         r"Python worker exited unexpectedly",
@@ -73,6 +83,8 @@ def explain(problem: BaseException, checkpoint: str, is_archive: bool = False) -
     Args:
         is_archive: whether it is the archive's, which has no state and is not rebuilt.
     """
+    if isinstance(problem, KafkaException) and (wrong := wrong_option(problem)):
+        return wrong
     text, place = str(problem), "the archive" if is_archive else f"checkpoint {checkpoint}"
     for pattern, kind, what, mend in _KNOWN:
         if is_archive and kind is StartRefused:

@@ -9,11 +9,12 @@ import pytest
 
 from coordlib.cli import group_view
 from coordlib.cli.group_view import SeenGroup
-from coordlib.cli.main import FAILED, OK, USAGE, main
+from coordlib.cli.main import main
 from coordlib.cli.where import Where
 from coordlib.client import admin
 from coordlib.client.admin import Admin
 from coordlib.errors import CannotReach
+from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_admin import commit_as, join_as, sync_as
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordlib import topics
-from coordlib.cli.main import FAILED, OK, UNHEALTHY, main
+from coordlib.cli.main import main
+from coordlib.exit_codes import FAILED, OK, UNHEALTHY
 from coordlib.records import codec, stored
 from coordlib.records import consumer_protocol as cp
 from coordlib.records.partitioner import shard_of

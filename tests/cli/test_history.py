@@ -10,7 +10,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from coordlib.cli.main import FAILED, INTERRUPTED, OK, USAGE, main
+from coordlib.cli.main import main
+from coordlib.exit_codes import FAILED, INTERRUPTED, OK, USAGE
 from tests.cli.tables import write_events
 from tests.history.rows import a_life_of_a_group
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.cli.main import FAILED, OK, USAGE, main
+from coordlib.cli.main import main
+from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.local import stack_folder
 
 STATE = {"bootstrap_servers": None, "prefix": "coord", "shards": 2, "responses": 4, "broker": None}
