@@ -49,7 +49,7 @@ def _run(arguments: list[str]) -> int:
 
     from coordlib.errors import CannotReach, CoordError
 
-    _warn_of_secrets(arguments)
+    _hide_secrets(arguments)
     try:
         code = build()(arguments, exit_on_error=False, print_error=False)
         return code if isinstance(code, int) else exit_codes.OK
@@ -98,13 +98,10 @@ def _not_installed(problem: ModuleNotFoundError) -> "CoordError":
 def _tell(arguments: list[str], problem: "CoordError") -> None:
     """On stderr for people; for programs that asked for JSON, also as the object on stdout."""
     from coordlib.cli.output import complain, error_fields, print_json
-    from coordlib.redaction import secrets_of, without
 
-    secrets = secrets_of(arguments)
-    error = {key: without(text, secrets) for key, text in error_fields(problem).items()}
-    complain(error["what"], error["where"], error["mend"])
+    complain(problem.what, problem.where, problem.mend)
     if _wants_json(arguments):
-        print_json(" ".join(_command(arguments)) or "coord", error=error)
+        print_json(" ".join(_command(arguments)) or "coord", error=error_fields(problem))
 
 
 def _shown(arguments: list[str]) -> str:
@@ -113,10 +110,12 @@ def _shown(arguments: list[str]) -> str:
     return " ".join(["coord", *redacted(arguments)])
 
 
-def _warn_of_secrets(arguments: list[str]) -> None:
-    from coordlib.cli.output import say
-    from coordlib.redaction import in_clear, warning_of
+def _hide_secrets(arguments: list[str]) -> None:
+    """Keep them out of every error, and warn of those that everybody can see already."""
+    from coordlib.cli.output import hide, say
+    from coordlib.redaction import in_clear, secrets_of, warning_of
 
+    hide(secrets_of(arguments))
     for name in in_clear(arguments):
         say(warning_of(name))
 

@@ -17,5 +17,6 @@ Partitions = Annotated[int, Parameter(validator=Number(gte=1, lte=PARTITIONS_MAX
 Replication = Annotated[int, Parameter(validator=Number(gte=1, lte=REPLICATION_MAX))]
 Seed = Annotated[int, Parameter(validator=Number(gte=0, lte=SEED_MAX))]
 Millis = Annotated[int, Parameter(validator=Number(gte=1, lte=SECONDS_MAX * 1000))]
+NotNegative = Annotated[int, Parameter(validator=Number(gte=0, lte=2**63 - 1))]
 Rate = Annotated[float, Parameter(validator=Number(gt=0, lte=COUNT_MAX))]
 Seconds = Annotated[float, Parameter(validator=Number(gt=0, lte=SECONDS_MAX))]

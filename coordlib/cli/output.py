@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, Literal
 
 from coordlib.errors import CoordError
+from coordlib.redaction import without
 
 Format = Literal["text", "json"]
 
@@ -25,6 +26,9 @@ LINE_LENGTH_MAX: Final = 1_000  # of what an error says
 #: Unicode categories that a terminal acts upon or does not show: controls, formats (bidirectional
 #: overrides, zero-width), surrogates, private use, line and paragraph separators.
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+#: Of the command that runs; an error may repeat what was typed, or sent.
+_hidden: set[str] = set()
 
 
 def now() -> datetime:
@@ -139,9 +143,19 @@ def say(line: str) -> None:
 def complain(what: str, where: str, mend: str) -> None:
     """An error: what happened, where, what to do next; one line each."""
     for part in (what, where, mend):
-        for line in str(part).splitlines() or [""]:
+        for line in _without_secrets(str(part)).splitlines():
             if line.strip():
                 say(shortened(visible(line)))
+
+
+def hide(secrets: set[str]) -> None:
+    """Show these texts in no error from now on."""
+    _hidden.clear()
+    _hidden.update(secrets)
+
+
+def _without_secrets(text: str) -> str:
+    return without(text, _hidden) if _hidden else text
 
 
 def shortened(text: str) -> str:
@@ -155,6 +169,6 @@ def error_fields(problem: CoordError) -> dict[str, str]:
     """An error as JSON has it."""
     parts = {"what": problem.what, "where": problem.where, "mend": problem.mend}
     return {
-        key: "\n".join(shortened(line) for line in str(part).splitlines())
+        key: "\n".join(shortened(line) for line in _without_secrets(str(part)).splitlines())
         for key, part in parts.items()
     }

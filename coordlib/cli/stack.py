@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from coordlib.cli.confirm import confirm
-from coordlib.cli.numbers import Partitions
-from coordlib.cli.output import print_head, print_json, say, visible
+from coordlib.cli.numbers import NotNegative, Partitions
+from coordlib.cli.output import complain, print_head, print_json, say, visible
 from coordlib.cli.where import (
     DEFAULT_STACK,
     STACK_VARIABLE,
@@ -90,10 +90,19 @@ def down(
     return 0
 
 
-def status(*, where: WhereTables = TABLES_HERE) -> int:
-    """Say whether broker and job run and how far they are. Exit code 4 when nothing answers, 3
-    when the broker answers and the job does not run."""
-    from coordlib.cli.status import collect, trouble_lines
+def status(*, max_lag_ms: NotNegative | None = None, where: WhereTables = TABLES_HERE) -> int:
+    """Say whether broker and job run and how far they are.
+
+    Exit code 4 when no broker answers; 3 when one does, and the local job does not run, or is
+    too far behind, or topics, marker or tables cannot be read. Whether a cluster's job runs is
+    not known here: its lag tells.
+
+    Parameters
+    ----------
+    max_lag_ms
+        Exit code 3 when the oldest request that was not judged waits for longer.
+    """
+    from coordlib.cli.status import collect, exit_code, trouble_lines
 
     found = collect(where)
     if where.format == "json":
@@ -103,10 +112,8 @@ def status(*, where: WhereTables = TABLES_HERE) -> int:
         for line in trouble_lines(found):
             say(visible(line))
     for error in found.errors:
-        say(str(error))
-    if found.is_reachable:
-        return 0 if found.fields["job"]["state"] in ("running", "unknown") else 3
-    return 4
+        complain(error.what, error.where, error.mend)
+    return exit_code(found, max_lag_ms)
 
 
 def _print(fields: dict[str, Any]) -> None:
@@ -121,6 +128,7 @@ def _print(fields: dict[str, Any]) -> None:
             "JOB-PID": job["pid"],
             "BATCH": job["batch_id"],
             "LAST-BATCH-MS": job["last_batch_ms"],
+            "MARKER-AGE-MS": job["marker_age_ms"],
             "LAG-RECORDS": lag["records"],
             "LAG-MS": lag["ms"],
             "CHECKPOINT": fields["checkpoint"],

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.cli.status import Status
 from coordlib.cli.where import Where
-from coordlib.exit_codes import INTERRUPTED, OK, UNREACHABLE, USAGE
+from coordlib.errors import CoordError
+from coordlib.exit_codes import INTERRUPTED, OK, UNHEALTHY, UNREACHABLE, USAGE
 from coordlib.local.stack import StackStatus
 
 NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
@@ -67,18 +69,29 @@ def test_no_broker_is_told_within_seconds(
     assert len(told.err.splitlines()) == 3
 
 
-def test_status_of_nothing_is_down(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_nothing_tells_what_is_known_without_a_broker(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["status", "--format", "json"]) == UNREACHABLE
 
     told = json.loads(capsys.readouterr().out)
     del told["as_of_time"]
+    (error,) = told.pop("errors")
+    assert error["what"] == "The local stack was never started"
+    assert error["mend"] == "Run: coord up"
     assert told == {
         "_command": "status",
         "_version": 1,
         "bootstrap_servers": None,
         "topic_prefix": "coord",
         "shards": 2,
-        "job": {"state": "down", "pid": None, "batch_id": None, "last_batch_ms": None},
+        "job": {
+            "state": "stopped",
+            "pid": None,
+            "batch_id": None,
+            "last_batch_ms": None,
+            "marker_age_ms": None,
+        },
         "lag": {"records": None, "ms": None},
         "offsets_failing": {},
         "watches_failing": {},
@@ -111,12 +124,60 @@ def test_status_tells_what_fails_beside_the_batches(
     assert all(90 <= int(line.split()[2]) < 120 for line in lines)
 
 
-def test_status_of_an_unreachable_cluster_is_down(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_does_not_answer_says_nothing_about_the_job(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This machine has no way to the brokers, and the job works: "down" would be an alarm."""
+    monkeypatch.setattr("coordlib.cli.where.REACH_TIMEOUT_S", 0.05)
     assert main(["status", *NOBODY]) == UNREACHABLE
 
     told = capsys.readouterr()
-    assert "JOB                    down" in told.out
+    assert "JOB                    unknown" in told.out
     assert "No Kafka broker answers" in told.err
+
+
+TROUBLE = CoordError("The engine's topics are not there", "prefix coord", "Create them.")
+
+
+@pytest.mark.parametrize(
+    ("state", "lag_ms", "errors", "given", "code"),
+    [
+        ("unknown", 600_000, [], [], OK),
+        ("unknown", 600_000, [], ["--max-lag-ms", "60000"], UNHEALTHY),
+        ("unknown", 60_000, [], ["--max-lag-ms", "60000"], OK),
+        ("unknown", None, [], ["--max-lag-ms", "60000"], UNHEALTHY),
+        ("unknown", 0, [], ["--max-lag-ms", "0"], OK),
+        ("unknown", 0, [TROUBLE], [], UNHEALTHY),
+        ("running", 1, [], ["--max-lag-ms", "0"], UNHEALTHY),
+        ("running", 1, [], [], OK),
+        ("starting", 0, [], [], UNHEALTHY),
+        ("down", 0, [], [], UNHEALTHY),
+    ],
+)
+def test_status_tells_a_monitor_by_its_exit_code(
+    state: str,
+    lag_ms: int | None,
+    errors: list[CoordError],
+    given: list[str],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A cluster's job hung for a day, and every look at it ended with 0."""
+
+    def asked(found: Status, _: object) -> None:
+        found.is_reachable = True
+        found.fields["job"]["state"] = state
+        found.fields["lag"] = {"records": 9, "ms": lag_ms}
+        found.errors.extend(errors)
+
+    monkeypatch.setattr("coordlib.cli.status._from_kafka", asked)
+
+    assert main(["status", *NOBODY, *given, "--format", "json"]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert told["errors"] == [
+        {"what": each.what, "where": each.where, "mend": each.mend} for each in errors
+    ]
 
 
 @pytest.mark.parametrize(
