@@ -111,7 +111,7 @@ class Coordinator:
                 output_partitions(prefix, layout),
             )
         )
-        seeds = folder.seeds(layout.shards)
+        seeds = folder.seeds(identity, self._sink.marker)
         self.query = self._run(layout, found.incarnation, identity, seeds)
         self._offsets.start(layout.shards)
         self._ticks.start()
