@@ -57,8 +57,8 @@ up: setup  ## broker and job on this machine (coord up)
 	@$(BIN)/coord up
 
 .PHONY: down
-down:  ## stop them, data is kept (WIPE=1 deletes it)
-	@$(BIN)/coord down $(if $(WIPE),--wipe)
+down:  ## stop them, data is kept (WIPE=1 deletes it, asking first; YES=1 does not ask)
+	@$(BIN)/coord down $(if $(WIPE),--wipe) $(if $(YES),--yes)
 
 .PHONY: demo
 demo: setup  ## a guided run in a folder of its own

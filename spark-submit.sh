@@ -4,7 +4,7 @@
 #   ./spark-submit.sh [--master M] [--conf k=v] [any spark-submit flag] SCRIPT.py [arguments]
 #
 # Without --master it runs here (conf/spark-local.conf). SIGTERM and SIGINT reach the Python driver, which stops
-# between batches; its exit code is this script's, and no process is left. For a cluster the Python environment is
+# between batches; its exit code is this script's (coordlib/exit_codes.py), and no process is left. For a cluster the Python environment is
 # packed and shipped. The work is done by coordlib/local/submit.py; this finds the Python for it:
 #   COORD_PYTHON        another interpreter than .venv/bin/python
 #   COORD_SPARK_HOME    another Spark than that of the pyspark package
@@ -15,7 +15,7 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 python="${COORD_PYTHON:-$root/.venv/bin/python}"
 if [ ! -x "$python" ]; then
   printf '%s\n' "There is no Python environment yet" "$python" "Run: make setup" >&2
-  exit 1
+  exit 2
 fi
 # exec: a signal to this script is a signal to the supervisor.
 exec "$python" -m coordlib.local.submit "$@"

@@ -6,6 +6,7 @@ was complete by then, and says as of when.
 
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -24,9 +25,24 @@ _TRANSIENT = frozenset(
 )
 
 
+class Stamped(NamedTuple):
+    """A record's value, and its timestamp in epoch milliseconds."""
+
+    value: bytes
+    time_ms: int
+
+
 def newest_by_key(
     client_options: Mapping[str, str], topic: str, partition: int
 ) -> dict[bytes, bytes]:
+    """As `newest_stamped`, without the times."""
+    found = newest_stamped(client_options, topic, partition)
+    return {key: stamped.value for key, stamped in found.items()}
+
+
+def newest_stamped(
+    client_options: Mapping[str, str], topic: str, partition: int
+) -> dict[bytes, Stamped]:
     """The live records of one partition, in the order of their newest value.
 
     Args:
@@ -72,11 +88,11 @@ def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
             time.sleep(_POLL_S)
 
 
-def _read(consumer: Consumer, place: TopicPartition) -> dict[bytes, bytes]:
+def _read(consumer: Consumer, place: TopicPartition) -> dict[bytes, Stamped]:
     low, end = _bounds(consumer, place)
     place.offset = low
     consumer.assign([place])
-    found: dict[bytes, bytes] = {}
+    found: dict[bytes, Stamped] = {}
     heard_at = time.monotonic()
     while consumer.position([place])[0].offset < end and low < end:
         message = consumer.poll(_POLL_S)
@@ -93,5 +109,5 @@ def _read(consumer: Consumer, place: TopicPartition) -> dict[bytes, bytes]:
         key, value = message.key() or b"", message.value()
         found.pop(key, None)
         if value is not None:
-            found[key] = value
+            found[key] = Stamped(value, message.timestamp()[1])
     return found

@@ -2,6 +2,7 @@
 
     CoordError                what happened · which thing · what to do next
     ├── SetupError            the machine, a port, a jar, a setting
+    │   └── NotReady          something here did not start or is busy: another try may help
     ├── StartRefused          the job found topics or a checkpoint that it must not touch
     ├── DriverFenced          a newer driver took over the transactional id
     ├── ReplayDiffers         a batch ran again and gave other bytes
@@ -100,6 +101,10 @@ class CoordError(Exception):
 
 class SetupError(CoordError):
     """The machine lacks something, or a setting is wrong."""
+
+
+class NotReady(SetupError):
+    """A program on this machine did not start, or is busy; the same command may work later."""
 
 
 class StartRefused(CoordError):

@@ -11,14 +11,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from coordlib.errors import SetupError
+from coordlib.redaction import REDACTED, SECRET, redacted
 
-SECRET = re.compile(
-    r"(?i)password|secret|token|credential|jaas|access\.?key|key\.pem|keystore\.key"
-)
-REDACTED = "***"
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaException
 
 _ENV = re.compile(r"\$\{ENV:(\w+)\}")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -72,7 +71,7 @@ class KafkaOptions:
             if not equals or not key:
                 raise SetupError(
                     "A Kafka option has the form key=value",
-                    f"--kafka {argument if not equals else '=' + REDACTED}",
+                    f"--kafka {redacted([argument])[0] if not equals else '=' + REDACTED}",
                     "For example: --kafka security.protocol=SSL",
                 )
             values[key] = value
@@ -107,6 +106,18 @@ class KafkaOptions:
         return {k: REDACTED if SECRET.search(k) else v for k, v in self.values.items()}
 
 
+def wrong_option(problem: "KafkaException") -> SetupError | None:
+    """What a client says that was not even made, for an option that it does not take."""
+    from confluent_kafka import KafkaError
+
+    error = problem.args[0]
+    if error.code() != KafkaError._INVALID_ARG:
+        return None
+    return SetupError(
+        "A Kafka option is wrong", error.str(), "Options are librdkafka's: --kafka k=v"
+    )
+
+
 def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     """TOML reads an unquoted `security.protocol` as a table in a table."""
     for key, value in table.items():
@@ -133,13 +144,18 @@ def _from_environment(key: str, value: str) -> str:
         if name not in os.environ:
             raise SetupError(
                 f"The environment variable {name} is not set",
-                f"Kafka option {key}={value}",
+                f"Kafka option {key}={REDACTED if _hides(key, value) else value}",
                 f"Set it before the start, without writing it anywhere: read -rs {name}; "
                 f"export {name}",
             )
         return os.environ[name]
 
     return _ENV.sub(look_up, value)
+
+
+def _hides(key: str, value: str) -> bool:
+    """Whether something beside the reference stands in the value of a secret."""
+    return SECRET.search(key) is not None and not _ENV.fullmatch(value)
 
 
 def _pem(key: str, value: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ Creating is idempotent and never changes a topic that exists: a partition count 
 the settings of a cluster are its owner's. What differs is found by the check, with the mend.
 """
 
+import re
 import time
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,8 @@ ADMIN_TIMEOUT_S = 15.0
 VISIBLE_TIMEOUT_S = 30.0
 REPLICATION_SAFE = 3  # survives one broker while writes go on
 INCARNATION_LENGTH = 8
+PREFIX_LENGTH_MAX = 200  # Kafka's 249 for a topic's name, less the longest of ours
+_PREFIX = re.compile(r"[A-Za-z0-9._-]+")
 #: Topics that may be lost and made anew: what is in them decides nothing.
 REPLACEABLE = frozenset({"lag"})
 
@@ -114,6 +117,20 @@ def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
         TopicPlan(name, topic["partitions"], table["defaults"] | topic["config"])
         for name, topic in table["topics"].items()
     )
+
+
+def require_prefix(prefix: str) -> None:
+    """Check that topics may be named so, before anything is started for them.
+
+    Raises:
+        SetupError: Kafka refuses such names.
+    """
+    if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.fullmatch(prefix):
+        raise SetupError(
+            "This is no prefix of topics",
+            f"--prefix {prefix[:200]!r}",
+            f"A prefix has 1 to {PREFIX_LENGTH_MAX} letters, digits, dots, dashes and underscores.",
+        )
 
 
 def create(

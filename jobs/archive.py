@@ -4,23 +4,19 @@ For a coordinator that was started with --without-archive. It ends with 0 on SIG
 batch that it is in.
 """
 
-import argparse
 import sys
 
-from coordlib.errors import CoordError, StartRefused
+from coordlib import exit_codes
+from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.kafka_options import KafkaOptions
 from coordlib.streaming import failures, logs
+from coordlib.streaming.arguments import Parser
 from coordlib.streaming.lifecycle import stop_flag_on_signals, write_pid
-
-FAILED = 1
-WRONG_ARGUMENTS = 2
-REFUSED = 4
 
 
 def main() -> int:
-    """Returns the exit code: 0 stopped when asked; 1 failed, to be started again; 2 wrong
-    arguments; 4 these tables are another archive's, which a restart does not mend."""
+    """Run until a signal (exit 0) or a failure; returns the exit code."""
     stop_flag = stop_flag_on_signals()
     write_pid()
     logs.configure()
@@ -28,7 +24,7 @@ def main() -> int:
         options = _options()
     except CoordError as error:
         print(error, file=sys.stderr)
-        return WRONG_ARGUMENTS
+        return exit_codes.of_job(error)
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName(f"{options.prefix}-archive").getOrCreate()
@@ -41,14 +37,14 @@ def main() -> int:
         if reason is None:
             raise
         print(reason, file=sys.stderr)
-        return REFUSED if isinstance(reason, StartRefused) else FAILED
+        return exit_codes.of_job(reason)
     finally:
         spark.stop()
-    return 0
+    return exit_codes.OK
 
 
 def _options() -> ArchiveOptions:
-    parser = argparse.ArgumentParser(prog="archive", description=__doc__)
+    parser = Parser(sys.argv[1:], prog="archive", description=__doc__)
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--prefix", default="coord", help="of the topics (%(default)s)")
     parser.add_argument("--checkpoint", required=True, help="folder or URI, for this archive alone")

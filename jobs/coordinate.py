@@ -6,19 +6,17 @@ from argparse import Namespace
 
 from pyspark.sql import SparkSession
 
-from coordlib.errors import CoordError, DriverFenced
+from coordlib import exit_codes
+from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.streaming import failures, lifecycle, logs
 from coordlib.streaming.archive_watch import ArchiveWatch
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 
-FAILED = 1
-FENCED = 3  # not to be restarted: a newer driver does this prefix's work
-
 
 def main() -> int:
-    """Run until a signal (exit 0), until a newer driver takes over (3), or a failure (1)."""
+    """Run until a signal (exit 0) or a failure; returns the exit code."""
     stop_flag = lifecycle.stop_flag_on_signals()
     lifecycle.write_pid()
     logs.configure()
@@ -27,14 +25,14 @@ def main() -> int:
         options = coordinator_options(arguments)
     except CoordError as problem:
         print(problem, file=sys.stderr)
-        return FAILED
+        return exit_codes.of_job(problem)
     try:
         _run(arguments, options, stop_flag)
     except CoordError as reason:
         # Last of all: Spark's end leaves lines of its own in the log.
         print(f"coordinator: {reason}", file=sys.stderr, flush=True)
-        return FENCED if isinstance(reason, DriverFenced) else FAILED
-    return 0
+        return exit_codes.of_job(reason)
+    return exit_codes.OK
 
 
 def _run(arguments: Namespace, options: CoordinatorOptions, stop_flag: threading.Event) -> None:

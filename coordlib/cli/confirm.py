@@ -3,19 +3,20 @@
 import sys
 
 from coordlib.cli.output import say
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, SetupError
 
 
 def confirm(what: str, where: str, yes: bool) -> None:
     """Return if the user agrees, by `--yes` or on the terminal.
 
     Raises:
-        CoordError: the user does not, or there is no terminal to ask on.
+        CoordError: the user does not.
+        SetupError: there is no terminal to ask on.
     """
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CoordError(
+        raise SetupError(
             f"{what} cannot be undone, and there is no terminal to ask on",
             where,
             "Nothing was done. Say --yes if it is meant.",

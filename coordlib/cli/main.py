@@ -1,77 +1,22 @@
 """The `coord` command: parse, run, and turn what went wrong into three lines and an exit code.
 
-    0 done · 1 failed · 2 wrong usage · 3 unhealthy · 4 nothing answers
-
-Commands import what is heavy (Kafka, DuckDB, psutil) when they are called: `coord --help` starts
-at once.
+Hardly anything is imported before `main` runs, so that Ctrl-C is an exit code from the beginning.
+Commands import what is heavy (Kafka, DuckDB, psutil) when they are called: `coord --help` starts at
+once.
 """
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, CycloptsError
+from coordlib import exit_codes
 
-from coordlib.cli import bench, demo, groups, history, offsets, removal, sim, sql, stack, topics
-from coordlib.cli.output import complain, print_json
-from coordlib.errors import CannotReach, CoordError, SetupError
+if TYPE_CHECKING:
+    from cyclopts import App
 
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-UNHEALTHY: Final = 3
-UNREACHABLE: Final = 4
-INTERRUPTED: Final = 130  # as a shell says of a program that Ctrl-C ended
-
-
-def build() -> App:
-    """The tree of commands."""
-    app = App(
-        name="coord",
-        help="Group coordination on Kafka and Spark: run it, look into it, ask its history.",
-        help_epilogue=(
-            "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 unhealthy, 4 nothing answers.\n\n"
-            "Results go to stdout, everything else to stderr. With --format json stdout is one "
-            "JSON object."
-        ),
-        help_formatter="plain",
-        help_format="plaintext",
-        version=_version,
-        default_parameter=None,
-        result_action="return_value",
-    )
-    app.command(stack.up, name="up")
-    app.command(stack.down, name="down")
-    app.command(stack.status, name="status")
-    app.command(demo.demo, name="demo")
-    app.command(sql.sql, name="sql")
-    groups_app = App(
-        name="groups", help="Consumer groups: how they stand now, and how they came to."
-    )
-    groups_app.command(groups.list_groups, name="list")
-    groups_app.command(groups.describe, name="describe")
-    groups_app.command(history.history, name="history")
-    groups_app.command(groups.release, name="release")
-    groups_app.command(groups.delete, name="delete")
-    groups_app.command(removal.remove_members, name="remove-members")
-    offsets_app = App(name="offsets", help="Committed positions of groups.")
-    offsets_app.command(offsets.delete, name="delete")
-    topics_app = App(name="topics", help="The engine's own topics.")
-    topics_app.command(topics.create, name="create")
-    topics_app.command(topics.check, name="check")
-    bench_app = App(name="bench", help="Measure the engine on this machine.")
-    bench_app.command(bench.settle, name="settle")
-    bench_app.command(bench.load, name="load")
-    bench_app.command(bench.core, name="core")
-    bench_app.command(bench.hostile, name="hostile")
-    bench_app.command(bench.rebuild, name="rebuild")
-    log_app = App(name="log", help="Recorded histories of members.")
-    log_app.command(sim.check, name="check")
-    app.command(sim.sim, name="sim")
-    for part in (groups_app, offsets_app, topics_app, bench_app, log_app):
-        app.command(part)
-    return app
+    from coordlib.errors import CoordError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,43 +28,66 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except BrokenPipeError:  # the reader had enough: `coord sql … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return exit_codes.FAILED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        if arguments is None and threading.active_count() > 1:
+            _end_at_once()
+        return exit_codes.INTERRUPTED
+
+
+def build() -> "App":
+    """The tree of commands."""
+    from coordlib.cli.commands import build as build_commands
+
+    return build_commands()
 
 
 def _run(arguments: list[str]) -> int:
+    # Of clients of object stores, which log to stderr whatever credentials they do not find.
+    os.environ.setdefault("RUST_LOG", "error")
+    from cyclopts import CycloptsError
+
+    from coordlib.errors import CannotReach, CoordError
+
+    _hide_secrets(arguments)
     try:
         code = build()(arguments, exit_on_error=False, print_error=False)
-        return code if isinstance(code, int) else OK
+        return code if isinstance(code, int) else exit_codes.OK
     except CycloptsError as problem:
-        return _wrong_usage(arguments, problem)
+        return _failed(arguments, _wrong_usage(arguments, problem))
     except CoordError as problem:
         return _failed(arguments, problem)
     except TimeoutError:
         silent = CannotReach(
             "Kafka did not answer in time",
-            f"in: coord {' '.join(arguments)}",
+            f"in: {_shown(arguments)}",
             "Check that the brokers and their controller run, then try again.",
         )
         return _failed(arguments, silent)
     except ModuleNotFoundError as problem:
         return _failed(arguments, _not_installed(problem))
+    except OSError as problem:
+        if isinstance(problem, BrokenPipeError):
+            raise
+        where = f"{problem.filename or ''} in: {_shown(arguments)}".strip()
+        return _failed(arguments, CoordError(problem.strerror or str(problem), where))
 
 
-def _wrong_usage(arguments: list[str], problem: CycloptsError) -> int:
+def _wrong_usage(arguments: list[str], problem: Any) -> "CoordError":
+    from coordlib.errors import SetupError
+
     path = " ".join(["coord", *(problem.command_chain or ())])
-    error = CoordError(str(problem).strip(), f"in: coord {' '.join(arguments)}", f"Try: {path} -h")
-    _tell(arguments, error)
-    return USAGE
+    return SetupError(str(problem).strip(), f"in: {_shown(arguments)}", f"Try: {path} -h")
 
 
-def _failed(arguments: list[str], problem: CoordError) -> int:
+def _failed(arguments: list[str], problem: "CoordError") -> int:
     _tell(arguments, problem)
-    return UNREACHABLE if isinstance(problem, CannotReach) else FAILED
+    return exit_codes.of_command(problem)
 
 
-def _not_installed(problem: ModuleNotFoundError) -> CoordError:
+def _not_installed(problem: ModuleNotFoundError) -> "CoordError":
+    from coordlib.errors import SetupError
+
     return SetupError(
         f"{problem.name} is not installed in this Python",
         "the command needs it",
@@ -127,13 +95,34 @@ def _not_installed(problem: ModuleNotFoundError) -> CoordError:
     )
 
 
-def _tell(arguments: list[str], problem: CoordError) -> None:
+def _tell(arguments: list[str], problem: "CoordError") -> None:
     """On stderr for people; for programs that asked for JSON, also as the object on stdout."""
+    from coordlib.cli.output import complain, error_fields, print_json
+
     complain(problem.what, problem.where, problem.mend)
     if _wants_json(arguments):
-        words = [word for word in arguments[:2] if not word.startswith("-")]
-        error = {"what": problem.what, "where": problem.where, "mend": problem.mend}
-        print_json(" ".join(words), error=error)
+        print_json(" ".join(_command(arguments)) or "coord", error=error_fields(problem))
+
+
+def _shown(arguments: list[str]) -> str:
+    from coordlib.redaction import redacted
+
+    return " ".join(["coord", *redacted(arguments)])
+
+
+def _hide_secrets(arguments: list[str]) -> None:
+    """Keep them out of every error, and warn of those that everybody can see already."""
+    from coordlib.cli.output import hide, say
+    from coordlib.redaction import in_clear, secrets_of, warning_of
+
+    hide(secrets_of(arguments))
+    for name in in_clear(arguments):
+        say(warning_of(name))
+
+
+def _command(arguments: list[str]) -> tuple[str, ...]:
+    """The words that name the command, as far as there is such a one."""
+    return build().parse_commands(arguments)[0]
 
 
 def _wants_json(arguments: list[str]) -> bool:
@@ -144,10 +133,12 @@ def _wants_json(arguments: list[str]) -> bool:
     return "--format=json" in arguments or (asked and "--format=text" not in arguments)
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("coordlib")
+def _end_at_once() -> None:
+    """A thread may be in a library that cannot be ended: the interpreter would wait for it, or
+    crash beside it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_codes.INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal
 
+from coordlib.errors import CoordError
+from coordlib.redaction import without
+
 Format = Literal["text", "json"]
 
 VERSION: Final = 1
 MISSING: Final = "-"
 GAP: Final = "  "
+LINE_LENGTH_MAX: Final = 1_000  # of what an error says
 #: Unicode categories that a terminal acts upon or does not show: controls, formats (bidirectional
 #: overrides, zero-width), surrogates, private use, line and paragraph separators.
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+#: Of the command that runs; an error may repeat what was typed, or sent.
+_hidden: set[str] = set()
 
 
 def now() -> datetime:
@@ -105,7 +112,7 @@ def print_json(command: str, as_of_time: datetime | None = None, **fields: Any) 
         "_version": VERSION,
         "as_of_time": time_text(as_of_time or now()),
     }
-    print(json.dumps(envelope | fields, default=_jsonable, allow_nan=False))
+    print(json.dumps(envelope | fields, default=as_json, allow_nan=False))
 
 
 def jsonable(value: object) -> object:
@@ -119,7 +126,8 @@ def jsonable(value: object) -> object:
     return value
 
 
-def _jsonable(value: object) -> str:
+def as_json(value: object) -> str:
+    """A value that JSON has no type for, as text."""
     if isinstance(value, datetime):
         return time_text(value)
     if isinstance(value, date):
@@ -135,6 +143,32 @@ def say(line: str) -> None:
 def complain(what: str, where: str, mend: str) -> None:
     """An error: what happened, where, what to do next; one line each."""
     for part in (what, where, mend):
-        for line in str(part).splitlines() or [""]:
+        for line in _without_secrets(str(part)).splitlines():
             if line.strip():
-                say(visible(line))
+                say(shortened(visible(line)))
+
+
+def hide(secrets: set[str]) -> None:
+    """Show these texts in no error from now on."""
+    _hidden.clear()
+    _hidden.update(secrets)
+
+
+def _without_secrets(text: str) -> str:
+    return without(text, _hidden) if _hidden else text
+
+
+def shortened(text: str) -> str:
+    """A text that a terminal can show; in an error it may be whatever somebody has typed."""
+    if len(text) <= LINE_LENGTH_MAX:
+        return text
+    return f"{text[:LINE_LENGTH_MAX]} … ({len(text)} characters)"
+
+
+def error_fields(problem: CoordError) -> dict[str, str]:
+    """An error as JSON has it."""
+    parts = {"what": problem.what, "where": problem.where, "mend": problem.mend}
+    return {
+        key: "\n".join(shortened(line) for line in _without_secrets(str(part)).splitlines())
+        for key, part in parts.items()
+    }

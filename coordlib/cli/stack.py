@@ -4,19 +4,29 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from coordlib.cli.output import print_head, print_json, say, visible
-from coordlib.cli.where import DEFAULT_STACK, TABLES_HERE, WhereTables, local_stack, progress
-from coordlib.errors import SetupError
+from coordlib.cli.confirm import confirm
+from coordlib.cli.numbers import NotNegative, Partitions
+from coordlib.cli.output import complain, print_head, print_json, say, visible
+from coordlib.cli.where import (
+    DEFAULT_STACK,
+    STACK_VARIABLE,
+    TABLES_HERE,
+    WhereTables,
+    local_stack,
+    named_stack,
+    progress,
+)
 
-StackName = Annotated[str, Parameter(name="--stack", env_var="COORD_STACK_NAME")]
+StackName = Annotated[str, Parameter(name="--stack", env_var=STACK_VARIABLE)]
 
 
 def up(
     *,
     stack: StackName = DEFAULT_STACK,
+    stack_folder: str | None = None,
     prefix: str = "coord",
-    shards: int = 2,
-    responses: int = 4,
+    shards: Partitions = 2,
+    responses: Partitions = 4,
     new_ports: bool = False,
     job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
 ) -> int:
@@ -26,6 +36,8 @@ def up(
     ----------
     stack
         Name of the stack: its folder below .coord/stacks.
+    stack_folder
+        Folder of a stack elsewhere: an empty one, or that of an earlier start.
     prefix
         First part of the topic names.
     shards
@@ -37,38 +49,68 @@ def up(
     job_arg
         An argument for jobs/coordinate.py; may be repeated.
     """
-    running = _stack(stack, prefix, shards, responses)
+    from coordlib.local.stack import Stack
+    from coordlib.topics import require_prefix
+
+    require_prefix(prefix)
+    running = Stack(named_stack(stack, stack_folder), prefix, shards, responses)
     running.up(progress(), job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
     say("Look around: coord status · coord groups list · coord demo")
     return 0
 
 
-def down(*, stack: StackName = DEFAULT_STACK, wipe: bool = False) -> int:
+def down(
+    *,
+    stack: StackName = DEFAULT_STACK,
+    stack_folder: str | None = None,
+    wipe: bool = False,
+    yes: bool = False,
+) -> int:
     """Stop job and broker; their data stays unless told.
 
     Parameters
     ----------
     stack
         Name of the stack.
+    stack_folder
+        Folder of a stack elsewhere.
     wipe
         Delete topics, checkpoint, tables and logs too.
+    yes
+        Do not ask before that.
     """
-    local_stack(stack).down(wipe, progress())
+    from coordlib.local.stack_folder import require_stack
+
+    named = local_stack(stack, stack_folder)
+    if wipe and named.home.exists():
+        require_stack(named.home)
+        confirm("Deleting topics, checkpoint, tables and logs", str(named.home), yes)
+    named.down(wipe, progress())
     return 0
 
 
-def status(*, max_archive_lag_ms: int | None = None, where: WhereTables = TABLES_HERE) -> int:
-    """Say whether broker and job run and how far they are. Exit code 4 when nothing answers, 3
-    when the broker answers and the job does not run, or is further behind than allowed.
+def status(
+    *,
+    max_lag_ms: NotNegative | None = None,
+    max_archive_lag_ms: NotNegative | None = None,
+    where: WhereTables = TABLES_HERE,
+) -> int:
+    """Say whether broker and job run and how far they are.
+
+    Exit code 4 when no broker answers; 3 when one does, and the local job does not run, or is
+    too far behind, or topics, marker or tables cannot be read. Whether a cluster's job runs is
+    not known here: its lag tells.
 
     Parameters
     ----------
+    max_lag_ms
+        Exit code 3 when the oldest request that was not judged waits for longer.
     max_archive_lag_ms
-        Exit code 3 also where the oldest record that is not in the history's tables is older, or
-        where that is not known.
+        Exit code 3 when the oldest record that is not in the history's tables is older, or when
+        that is not known.
     """
-    from coordlib.cli.status import collect, is_archive_late, trouble_lines
+    from coordlib.cli.status import collect, exit_code, trouble_lines
 
     found = collect(where)
     if where.format == "json":
@@ -78,12 +120,8 @@ def status(*, max_archive_lag_ms: int | None = None, where: WhereTables = TABLES
         for line in trouble_lines(found):
             say(visible(line))
     for error in found.errors:
-        say(str(error))
-    if found.is_reachable:
-        if is_archive_late(found, max_archive_lag_ms):
-            return 3
-        return 0 if found.fields["job"]["state"] in ("running", "unknown") else 3
-    return 4
+        complain(error.what, error.where, error.mend)
+    return exit_code(found, max_lag_ms, max_archive_lag_ms)
 
 
 def _print(fields: dict[str, Any]) -> None:
@@ -98,6 +136,7 @@ def _print(fields: dict[str, Any]) -> None:
             "JOB-PID": job["pid"],
             "BATCH": job["batch_id"],
             "LAST-BATCH-MS": job["last_batch_ms"],
+            "MARKER-AGE-MS": job["marker_age_ms"],
             "LAG-RECORDS": lag["records"],
             "LAG-MS": lag["ms"],
             "CHECKPOINT": fields["checkpoint"],
@@ -113,11 +152,3 @@ def _table_text(table: dict[str, Any] | None) -> str | None:
     if table is None:
         return None
     return f"{table['path']} version {table['version']}, {table['files']} files"
-
-
-def _stack(name: str, prefix: str, shards: int, responses: int) -> Any:
-    from coordlib.local.stack import Stack
-
-    if min(shards, responses) < 1:
-        raise SetupError("A topic needs a partition", "--shards, --responses", "Give 1 or more.")
-    return Stack(name, prefix, shards, responses)

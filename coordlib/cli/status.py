@@ -1,7 +1,7 @@
 """What `coord status` tells: this machine's view of the job, and Kafka's and Delta's of its work.
 
-A cluster's job runs elsewhere: whether it runs is "unknown" here, but its progress marker and its
-lag are not.
+A cluster's job runs elsewhere: whether it runs is "unknown" here, but its progress marker, the
+marker's age and the lag are not. A broker that does not answer says nothing about the job.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from coordlib.cli.output import now
-from coordlib.cli.where import WhereTables, local_stack
+from coordlib import exit_codes
+from coordlib.cli.output import error_fields, now
+from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
 
 INPUT_TOPICS = ("requests", "offsets")
@@ -31,7 +32,7 @@ class Status:
 
 def collect(where: WhereTables) -> Status:
     """Ask everybody; never fails because something is down."""
-    local = local_stack(where.stack).status() if where.is_local else None
+    local = where.local().status() if where.is_local else None
     told: Mapping[str, Any] = local.job if local else {}
     # Who does not run has no troubles but that one.
     live = told if local and local.job_pid else {}
@@ -46,6 +47,7 @@ def collect(where: WhereTables) -> Status:
                 "pid": local.job_pid if local else None,
                 "batch_id": told.get("batch_id"),
                 "last_batch_ms": told.get("last_batch_ms"),
+                "marker_age_ms": None,
             },
             "lag": {"records": None, "ms": None},
             "offsets_failing": live.get("offsets_failing") or {},
@@ -60,9 +62,19 @@ def collect(where: WhereTables) -> Status:
     _ask(found, lambda: _from_tables(found, where))
     if found.is_reachable:
         _ask(found, lambda: _from_archive(found, where))
-    if not found.is_reachable:
-        found.fields["job"]["state"] = "down"
+    found.fields["errors"] = [error_fields(error) for error in found.errors]
     return found
+
+
+def exit_code(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | None) -> int:
+    """Whether somebody should look: the broker is away, the job is, or one of them is ill."""
+    if not found.is_reachable:
+        return exit_codes.UNREACHABLE
+    lag_ms = found.fields["lag"]["ms"]
+    is_late = max_lag_ms is not None and (lag_ms is None or lag_ms > max_lag_ms)
+    is_late = is_late or is_archive_late(found, max_archive_lag_ms)
+    is_running = found.fields["job"]["state"] in ("running", "unknown")
+    return exit_codes.UNHEALTHY if found.errors or is_late or not is_running else exit_codes.OK
 
 
 def trouble_lines(found: Status) -> list[str]:
@@ -96,15 +108,16 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
             "The engine's topics are not there", f"prefix {prefix}", "Run: coord topics create"
         )
     found.fields["shards"] = len(topics[f"{prefix}.requests"].partitions)
-    marker = read_marker(where.client(), prefix)
-    if marker is not None:
+    marker, committed_ms = _stamped_marker(where.client(), prefix)
+    if marker is not None and committed_ms is not None:
         found.fields["checkpoint_id"] = marker.checkpoint
-        found.fields["job"]["batch_id"] = marker.batch
+        age_ms = round(found.as_of_time.timestamp() * 1000) - committed_ms
+        found.fields["job"] |= {"batch_id": marker.batch, "marker_age_ms": max(0, age_ms)}
     found.fields["lag"] = _lag(where.client(), topics, prefix, marker)
 
 
 def _from_tables(found: Status, where: WhereTables) -> None:
-    from coordlib.history.sql import describe_tables
+    from coordlib.history.delta_files import describe_tables
 
     if where.tables is not None or where.is_local:
         found.fields["tables"] = describe_tables(where.tables_dir())
@@ -133,12 +146,19 @@ def read_marker(client: Mapping[str, str], prefix: str) -> Any:
         CannotReach: the broker stopped answering.
         CoordError: another version wrote it.
     """
-    from coordlib.compacted import newest_by_key
+    return _stamped_marker(client, prefix)[0]
+
+
+def _stamped_marker(client: Mapping[str, str], prefix: str) -> tuple[Any, int | None]:
+    """As `read_marker`, and when it was committed in epoch milliseconds."""
+    from coordlib.compacted import newest_stamped
     from coordlib.records.stored import Marker
 
-    value = newest_by_key(client, f"{prefix}.progress", 0).get(b"marker")
+    stamped = newest_stamped(client, f"{prefix}.progress", 0).get(b"marker")
+    if stamped is None:
+        return None, None
     try:
-        return None if value is None else msgspec.json.decode(value, type=Marker)
+        return msgspec.json.decode(stamped.value, type=Marker), stamped.time_ms
     except msgspec.MsgspecError as problem:
         raise CoordError(
             "The job's progress marker cannot be read",

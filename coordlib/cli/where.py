@@ -3,18 +3,21 @@
 Flag before environment before the local stack's own value.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
-from coordlib.kafka_options import KafkaOptions
+from coordlib.kafka_options import KafkaOptions, wrong_option
 
 DEFAULT_PREFIX = "coord"
 DEFAULT_STACK = "local"
+STACK_VARIABLE = "COORD_STACK_NAME"
 #: A broker on the other side of the world answers within this; a wrong address never does.
 REACH_TIMEOUT_S = 5.0
 
@@ -41,19 +44,37 @@ class Where(Output):
     """First part of the topic names; "coord" unless told."""
     kafka: Annotated[list[str], Parameter(alias="-X", negative="")] = field(default_factory=list)
     """key=value for the Kafka client, in librdkafka's spelling; ${ENV:NAME} hides a secret."""
-    stack: Annotated[str, Parameter(env_var="COORD_STACK_NAME")] = DEFAULT_STACK
-    """Name of the local stack."""
+    stack: Annotated[str, Parameter(env_var=STACK_VARIABLE)] = DEFAULT_STACK
+    """Name of the local stack: its folder below .coord/stacks."""
+    stack_folder: str | None = None
+    """Folder of a local stack that lies elsewhere."""
 
     @property
     def is_local(self) -> bool:
         """Whether the local stack is meant."""
         return self.bootstrap_servers is None
 
+    @property
+    def names_stack(self) -> bool:
+        """Whether another stack than the default one is named."""
+        return self.stack != DEFAULT_STACK or self.stack_folder is not None
+
+    def local(self) -> Any:
+        """The local stack, running or not."""
+        return local_stack(self.stack, self.stack_folder)
+
     def topic_prefix(self) -> str:
-        """The prefix that is meant: told, or the local stack's own."""
-        if self.prefix is None and self.is_local:
-            return str(local_stack(self.stack).status().prefix)
-        return self.prefix or DEFAULT_PREFIX
+        """The prefix that is meant: told, or the local stack's own.
+
+        Raises:
+            SetupError: Kafka has no topics of such names.
+        """
+        from coordlib.topics import require_prefix
+
+        if self.prefix is not None:
+            require_prefix(self.prefix)
+            return self.prefix
+        return str(self.local().status().prefix) if self.is_local else DEFAULT_PREFIX
 
     def client(self) -> dict[str, str]:
         """librdkafka's options with `bootstrap.servers`.
@@ -65,11 +86,12 @@ class Where(Output):
         return KafkaOptions.parse(self.kafka).librdkafka() | {"bootstrap.servers": servers}
 
     def _local_servers(self) -> str:
-        servers = local_stack(self.stack).status().bootstrap_servers
+        local = self.local()
+        servers = local.status().bootstrap_servers
         if servers is None:
             raise CannotReach(
                 "The local stack was never started",
-                f"stack {self.stack}",
+                f"stack {local.home}",
                 "Run: coord up — or name a cluster: --bootstrap-servers HOST:PORT",
             )
         return str(servers)
@@ -80,7 +102,7 @@ class Where(Output):
         Raises:
             CannotReach: no broker answers within a few seconds.
         """
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         client = self.client()
@@ -88,14 +110,10 @@ class Where(Output):
             admin = AdminClient({**client, "log_level": "0"})
             return dict(admin.list_topics(timeout=REACH_TIMEOUT_S).topics)
         except KafkaException as problem:
-            error = problem.args[0]
-            if error.code() == KafkaError._INVALID_ARG:
-                raise SetupError(
-                    "A Kafka option is wrong", error.str(), "Options are librdkafka's: --kafka k=v"
-                ) from problem
-            raise CannotReach(
+            wrong = wrong_option(problem)
+            raise wrong or CannotReach(
                 "No Kafka broker answers",
-                f"{client['bootstrap.servers']}: {error.str()}",
+                f"{client['bootstrap.servers']}: {problem.args[0].str()}",
                 "Run: coord up" if self.is_local else "Check --bootstrap-servers and --kafka.",
             ) from problem
 
@@ -122,7 +140,7 @@ class WhereTables(Where):
                 f"--bootstrap-servers {self.bootstrap_servers}",
                 "Name the folder that the archive writes to: --tables FOLDER",
             )
-        return str(local_stack(self.stack).tables)
+        return str(self.local().tables)
 
 
 def progress() -> Callable[[str], None]:
@@ -130,11 +148,34 @@ def progress() -> Callable[[str], None]:
     return say
 
 
-def local_stack(name: str) -> Any:
-    """The stack on this machine, running or not."""
+def local_stack(name: str, folder: str | None = None) -> Any:
+    """The stack on this machine, running or not.
+
+    Raises:
+        SetupError: the name or the folder is none, or both are given.
+    """
     from coordlib.local.stack import Stack
 
-    return Stack(name)
+    return Stack(named_stack(name, folder))
+
+
+def named_stack(name: str, folder: str | None) -> str | Path:
+    """A name, or the folder that was named in its place.
+
+    Raises:
+        SetupError: both are given. A name from the environment gives way to a folder.
+    """
+    from coordlib.local.home import folder_named
+
+    if folder is None:
+        return name
+    if name not in (DEFAULT_STACK, os.environ.get(STACK_VARIABLE)):
+        raise SetupError(
+            "Two stacks are named",
+            f"--stack {name[:200]!r} --stack-folder {folder[:200]!r}",
+            "Name one of them.",
+        )
+    return folder_named(folder, "--stack-folder")
 
 
 #: Defaults of the commands: the local stack, as text.

@@ -1,20 +1,32 @@
-"""Ask the history in SQL without a JVM: deltalake finds the files, DuckDB reads them.
+"""Ask the history in SQL without a JVM: delta-rs knows the tables' files, DuckDB reads them.
 
-Only what is built into both is used: no extension is downloaded. The connection sees the
-tables and the views and no file or network besides, so that a pasted query cannot write anywhere.
+Only what is built into both is used: no extension is downloaded. A query sees the tables and the
+views, and can write nowhere (sandbox.py). It runs in a thread of its own, so that Ctrl-C and a
+time-out can end it.
 """
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.history.tables import COLUMNS, EVENTS, TABLES, path_of
+from coordlib.history import sandbox
+from coordlib.history.delta_files import attach, declare, local_folder, not_installed, open_table
+from coordlib.history.tables import EVENTS, TABLES, path_of
 from coordlib.history.views import VIEWS, register_duckdb
 
 if TYPE_CHECKING:
     import duckdb
+
+CHUNK: Final = 5_000  # rows that are fetched at once
+INTERRUPT_PATIENCE_S: Final = 5.0  # DuckDB ends within milliseconds; a store's client may not
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,113 +37,173 @@ class Answer:
     rows: tuple[tuple[Any, ...], ...]
 
 
-def query_tables(tables_dir: str | Path, sql: str, parameters: Sequence[object] = ()) -> Answer:
+def query_tables(
+    tables_dir: str | Path,
+    sql: str,
+    parameters: Sequence[object] = (),
+    timeout_s: float | None = None,
+) -> Answer:
     """Run one SQL query over the tables and the views.
 
     Args:
-        tables_dir: the folder that holds the Delta tables.
-        sql: DuckDB's dialect; `?` stands for a parameter.
+        tables_dir: the folder or URI that holds the Delta tables.
+        sql: one SELECT in DuckDB's dialect; `?` stands for a parameter.
+        timeout_s: after so many seconds the query is ended; None: never.
 
     Raises:
         CannotReach: there is no history yet.
-        SetupError: deltalake or duckdb is not installed.
-        CoordError: the query is wrong; says where.
+        SetupError: deltalake or duckdb is not installed, or this is not one SELECT.
+        CoordError: the query is wrong, and where; or it took too long.
     """
-    connection = _connect(str(tables_dir))
+    with asked(tables_dir, sql, parameters, timeout_s) as question:
+        rows = tuple(row for chunk in question.chunks() for row in chunk)
+        return Answer(question.columns, rows)
+
+
+@contextmanager
+def asked(
+    tables_dir: str | Path,
+    sql: str,
+    parameters: Sequence[object] = (),
+    timeout_s: float | None = None,
+) -> "Iterator[Question]":
+    """A query whose rows are taken piece by piece; as `query_tables`, which takes them all."""
+    question = Question(sql, parameters, timeout_s)
+    try:
+        question.ask(str(tables_dir))
+        yield question
+    finally:
+        question.close()
+
+
+class Question:
+    """One running query. All its work is done in threads of its own."""
+
+    def __init__(self, sql: str, parameters: Sequence[object], timeout_s: float | None) -> None:
+        self._sql, self._parameters, self._timeout_s = sql, list(parameters), timeout_s
+        self._ends_at = None if timeout_s is None else time.monotonic() + timeout_s
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        #: The newest piece of work; it is done, or was left where it hung.
+        self._outcome: Future[Any] | None = None
+        self.columns: tuple[str, ...] = ()
+
+    def ask(self, tables_dir: str) -> None:
+        """Connect and start the query; `columns` are known then."""
+
+        def ask() -> tuple[str, ...]:
+            self._connection = connection = _connect(tables_dir)
+            with _in_words():
+                sandbox.require_reading(connection, self._sql)
+                connection.execute(self._sql, self._parameters)
+                return tuple(column[0] for column in connection.description or ())
+
+        self.columns = self._run(ask)
+
+    def chunks(self, size: int = CHUNK) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows, so many at a time."""
+
+        def fetch() -> list[tuple[Any, ...]]:
+            assert self._connection is not None
+            with _in_words():
+                return self._connection.fetchmany(size)
+
+        while rows := self._run(fetch):
+            yield rows
+
+    def count(self) -> int:
+        """How many rows the query has in all; it runs once more, and `chunks` is over."""
+
+        def count() -> int:
+            assert self._connection is not None
+            with _in_words():
+                self._connection.abort()  # the rows that were not taken
+                rows = self._connection.query(self._sql, params=self._parameters or None)
+                ((found,),) = rows.aggregate("count(*)").fetchall()
+                return int(found)
+
+        return self._run(count)
+
+    def close(self) -> None:
+        """Nothing of the query goes on; what cannot be ended is left to the end of the process."""
+        if self._outcome is not None and not self._outcome.done():
+            self._interrupt(self._outcome)
+        if self._connection is not None and self._outcome is not None and self._outcome.done():
+            self._connection.close()
+
+    def _run(self, work: Callable[[], _T]) -> _T:
+        self._outcome = outcome = Future[_T]()
+        left_s = None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
+        try:
+            threading.Thread(target=_fill, args=(outcome, work), daemon=True).start()
+            return outcome.result(left_s)
+        except TimeoutError as problem:
+            raise CoordError(
+                f"The query was ended after {self._timeout_s:g} s",
+                self._sql[:200],
+                "Ask for fewer dates or groups, or give it more time (--timeout).",
+            ) from problem
+
+    def _interrupt(self, outcome: "Future[Any]") -> None:
+        """End what runs; once is not enough for what has not quite begun."""
+        give_up_at = time.monotonic() + INTERRUPT_PATIENCE_S
+        while not outcome.done() and time.monotonic() < give_up_at:
+            if self._connection is not None:
+                self._connection.interrupt()
+            with suppress(TimeoutError, KeyboardInterrupt):  # an impatient user
+                outcome.exception(0.05)
+
+
+def _fill(outcome: "Future[_T]", work: Callable[[], _T]) -> None:
+    try:
+        outcome.set_result(work())
+    except BaseException as problem:  # noqa: BLE001  # raised again where the result is awaited
+        outcome.set_exception(problem)
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    """What is wrong with a query, as one of our errors."""
     import duckdb
 
     try:
-        found = connection.execute(sql, list(parameters))
-        if found is None:  # DuckDB's answer to no statement at all
-            raise duckdb.ParserException("There is no statement in this query.")
-        columns = tuple(column[0] for column in found.description or ())
-        return Answer(columns, tuple(found.fetchall()))
+        yield
     except duckdb.Error as problem:
         raise CoordError(
             "The query failed",
             str(problem).strip(),
             f"Tables: {', '.join(TABLES)}; views: {', '.join(VIEWS)}; offset is to be quoted.",
         ) from problem
-    finally:
-        connection.close()
-
-
-def describe_tables(tables_dir: str | Path) -> dict[str, dict[str, Any] | None]:
-    """Per table its Delta version, its number of files and its newest commit in epoch
-    milliseconds; None for one that does not exist (yet)."""
-    return {table: _describe(path_of(str(tables_dir), table)) for table in TABLES}
-
-
-def _describe(path: str) -> dict[str, Any] | None:
-    table = _open(path)
-    if table is None:
-        return None
-    newest = table.history(1)
-    committed_ms = newest[0].get("timestamp") if newest else None
-    return {
-        "path": path,
-        "version": table.version(),
-        "files": len(table.file_uris()),
-        "committed_ms": committed_ms,
-    }
 
 
 def _connect(tables_dir: str) -> "duckdb.DuckDBPyConnection":
     try:
         import duckdb
-        import pyarrow.dataset  # noqa: F401  # what deltalake hands the files over with
     except ImportError as problem:
-        raise _not_installed(problem) from problem
-    events = _open(path_of(tables_dir, EVENTS))
-    if events is None:
+        raise not_installed(problem) from problem
+    paths = {name: path_of(tables_dir, name) for name in TABLES}
+    tables = {name: open_table(path) for name, path in paths.items()}
+    if tables[EVENTS] is None:
         raise CannotReach(
             "There is no history yet",
-            path_of(tables_dir, EVENTS),
+            paths[EVENTS],
             "The archive writes within its interval (30 s) of the first event: is the job up? "
             "Else name the tables' folder with --tables.",
         )
     connection = duckdb.connect(
         config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
     )
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.register(EVENTS, events.to_pyarrow_dataset())
-    for name in TABLES[1:]:
-        table = _open(path_of(tables_dir, name))
-        if table is None:
-            connection.execute(_empty(name))
-        else:
-            connection.register(name, table.to_pyarrow_dataset())
-    register_duckdb(connection)
-    connection.execute("SET enable_external_access = false")
-    return connection
-
-
-def _open(path: str) -> Any:
-    """The Delta table there, or None."""
     try:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-    except ImportError as problem:
-        raise _not_installed(problem) from problem
-    try:
-        return DeltaTable(path)
-    except TableNotFoundError:
-        return None
-    except (DeltaError, OSError) as problem:
-        raise CannotReach(
-            "The history's tables cannot be read", f"{path}: {problem}", "Check --tables."
+        connection.execute("SET TimeZone = 'UTC'")
+        declare(connection)
+        register_duckdb(connection)
+        native = [name for name in TABLES if attach(connection, name, tables[name])]
+        folders = [folder for name in native if (folder := local_folder(paths[name]))]
+        sandbox.close_in(connection, folders)
+    except duckdb.Error as problem:
+        connection.close()
+        raise SetupError(
+            "These are not the history's tables, or not whole",
+            f"{tables_dir}: {str(problem).strip()}",
+            "Check --tables: the folder that the archive writes to.",
         ) from problem
-
-
-def _empty(table: str) -> str:
-    kinds = {"TIMESTAMP": "TIMESTAMPTZ"}
-    columns = (f"{name} {kinds.get(kind, kind)}" for name, kind in COLUMNS[table].items())
-    return f"CREATE TABLE {table} ({', '.join(columns)})"
-
-
-def _not_installed(problem: ImportError) -> SetupError:
-    return SetupError(
-        f"{problem.name} is not installed in this Python",
-        "SQL over the history reads Delta without a JVM",
-        "Run: pip install 'coordlib[cli]'",
-    )
+    return connection

@@ -19,12 +19,13 @@ from string import Template
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotReady, SetupError
 from coordlib.local import logs
 from coordlib.local.home import conf_file
 from coordlib.local.java import find_java
 from coordlib.local.ports import LOOPBACK, free_ports, is_answering, require_free
 from coordlib.local.programs import Program, belonging_to, environment_of
+from coordlib.local.stack_folder import PRIVATE_UMASK
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0  # a clean stop takes about a second; then SIGKILL
@@ -155,7 +156,9 @@ class Broker:
         cluster = "c" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         command = self._java("kafka.tools.StorageTool")
         command += ["format", "-t", cluster, "-c", str(self.home / "server.properties")]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, check=False, umask=PRIVATE_UMASK
+        )
         if answer.returncode != 0:
             shutil.rmtree(self.home / "segments", ignore_errors=True)
             raise SetupError(
@@ -174,6 +177,7 @@ class Broker:
                 stdout=log,
                 stderr=log,
                 env=environment_of(self.stack, "broker"),
+                umask=PRIVATE_UMASK,
                 start_new_session=True,  # Ctrl-C at the terminal is for the command, not for it
             )
         program = Program.of(self._child.pid)
@@ -194,19 +198,19 @@ class Broker:
             time.sleep(0.05)
         lines = self.last_lines()
         self.stop()
-        raise SetupError(
+        raise NotReady(
             "The broker did not answer in time",
             lines,
             f"Look into {self.log}; a loaded machine may just need another try.",
         )
 
-    def _ended(self) -> SetupError:
+    def _ended(self) -> NotReady:
         self._reap()
         (self.home / "pid.json").unlink(missing_ok=True)
         lines = self.last_lines()
         if "No space left on device" in lines:
-            return SetupError("The disk is full", str(self.home), "Free some space and try again.")
-        return SetupError(
+            return NotReady("The disk is full", str(self.home), "Free some space and try again.")
+        return NotReady(
             "The broker ended while it started",
             lines,
             f"Look into {self.log}. If its files are damaged, start afresh: coord down --wipe",
@@ -216,7 +220,7 @@ class Broker:
         self.home.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(self.home).free
         if free < FREE_SPACE_MIN:
-            raise SetupError(
+            raise NotReady(
                 f"The disk has only {free >> 20} MB left; {FREE_SPACE_MIN >> 20} MB are needed",
                 str(self.home),
                 "Free some space, or let COORD_HOME name a folder on another disk.",

@@ -3,7 +3,7 @@
     <project>/conf/…                     kept in the repository
     <project>/.coord/                    everything generated; git-ignored; COORD_HOME overrides
         jars/spark/*.jar  jars/broker/*.jar  ivy/ (the download cache)
-        stacks/<name>/                   one local stack: broker, logs, checkpoint, tables, state
+        stacks/<name>/                   one local stack; what lies in it: stack_folder.py
 
 The project is the folder that holds the package `coordlib`, because conf/ lies beside the package
 and is not inside it. An installed copy without a project around it finds no conf/, and says so.
@@ -11,9 +11,16 @@ and is not inside it. An installed copy without a project around it finds no con
 
 import importlib.util
 import os
+import re
 from pathlib import Path
+from typing import Final
 
 from coordlib.errors import SetupError
+
+STACK_NAME_LENGTH_MAX: Final = 100  # a folder's name may have 255 bytes; logs and messages name it
+PATH_BYTES_MAX: Final = 4096  # Linux' PATH_MAX
+
+_STACK_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 
 
 def project_root() -> Path:
@@ -27,12 +34,40 @@ def coord_home() -> Path:
     return Path(chosen).resolve() if chosen else project_root() / ".coord"
 
 
-def stack_home(name_or_path: str | Path) -> Path:
-    """The folder of a stack: a bare name lies in stacks/, a path is taken as it is."""
-    text = str(name_or_path)
-    if "/" in text or os.sep in text:
-        return Path(name_or_path).resolve()
-    return coord_home() / "stacks" / text
+def stack_home(stack: str | Path) -> Path:
+    """The folder of a stack: a name is a folder in stacks/, a `Path` is the folder itself.
+
+    A path is made absolute, and symbolic links in it stay as they are.
+
+    Raises:
+        SetupError: the name is none. A text is never taken as a path, so that no name can lead
+            out of stacks/.
+    """
+    if isinstance(stack, Path):
+        return Path(os.path.abspath(stack))  # noqa: PTH100  # resolve() would follow a link
+    if (
+        len(stack) > STACK_NAME_LENGTH_MAX
+        or stack in (".", "..")
+        or not _STACK_NAME.fullmatch(stack)
+    ):
+        raise SetupError(
+            "This is no name of a stack",
+            repr(stack[: 2 * STACK_NAME_LENGTH_MAX]),
+            f"A name has 1 to {STACK_NAME_LENGTH_MAX} letters, digits, dots, dashes and "
+            "underscores, and no dash first. A folder elsewhere: --stack-folder FOLDER",
+        )
+    return coord_home() / "stacks" / stack
+
+
+def folder_named(text: str, option: str) -> Path:
+    """A folder that somebody named on a command line.
+
+    Raises:
+        SetupError: the text is empty, or no path.
+    """
+    if not text or not text.isprintable() or len(os.fsencode(text)) > PATH_BYTES_MAX:
+        raise SetupError("This names no folder", f"{option} {text[:200]!r}", "Name a folder.")
+    return Path(text)
 
 
 def conf_file(name: str) -> Path:

@@ -10,7 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotReady, SetupError
 from coordlib.local.home import conf_file, pyspark_home
 from coordlib.local.java import find_java
 
@@ -45,7 +45,7 @@ def retrieve(configuration: str, into: Path, cache: Path) -> None:
 def complaint(output: str, configuration: str) -> SetupError:
     """The one sentence behind Ivy's output of a failed run."""
     if "No space left on device" in output:
-        return SetupError(
+        return NotReady(
             "The disk is full",
             f"while the {configuration} jars were downloaded",
             "Free 300 MB, then run the same command again: finished downloads are kept.",
@@ -63,8 +63,8 @@ def complaint(output: str, configuration: str) -> SetupError:
     )
 
 
-def _no_network(where: str) -> SetupError:
-    return SetupError(
+def _no_network(where: str) -> NotReady:
+    return NotReady(
         "The jar repository cannot be reached",
         where,
         "Check the network, then run the same command again: finished downloads are kept. "

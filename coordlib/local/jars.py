@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordlib.errors import CoordError, SetupError
+from coordlib.errors import CoordError, NotReady, SetupError
 from coordlib.local import ivy
 from coordlib.local.home import conf_file, coord_home
 from coordlib.local.progress import Progress, phase, to_stderr
@@ -144,7 +144,7 @@ def _check_space(jars: Path) -> None:
     jars.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(jars).free
     if free < FREE_SPACE_MIN:
-        raise SetupError(
+        raise NotReady(
             f"The disk has only {free >> 20} MB left; {FREE_SPACE_MIN >> 20} MB are needed",
             str(jars),
             "Free some space, or let COORD_HOME name a folder on another disk.",

@@ -10,10 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotReady
 from coordlib.local import logs
 from coordlib.local.home import project_root
 from coordlib.local.programs import Program, belonging_to, environment_of
+from coordlib.local.stack_folder import PRIVATE_UMASK
 from coordlib.local.submit import EXIT_FILE_VARIABLE, PID_FILE_VARIABLE
 
 READY_TIMEOUT_S = 120.0  # Spark starts in 5-8 s, its first batch takes 2-4 s; a busy machine more
@@ -87,7 +88,7 @@ class Job:
             SetupError: it runs already, ended, or is not ready in time; with its last lines.
         """
         if self.is_running:
-            raise SetupError("The job runs already", str(self.stack), "Stop it first: coord down")
+            raise NotReady("The job runs already", str(self.stack), "Stop it first: coord down")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         for stale in (self.status_file, self.stack / "driver.pid", self.stack / "exit-code"):
             stale.unlink(missing_ok=True)
@@ -133,6 +134,7 @@ class Job:
                 stdout=log,
                 stderr=log,
                 env=environment,
+                umask=PRIVATE_UMASK,
                 cwd=project_root(),
                 start_new_session=True,  # it outlives the terminal
             )
@@ -152,8 +154,8 @@ class Job:
         self.kill()
         raise error
 
-    def _not_ready(self, what: str) -> SetupError:
-        return SetupError(what, self.last_lines(12), f"The whole log is in {self.log}")
+    def _not_ready(self, what: str) -> NotReady:
+        return NotReady(what, self.last_lines(12), f"The whole log is in {self.log}")
 
     def _recorded(self, name: str) -> Program | None:
         try:

@@ -4,7 +4,7 @@ import socket
 
 import psutil
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotReady
 from coordlib.local.programs import describe
 
 LOOPBACK = "127.0.0.1"
@@ -26,14 +26,14 @@ def require_free(port: int) -> None:
     """Check that a port can be bound.
 
     Raises:
-        SetupError: somebody holds it; says who, as far as this user may know.
+        NotReady: somebody holds it; says who, as far as this user may know.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no holder
         try:
             probe.bind((LOOPBACK, port))
         except OSError as error:
-            raise SetupError(
+            raise NotReady(
                 f"Port {port} is taken by {_holder(port)}",
                 f"{LOOPBACK}:{port}, which this stack used before",
                 "Stop that program, or take new ports with: coord up --new-ports (nothing stored "

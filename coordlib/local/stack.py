@@ -1,12 +1,4 @@
-"""The whole engine on one machine: broker, topics and job, in one folder of their own.
-
-    .coord/stacks/<name>/
-        state.json   what this stack is: bootstrap servers, prefix, shards, the job's launcher
-        broker/      the broker's ports, properties and segments
-        checkpoint/  tables/        the job's
-        logs/        broker.log, job.log
-        job.json     written by the job: state, driver pid, batch
-        lock         held during up and down; the kernel frees it when its holder dies
+"""The whole engine on one machine: broker, topics and job, in one folder (stack_folder.py).
 
 Stacks beside each other (`local`, `demo`, tests) share nothing but the jars. Everything started
 here runs on when the starter ends; `down` finds it again, from any shell.
@@ -15,7 +7,6 @@ here runs on when the starter ends; `down` finds it again, from any shell.
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from coordlib import topics
-from coordlib.errors import SetupError, StartRefused
+from coordlib.errors import NotReady, StartRefused
+from coordlib.local import stack_folder
 from coordlib.local.broker import Broker
 from coordlib.local.home import stack_home
 from coordlib.local.jars import ensure_jars
@@ -53,7 +45,7 @@ class Stack:
     """One local stack.
 
     Args:
-        name_or_path: a bare name lies under .coord/stacks; a path is taken as it is.
+        stack: a name, of a folder in .coord/stacks, or a `Path`, which is the folder itself.
         prefix: of the topics.
         shards: partitions of the requests topic; fixed from the first `up` on.
         responses: partitions of the responses topic; fixed likewise.
@@ -61,12 +53,12 @@ class Stack:
 
     def __init__(
         self,
-        name_or_path: str | Path = "local",
+        stack: str | Path = "local",
         prefix: str = "coord",
         shards: int = 2,
         responses: int = 4,
     ) -> None:
-        self.home = stack_home(name_or_path)
+        self.home = stack_home(stack)
         self.prefix, self.shards, self.responses = prefix, shards, responses
         self.broker = Broker(self.home / "broker", (), self.home, self.home / "logs/broker.log")
         self.job = Job(self.home)
@@ -97,7 +89,8 @@ class Stack:
         """Start what does not run yet: jars, broker, topics, job. Returns when the job runs.
 
         Raises:
-            SetupError: Java, a port, the disk, the network, or a broker or job that ended.
+            SetupError: Java, a port, the disk, the network, a broker or job that ended, or a
+                folder that holds something else.
             StartRefused: topics of an earlier run with other partition counts.
         """
         with self._lock():
@@ -109,6 +102,9 @@ class Stack:
 
     def start_broker(self, progress: Progress = to_stderr, new_ports: bool = False) -> None:
         """Jars, broker and topics, without the job."""
+        stack_folder.make(self.home)
+        if not self._read_state():
+            self._write_state()  # first of all: what a failed start leaves can be wiped
         find_java()
         self._tell_stale(progress)
         self.broker.jars = ensure_jars(progress).broker
@@ -134,22 +130,28 @@ class Stack:
         """Stop the job, then the broker; nothing of the stack runs afterwards.
 
         Args:
-            wipe: delete the stack's folder too: topics, checkpoint, tables, logs.
+            wipe: then delete what a stack makes (topics, checkpoint, tables, logs), and the folder
+                if nothing else lies in it.
+
+        Raises:
+            SetupError: `wipe`, and this is no stack's folder.
         """
-        if not self.home.exists():
+        if not self.home.exists() or not (wipe or stack_folder.holds_stack(self.home)):
             progress(f"There is no stack in {self.home}")
             return
+        if wipe:
+            stack_folder.require_stack(self.home)
         with self._lock():
             with phase(progress, "Stopping the job"):
                 self.job.stop()
                 self.job.kill()
             with phase(progress, "Stopping the broker"):
                 self.broker.stop()
-            if wipe:
-                shutil.rmtree(self.home)
-                progress(f"Deleted {self.home}")
-            else:
-                progress(f"Data is kept in {self.home}")
+            left = stack_folder.wipe(self.home) if wipe else []
+        if left:
+            progress(f"Deleted what is the stack's in {self.home}; left there: {', '.join(left)}")
+        else:
+            progress(f"{'Deleted' if wipe else 'Data is kept in'} {self.home}")
 
     def status(self) -> StackStatus:
         """What runs. Asks only this machine; never fails."""
@@ -216,28 +218,25 @@ class Stack:
             self.job.kill()
 
     def _write_state(self) -> None:
-        state = {"bootstrap_servers": self.bootstrap_servers, "prefix": self.prefix}
+        servers = self.bootstrap_servers if self.broker.ports else None
+        state = {"bootstrap_servers": servers, "prefix": self.prefix}
         state |= {"shards": self.shards, "responses": self.responses}  # type: ignore[dict-item]
         broker = self.broker.program
         text = json.dumps(state | {"broker": asdict(broker) if broker else None}, indent=1)
-        (self.home / "state.json").write_text(text + "\n")
+        (self.home / stack_folder.STATE).write_text(text + "\n")
 
     def _read_state(self) -> dict[str, Any]:
-        try:
-            state: dict[str, Any] = json.loads((self.home / "state.json").read_text())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return state
+        return stack_folder.read_state(self.home)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / "lock").open("a+") as lock:
+        stack_folder.make(self.home)
+        with (self.home / stack_folder.LOCK).open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 lock.seek(0)
-                raise SetupError(
+                raise NotReady(
                     "Another command is starting or stopping this stack",
                     f"{self.home}, pid {lock.read().strip() or 'unknown'}",
                     "Wait until it is done, then try again.",

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordlib.errors import SetupError
-from coordlib.kafka_options import REDACTED, SECRET
 from coordlib.local.home import conf_file, pyspark_home
 
 ENVIRONMENT = "environment"  # the folder's name beside an executor
@@ -24,9 +23,6 @@ _SWITCHES = frozenset(
 )
 _OURS = frozenset(
     {"--master", "--properties-file", "--jars", "--archives", "--driver-java-options"}
-)
-_ASSIGNED_SECRET = re.compile(
-    rf"([\w.\-]*(?:{SECRET.pattern.removeprefix('(?i)')})[\w.\-]*=).*", re.I | re.S
 )
 
 
@@ -144,17 +140,6 @@ def spark_home(environ: Mapping[str, str]) -> Path:
     """pyspark's own Spark, or the cluster's of the same version, named in COORD_SPARK_HOME."""
     named = environ.get("COORD_SPARK_HOME")
     return Path(named) if named else pyspark_home()
-
-
-def redacted(command: Sequence[str]) -> list[str]:
-    """A command that may be shown: the values of anything that looks like a secret are hidden."""
-    shown: list[str] = []
-    hide_next = False
-    for argument in command:
-        shown.append(REDACTED if hide_next else _ASSIGNED_SECRET.sub(rf"\1{REDACTED}", argument))
-        is_flag = argument.startswith("--") and "=" not in argument
-        hide_next = is_flag and SECRET.search(argument) is not None
-    return shown
 
 
 def read_properties(path: Path) -> dict[str, str]:

@@ -23,12 +23,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.local import environment_archive, submission
 from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
 from coordlib.local.progress import to_stderr
+from coordlib.redaction import in_clear, redacted, secrets_of, warning_of, without
 
 PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
 EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"
@@ -123,7 +125,7 @@ def submit(arguments: Sequence[str]) -> int:
         command = job.command(
             properties, jars, _environment_archive(job), submission.spark_home(os.environ)
         )
-        to_stderr("+ " + shlex.join(submission.redacted(command)))
+        to_stderr("+ " + shlex.join(redacted(command)))
         pid_file = Path(os.environ.get(PID_FILE_VARIABLE) or Path(folder) / "driver.pid")
         environment = submission.python_environment(job.is_local, os.environ)
         return Supervisor(command, environment, pid_file).run()
@@ -157,11 +159,13 @@ def _is_alive(pid: int) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point of spark-submit.sh; returns the exit code."""
+    for name in in_clear(arguments):
+        to_stderr(warning_of(name))
     try:
         code = submit(arguments)
     except CoordError as error:
-        to_stderr(str(error))
-        code = 1
+        to_stderr(without(str(error), secrets_of(arguments)))
+        code = exit_codes.of_job(error)
     exit_file = os.environ.get(EXIT_FILE_VARIABLE)
     if exit_file:
         Path(exit_file).write_text(f"{code}\n")

@@ -1,19 +1,33 @@
 """The command line of the jobs, and what it means."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from coordlib.config import load_config
 from coordlib.history.archive import ArchiveOptions
 from coordlib.kafka_options import KafkaOptions
+from coordlib.redaction import secrets_of, without
 from coordlib.streaming.query import CoordinatorOptions
 
 _DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "conf" / "coordinator.toml"
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints show no secret: they stand in the log of whoever starts the job."""
+
+    def __init__(self, given: Sequence[str], **options: Any) -> None:
+        super().__init__(**options)
+        self._given = given
+
+    def error(self, message: str) -> NoReturn:
+        super().error(without(message, secrets_of(self._given)))
+
+
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Read jobs/coordinate.py's arguments; exits with 2 and usage when they are wrong."""
-    parser = argparse.ArgumentParser(prog="coordinate.py", description="Run the coordinator.")
+    parser = Parser(arguments, prog="coordinate.py", description="Run the coordinator.")
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument("--prefix", default="coord", help="of every topic (default: coord)")
     parser.add_argument(

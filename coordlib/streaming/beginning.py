@@ -34,7 +34,7 @@ def beginning_of(
     A committed batch that this code judged differently is not judged again: the topics have its
     outcome, so the shards that take part in it go on from there.
     """
-    seeds, difference = folder.seeds(identity.shards), folder.difference()
+    seeds, difference = folder.seeds(identity, marker), folder.difference()
     newest = (marker.checkpoint, marker.batch) if marker else None
     if difference is None or newest != (identity.checkpoint, difference):
         return Beginning(seeds, {}, taken_over=-1)

@@ -2,14 +2,22 @@
 
 A checkpoint id is drawn once, when the checkpoint is made, and stands in every progress marker
 that it writes. So a copied, lost or foreign checkpoint is noticed before anything is written.
+
+Each file is written beside its place and renamed, so that a start that is cut short leaves either
+the whole of it or nothing.
 """
 
+import os
 from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
+import structlog
 
+from coordlib.errors import NotReady, StartRefused
 from coordlib.records.stored import Marker
+
+_log = structlog.get_logger()
 
 _IDENTITY = "coordinator.json"
 _SEEDS = "seeds"
@@ -50,9 +58,17 @@ class CheckpointFolder:
         self._fs = self._path(path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
     def identity(self) -> Identity | None:
-        """Who made this checkpoint; None when nobody has."""
+        """Who made this checkpoint; None when nobody has, or a start was cut short (older code)."""
         raw = self._read(_IDENTITY)
-        return None if raw is None else msgspec.json.decode(raw, type=Identity)
+        try:
+            return None if raw is None else msgspec.json.decode(raw, type=Identity)
+        except msgspec.MsgspecError as problem:
+            _log.warning(
+                "the checkpoint's identity cannot be read, as if there were none",
+                file=f"{self.path}/{_IDENTITY}",
+                error=str(problem),
+            )
+            return None
 
     def create(
         self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
@@ -89,13 +105,43 @@ class CheckpointFolder:
         folder = self._path(self.path, name)
         return bool(self._fs.exists(folder)) and len(self._fs.listStatus(folder)) > 0
 
-    def write_seed(self, shard: int, blob: bytes) -> None:
-        """Keep the state that a shard starts from (rebuild)."""
-        self._write(f"{_SEEDS}/{shard}", blob)
+    def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None:
+        """Keep the state that a shard starts from, when a rebuild continues this marker."""
+        self._write(_seed_name(shard, continued), blob)
 
-    def seeds(self, shards: int) -> dict[int, bytes]:
-        found = {shard: self._read(f"{_SEEDS}/{shard}") for shard in range(shards)}
-        return {shard: blob for shard, blob in found.items() if blob is not None}
+    def seeds(self, identity: Identity, marker: Marker | None) -> dict[int, bytes]:
+        """The states that shards start from which have none of their own yet.
+
+        Args:
+            marker: the newest one, of this checkpoint or of the one that it continues.
+
+        Raises:
+            StartRefused: one is missing: the shard would begin without its groups.
+        """
+        continued = identity.rebuilt_from
+        if continued is None or self._have_states(identity, marker):
+            return {}
+        return {shard: self._seed(shard, continued) for shard in range(identity.shards)}
+
+    def _seed(self, shard: int, continued: Marker) -> bytes:
+        blob = self._read(_seed_name(shard, continued))
+        if blob is None:  # a rebuild by older code
+            blob = self._read(f"{_SEEDS}/{shard}")
+        if blob is None:
+            raise StartRefused(
+                f"The state that shard {shard} was rebuilt with is missing.",
+                f"{self.path}/{_seed_name(shard, continued)}",
+                "Name an empty folder and add --rebuild: it is read from the topics again.",
+            )
+        return blob
+
+    def _have_states(self, identity: Identity, marker: Marker | None) -> bool:
+        """Whether every shard was in a batch that Spark has ended: its state is in the store."""
+        return (
+            marker is not None
+            and have_begun(identity, marker)
+            and self._fs.exists(self._path(self.path, f"commits/{marker.batch}"))
+        )
 
     def secret(self) -> bytes | None:
         """What this checkpoint's drivers sign control records with; None: nothing yet."""
@@ -137,8 +183,53 @@ class CheckpointFolder:
             stream.close()
 
     def _write(self, name: str, value: bytes) -> None:
-        stream = self._fs.create(self._path(self.path, name), True)
+        place = self._path(self.path, name)
+        beside = self._path(self.path, f"{name}.{uuid4().hex}.new")
+        stream = self._fs.create(beside, True)
         try:
             stream.write(bytearray(value))
+            if stream.hasCapability("hsync"):  # an object store has none: it keeps what is closed
+                stream.hsync()
         finally:
             stream.close()
+        self._sync(beside)
+        if self._fs.exists(place):  # unreadable, or of a rebuild that did not end
+            self._fs.delete(place, False)
+        if not self._fs.rename(beside, place):
+            raise NotReady(
+                "The checkpoint's folder does not take a file",
+                f"{self.path}/{name}",
+                "Check that this job may write there, and that nobody else does.",
+            )
+        self._sync(place.getParent())
+
+    def _sync(self, path: Any) -> None:
+        """Bring it to this machine's disk; hsync() does so in every other file system."""
+        if self._fs.getUri().getScheme() == "file":
+            descriptor = os.open(path.toUri().getPath(), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def have_begun(identity: Identity, marker: Marker) -> bool:
+    """Whether each shard has judged something since the rebuild, by the newest marker.
+
+    A shard keeps its seed until then: it may have been silent in the first batches.
+    """
+    continued = identity.rebuilt_from
+    if continued is None or marker.checkpoint != identity.checkpoint:
+        return False
+    return all(
+        any(
+            partitions.get(str(shard), 0) > continued.next_offsets.get(topic, {}).get(str(shard), 0)
+            for topic, partitions in marker.next_offsets.items()
+        )
+        for shard in range(identity.shards)
+    )
+
+
+def _seed_name(shard: int, continued: Marker) -> str:
+    """Named by the marker: a rebuild that died has left seeds of another moment."""
+    return f"{_SEEDS}/{continued.checkpoint}-{continued.batch}-{shard}"

@@ -7,7 +7,10 @@ its place matters.
 import re
 from typing import Final
 
-from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
+from confluent_kafka import KafkaException
+
+from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
+from coordlib.kafka_options import wrong_option
 
 _REBUILD: Final = (
     "Name an empty folder and add --rebuild: groups and offsets come back from the topics, members "
@@ -26,7 +29,7 @@ _Known = tuple[str, type[CoordError], str, str]
 _KNOWN: Final[tuple[_Known, ...]] = (
     (
         r"No space left on device|Disk quota exceeded",
-        SetupError,
+        NotReady,
         "The disk is full: the batch could not be kept.",
         "Make space and start the job again: the batch runs again and is written once.",
     ),
@@ -59,8 +62,9 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         _REBUILD,
     ),
     (
+        # Not lasting: whichever of the two began later has fenced the other, and is to go on.
         r"CONCURRENT_STREAM_LOG_UPDATE",
-        StartRefused,
+        CoordError,
         "Another job writes to this checkpoint too.",
         "Stop one of them: a checkpoint belongs to one job.",
     ),
@@ -75,6 +79,12 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         CannotReach,
         "The broker did not answer the job in time.",
         "Start the job again when the broker answers: it goes on where it stopped.",
+    ),
+    (
+        r"org\.apache\.kafka\.common\.config\.ConfigException",
+        SetupError,
+        "A Kafka option is wrong: Spark's client does not take it.",
+        "Correct --kafka, or the table [kafka] of the configuration; the job's log names it.",
     ),
     (
         r"Python worker exited unexpectedly",
@@ -107,6 +117,8 @@ def explain_archive(problem: BaseException) -> CoordError | None:
 
 
 def _explained(problem: BaseException, place: str, known: tuple[_Known, ...]) -> CoordError | None:
+    if isinstance(problem, KafkaException) and (wrong := wrong_option(problem)):
+        return wrong
     text = str(problem)
     for pattern, kind, what, mend in known:
         if found := re.search(pattern, text):

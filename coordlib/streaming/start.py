@@ -34,7 +34,7 @@ class Folder(Protocol):
 
     def has_committed_batches(self) -> bool: ...
 
-    def write_seed(self, shard: int, blob: bytes) -> None: ...
+    def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None: ...
 
 
 def agree(
@@ -67,7 +67,7 @@ def agree(
     sink.tell_loading(layout.reply_partitions)
     seeds = rebuild.seed_blobs(newest_by_key, prefix, layout.shards, marker)
     for shard, blob in seeds.items():
-        folder.write_seed(shard, blob)
+        folder.write_seed(shard, blob, marker)
     _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
     return folder.create(prefix, layout.shards, incarnation, marker)
 

@@ -9,11 +9,12 @@ import pytest
 
 from coordlib.cli import group_view
 from coordlib.cli.group_view import SeenGroup
-from coordlib.cli.main import FAILED, OK, USAGE, main
+from coordlib.cli.main import main
 from coordlib.cli.where import Where
 from coordlib.client import admin
 from coordlib.client.admin import Admin
 from coordlib.errors import CannotReach
+from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_admin import commit_as, join_as, sync_as
 
@@ -78,7 +79,7 @@ def test_in_a_pipe_nothing_is_deleted_without_a_word(
     """A script that hangs at a question is as bad as one that deletes unasked."""
     commit_as(tool, "g", ("t", 0))
 
-    assert main([*command, *WHERE]) == FAILED
+    assert main([*command, *WHERE]) == USAGE
 
     assert capsys.readouterr().err.splitlines()[-1].endswith("Say --yes if it is meant.")
     assert len(tool.committed("g")) == 1
@@ -127,7 +128,7 @@ def test_offsets_are_deleted_by_topic_and_partition(
 def test_partitions_that_are_none_are_told(
     topics: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["offsets", "delete", "g", "--topics", *topics, "--yes", *WHERE]) == FAILED
+    assert main(["offsets", "delete", "g", "--topics", *topics, "--yes", *WHERE]) == USAGE
 
     assert f"{topics[0]} names no partitions" in capsys.readouterr().err
 
@@ -251,6 +252,6 @@ def test_groups_are_listed_by_state(
 
 def test_a_state_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """An empty list would read as: no such groups."""
-    assert main(["groups", "list", "--state", "Idle", *WHERE]) == FAILED
+    assert main(["groups", "list", "--state", "Idle", *WHERE]) == USAGE
 
     assert "Idle is no state of a group" in capsys.readouterr().err

@@ -9,8 +9,9 @@ import pytest
 
 from coordlib.errors import CannotReach, CoordError
 from coordlib.history.commit import Hole
+from coordlib.history.delta_files import describe_tables
 from coordlib.history.plan import Plan
-from coordlib.history.sql import describe_tables, query_tables
+from coordlib.history.sql import query_tables
 from coordlib.history.tables import COLUMNS, TABLES
 from coordlib.history.views import VIEWS, register_spark
 from tests.history.assigned_life import a_life_of_an_assigned_group

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from coordlib.cli.main import OK, main
+from coordlib.cli.main import main
+from coordlib.exit_codes import OK
 from coordlib.records.partitioner import shard_of
 from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, settle
 

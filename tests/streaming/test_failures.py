@@ -1,9 +1,10 @@
 """What the job says when Spark ends it: excerpts of what Spark 4.2 really says."""
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from coordlib.coordinators.shard import InputRecord, ShardSettings
-from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
+from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
 from coordlib.streaming.failures import explain, explain_archive
 from coordlib.streaming.operator import UnreadableState, judge_readable
 
@@ -18,17 +19,17 @@ Caused by: org.apache.hadoop.fs.ChecksumException: Checksum error: \
 file:/stacks/a/checkpoint/state/0/0/1.delta at 0 exp: 1160113717 got: -309525730
 """
 OTHERS: list[tuple[str, type[CoordError], str]] = [
-    ("java.io.IOException: No space left on device", SetupError, "Make space"),
+    ("java.io.IOException: No space left on device", NotReady, "Make space"),
     (
         "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED]\nCaused by: No space left on device",
-        SetupError,
+        NotReady,
         "Make space",
     ),
     ("coordlib.streaming.operator.UnreadableState: shard 1: version 9", StartRefused, "--rebuild"),
     (
         "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs "
         "detected for 7.",
-        StartRefused,
+        CoordError,
         "Stop one of them",
     ),
     ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "goes on where it"),
@@ -98,6 +99,16 @@ def test_history_that_is_deleted_while_it_is_read_is_no_reason_to_refuse() -> No
 
     assert type(told) is CoordError
     assert "HistoryLost" in told.mend
+
+
+def test_an_option_that_the_client_does_not_take_is_a_wrong_setting() -> None:
+    """The producer is the first to see it, and raises before Spark has begun."""
+    with pytest.raises(KafkaException) as raised:
+        Producer({"bootstrap.servers": "localhost:1", "sasl.pasword": "x"})
+
+    told = explain(raised.value, "/c")
+    assert type(told) is SetupError
+    assert "sasl.pasword" in told.where
 
 
 def test_everything_else_stays_a_stack_trace() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotReady
 from coordlib.local.demo import facts as of
 from coordlib.local.demo import recorded, show
 from coordlib.local.demo.members import Members
@@ -126,7 +126,7 @@ class Act:
                 wanted = [NewTopic(self.topic, self.partitions, 1)]
                 admin.create_topics(wanted)[self.topic].result(30)
             except KafkaException as problem:
-                raise SetupError(
+                raise NotReady(
                     f"The topic {self.topic} was not created", str(problem), str(stack.home)
                 ) from problem
 

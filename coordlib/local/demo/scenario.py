@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotReady
 from coordlib.local.demo import first_act, second_act, show
 from coordlib.local.demo.act import NAME
 from coordlib.local.demo.members import end_leftovers
@@ -78,7 +78,7 @@ def _alone(lock: Path) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SetupError(
+            raise NotReady(
                 "Another demo is running", str(lock), "Wait until it is done, or stop it (Ctrl-C)."
             ) from None
         yield

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from coordlib.cli.where import DEFAULT_STACK, Where, local_stack
-from coordlib.errors import SetupError
+from coordlib.cli.where import Where
+from coordlib.errors import NotReady
 from coordlib.local.stack import Stack
 
 NAME: Final = "bench"
@@ -42,18 +42,18 @@ def standing(where: Where, *job_args: str) -> Iterator[Stand]:
         job_args: what only a job of our own is started with.
 
     Raises:
-        SetupError: an earlier benchmark's stack still runs.
+        NotReady: an earlier benchmark's stack still runs.
     """
     if not where.is_local:
         where.reach()
         yield Stand(where.client(), where.topic_prefix(), None)
-    elif where.stack != DEFAULT_STACK:
+    elif where.names_stack:
         where.reach()
-        yield Stand(where.client(), where.topic_prefix(), local_stack(where.stack))
+        yield Stand(where.client(), where.topic_prefix(), where.local())
     else:
         stack = Stack(NAME)
         if stack.job.is_running:
-            raise SetupError(
+            raise NotReady(
                 "A benchmark runs already", str(stack.home), f"Or end it: coord down --stack {NAME}"
             )
         if stack.home.exists():

@@ -57,7 +57,7 @@ class Checkpoint:
     def has_committed_batches(self) -> bool:
         return bool(self.commits)
 
-    def write_seed(self, shard: int, blob: bytes) -> None:
+    def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None:
         self.seeds[shard] = blob
 
     def secret(self) -> bytes | None:

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from coordlib import exit_codes
 from coordlib.errors import SetupError
 from coordlib.local.programs import Program, belonging_to
 from coordlib.local.stack import Stack
@@ -80,11 +81,11 @@ class Scene(AbstractContextManager["Scene"]):
         return self.stack.job.exit_code
 
     def job_refuses(self, *arguments: str) -> list[str]:
-        """A start that must end with 1; in which words."""
+        """A start that must end with 4: nobody may start it again as it is; in which words."""
         try:
             self.start_job(*arguments)
         except SetupError:
-            assert self.stack.job.exit_code == 1
+            assert self.stack.job.exit_code == exit_codes.REFUSED
             return self.last_words()
         raise AssertionError("it started")
 

@@ -1,0 +1,92 @@
+"""The tree of commands, with their help."""
+
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from cyclopts import App
+from cyclopts.help import PlainFormatter
+
+from coordlib.cli import bench, demo, groups, history, offsets, removal, sim, sql, stack, topics
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HELP_WIDTH_MAX: Final = 100
+
+
+def build() -> App:
+    """The tree of commands."""
+    app = App(
+        name="coord",
+        help="Group coordination on Kafka and Spark: run it, look into it, ask its history.",
+        help_epilogue=(
+            "Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 unhealthy, 4 nothing "
+            "answers.\n\n"
+            "Results go to stdout, everything else to stderr. With --format json stdout is one "
+            "JSON object."
+        ),
+        help_formatter=Paragraphs(),
+        help_format="plaintext",
+        version=_version,
+        default_parameter=None,
+        result_action="return_value",
+    )
+    app.command(stack.up, name="up")
+    app.command(stack.down, name="down")
+    app.command(stack.status, name="status")
+    app.command(demo.demo, name="demo")
+    app.command(sql.sql, name="sql")
+    groups_app = App(
+        name="groups", help="Consumer groups: how they stand now, and how they came to."
+    )
+    groups_app.command(groups.list_groups, name="list")
+    groups_app.command(groups.describe, name="describe")
+    groups_app.command(history.history, name="history")
+    groups_app.command(groups.release, name="release")
+    groups_app.command(groups.delete, name="delete")
+    groups_app.command(removal.remove_members, name="remove-members")
+    offsets_app = App(name="offsets", help="Committed positions of groups.")
+    offsets_app.command(offsets.delete, name="delete")
+    topics_app = App(name="topics", help="The engine's own topics.")
+    topics_app.command(topics.create, name="create")
+    topics_app.command(topics.check, name="check")
+    bench_app = App(name="bench", help="Measure the engine on this machine.")
+    bench_app.command(bench.settle, name="settle")
+    bench_app.command(bench.load, name="load")
+    bench_app.command(bench.core, name="core")
+    bench_app.command(bench.hostile, name="hostile")
+    bench_app.command(bench.rebuild, name="rebuild")
+    log_app = App(name="log", help="Recorded histories of members.")
+    log_app.command(sim.check, name="check")
+    app.command(sim.sim, name="sim")
+    for part in (groups_app, offsets_app, topics_app, bench_app, log_app):
+        app.command(part)
+    return app
+
+
+class Paragraphs(PlainFormatter):
+    """Plain help whose paragraphs are filled anew: the lines of a docstring are none of the
+    terminal's."""
+
+    def _print_plain(self, console: "Console", text: str) -> None:
+        width = min(console.width, HELP_WIDTH_MAX)
+        for number, paragraph in enumerate(text.split("\n\n")):
+            if number:
+                console.print()
+            indent = paragraph[: len(paragraph) - len(paragraph.lstrip())]
+            lines = textwrap.wrap(
+                " ".join(paragraph.split()),
+                width,
+                initial_indent=indent,
+                subsequent_indent=indent * 3,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in lines:
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("coordlib")

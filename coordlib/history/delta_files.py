@@ -1,0 +1,196 @@
+"""The Delta tables without a JVM: delta-rs reads their logs, DuckDB their files.
+
+DuckDB's own reader takes the files of a table on this machine. Two things it must not read, because
+the files alone do not say which rows and columns there are: deletion vectors, and column mapping.
+Such tables, and those on an object store, are copied into DuckDB's memory by delta-rs, always to
+their end: a scan of another library that a LIMIT cuts short can end the process.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from coordlib.errors import CannotReach, SetupError
+from coordlib.history.tables import COLUMNS, PARTITIONED_BY, TABLES, path_of
+
+if TYPE_CHECKING:
+    import duckdb
+    from deltalake import DeltaTable
+
+WHERE_LENGTH_MAX: Final = 500  # of what an object store's client says: it may be a page of XML
+
+#: What a reader must know of, and changes nothing in how the files are read. Delta's protocol,
+#: "Valid feature names in table features".
+_HARMLESS: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+_VECTORS: Final = "deletionVectors"
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_KINDS: Final = {"TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
+
+
+def open_table(path: str) -> "DeltaTable | None":
+    """The Delta table there, or None.
+
+    Raises:
+        CannotReach: something is there that cannot be read, or the store does not answer.
+        SetupError: deltalake is not installed, or this is a table of somebody else.
+    """
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+    except ImportError as problem:
+        raise not_installed(problem) from problem
+    try:
+        folder = local_folder(path)
+        table = DeltaTable(path if folder is None else folder)
+        columns = {field.name for field in table.schema().fields}
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError, ValueError) as problem:
+        raise _unreadable(path, problem) from problem
+    except BaseException as problem:
+        if type(problem).__name__ != "PanicException":  # delta-rs gives up on odd URIs with it
+            raise
+        raise _unreadable(path, problem) from problem
+    if "group_id" not in columns:  # every table of ours has it
+        raise SetupError(
+            "This is no table of a history",
+            f"{path}: its columns are {', '.join(sorted(columns))}",
+            "Check --tables: the folder that the archive writes to.",
+        )
+    return table
+
+
+def describe_tables(tables_dir: str | Path) -> dict[str, dict[str, Any] | None]:
+    """Per table its Delta version, its number of files and its newest commit in epoch
+    milliseconds; None for one that does not exist (yet)."""
+    return {table: _describe(path_of(str(tables_dir), table)) for table in TABLES}
+
+
+def _describe(path: str) -> dict[str, Any] | None:
+    table = open_table(path)
+    if table is None:
+        return None
+    newest = table.history(1)
+    committed_ms = newest[0].get("timestamp") if newest else None
+    return {
+        "path": path,
+        "version": table.version(),
+        "files": len(table.file_uris()),
+        "committed_ms": committed_ms,
+    }
+
+
+def declare(connection: "duckdb.DuckDBPyConnection") -> None:
+    """Make every table known without rows: views over it are made at once then, while each of them
+    would open every file of a table that is there."""
+    for name in TABLES:
+        connection.execute(f"CREATE VIEW {name} AS {_no_rows(name)}")
+
+
+def attach(connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable | None") -> bool:
+    """Give a declared table its rows.
+
+    Columns that its files lack are null; those that only its files have come after the others.
+    Times are TIMESTAMPTZ whatever a writer stored (Spark writes INT96).
+
+    Returns:
+        Whether DuckDB itself reads its files, each time it is asked for.
+    """
+    if table is None:
+        return False
+    files = native_files(name, table)
+    if files is not None:
+        rows = f"UNION ALL BY NAME SELECT * FROM {_read_parquet(name, files)}" if files else ""
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {_no_rows(name)} {rows}")
+        return True
+    connection.register("incoming", table.scan())
+    connection.execute(
+        f"CREATE TABLE {name}_copy AS {_no_rows(name)} UNION ALL BY NAME SELECT * FROM incoming"
+    )
+    connection.unregister("incoming")
+    connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}_copy")
+    return False
+
+
+def native_files(name: str, table: "DeltaTable") -> list[str] | None:
+    """The files that make up the table, if they say the whole truth and lie on this machine."""
+    folder = local_folder(table.table_uri)
+    if folder is None or not _says_all_in_files(table):
+        return None
+    # In front of each file's own name delta-rs leaves the folder as the URI spells it.
+    spelled = urlsplit(table.table_uri).path
+    uris = table.file_uris()
+    # Folders named after their partition's value, as every writer makes them unless told not to.
+    names = [f"/{column}=" for column in PARTITIONED_BY[name]]
+    if not all(uri.startswith(spelled) for uri in uris):
+        return None
+    files = [f"{folder}/{uri.removeprefix(spelled)}" for uri in uris]
+    return files if all(each in file for file in files for each in names) else None
+
+
+def _says_all_in_files(table: "DeltaTable") -> bool:
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        return False
+    features = set(table.protocol().reader_features or ())
+    if features - _HARMLESS - {_VECTORS}:
+        return False
+    return _VECTORS not in features or next(iter(table.deletion_vectors()), None) is None
+
+
+def local_folder(path: str) -> str | None:
+    """The real folder behind a path or a file: URI, links resolved; None for an object store."""
+    if "://" not in path:
+        return os.path.realpath(path)
+    parts = urlsplit(path)
+    is_here = parts.scheme == "file" and parts.netloc in ("", "localhost")
+    return os.path.realpath(unquote(parts.path)) if is_here else None
+
+
+def quoted(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quoted_list(texts: Sequence[str]) -> str:
+    """A list of texts as SQL writes it."""
+    return f"[{', '.join(map(quoted, texts))}]"
+
+
+def _read_parquet(name: str, files: list[str]) -> str:
+    columns = COLUMNS[name]
+    kinds = ", ".join(f"'{column}': {columns[column]}" for column in PARTITIONED_BY[name])
+    hive = f", hive_partitioning = true, hive_types = {{{kinds}}}" if kinds else ""
+    return f"read_parquet({quoted_list(files)}, union_by_name = true{hive})"
+
+
+def _no_rows(name: str) -> str:
+    """A query without rows that has the columns."""
+    columns = (
+        f'CAST(NULL AS {_KINDS.get(kind, kind)}) AS "{column}"'
+        for column, kind in COLUMNS[name].items()
+    )
+    return f"SELECT {', '.join(columns)} WHERE false"
+
+
+def _unreadable(path: str, problem: BaseException) -> CannotReach:
+    return CannotReach(
+        "The history's tables cannot be read", f"{path}: {_short(problem)}", "Check --tables."
+    )
+
+
+def _short(problem: BaseException) -> str:
+    """What delta-rs says in coloured lines, as one plain line."""
+    text = " ".join(_COLOUR.sub("", str(problem)).replace("↳", ":").split())
+    text = text.replace(" : ", ": ")
+    return text if len(text) <= WHERE_LENGTH_MAX else text[:WHERE_LENGTH_MAX] + " …"
+
+
+def not_installed(problem: ImportError) -> SetupError:
+    return SetupError(
+        f"{problem.name} is not installed in this Python",
+        "SQL over the history reads Delta without a JVM",
+        "Run: pip install 'coordlib[cli]'",
+    )

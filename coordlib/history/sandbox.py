@@ -1,0 +1,92 @@
+"""What a query may do: read the tables, and nothing else.
+
+DuckDB may open files in the tables' folders and nowhere else, and no setting can be changed. That
+alone would let a query write: a folder that may be read may be written, and DuckDB takes a COPY
+inside a WITH for a part of a SELECT. So a query is parsed before it runs, and only what reads is
+let through: one SELECT, made of SELECTs, from tables and from functions that touch no file.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from coordlib.errors import SetupError
+from coordlib.history.delta_files import quoted_list
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: What a SELECT consists of. Others write: COPY_QUERY_NODE, INSERT_QUERY_NODE and the like.
+_READING: Final = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+
+#: Functions that may stand in FROM. Of DuckDB's others some change settings, write logs, or run a
+#: text as a query.
+TABLE_FUNCTIONS: Final = frozenset(
+    {"unnest", "explode", "range", "generate_series", "repeat", "repeat_row"}
+    | {"json_each", "json_tree", "duckdb_columns", "duckdb_functions", "duckdb_tables"}
+    | {"duckdb_types", "duckdb_views", "pragma_table_info"}
+)
+_MEND: Final = "Ask with one SELECT, of the tables and views; coord sql --help names them."
+
+
+def close_in(connection: "duckdb.DuckDBPyConnection", folders: Sequence[str]) -> None:
+    """From now on nothing but these folders can be opened, and no setting changed."""
+    if folders:
+        connection.execute(f"SET allowed_directories = {quoted_list(folders)}")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
+    """Check that a query only reads.
+
+    Raises:
+        SetupError: it is none, several, or does something else.
+        duckdb.Error: it cannot be parsed.
+    """
+    try:
+        statements = connection.extract_statements(sql)
+    except ValueError as problem:  # a kind of statement that DuckDB's own client has no name for
+        raise _refusal("This is no SELECT", str(problem)) from problem
+    if not statements:
+        raise _refusal("There is no query", repr(sql[:200]))
+    if len(statements) > 1:
+        raise _refusal("These are several queries", f"{len(statements)} statements; none was run")
+    (told,) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone() or (None,)
+    try:
+        parsed = json.loads(told or "{}")
+    except RecursionError as problem:
+        raise _refusal("This query is too deeply nested", repr(sql[:200])) from problem
+    if parsed.get("error", True):
+        raise _refusal("Only a SELECT is answered", str(parsed.get("error_message")))
+    for node in _nodes(parsed):
+        _require_reading(node)
+
+
+def _require_reading(node: dict[str, Any]) -> None:
+    kind = node.get("type")
+    if not isinstance(kind, str):
+        return
+    if kind.endswith("_NODE") and kind not in _READING:
+        name = kind.removesuffix("_NODE").removesuffix("_QUERY")
+        raise _refusal("Only a SELECT is answered", f"this one has {name} in it")
+    if kind == "TABLE_FUNCTION":
+        name = str(node["function"]["function_name"]).lower()
+        if name not in TABLE_FUNCTIONS:
+            raise _refusal("This function is not open to queries", f"FROM {name}(…)")
+
+
+def _nodes(parsed: Any) -> Iterator[dict[str, Any]]:
+    """Every object of the parsed query, however deep."""
+    left = [parsed]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            yield each
+            left.extend(each.values())
+        elif isinstance(each, list):
+            left.extend(each)
+
+
+def _refusal(what: str, where: str) -> SetupError:
+    return SetupError(what, where, _MEND)

@@ -1,0 +1,124 @@
+"""What lies in the folder of a stack, and how it is deleted.
+
+        state.json   what this stack is: bootstrap servers, prefix, shards, responses
+        broker/      the broker's ports, properties and segments
+        checkpoint/  checkpoint-archive/  tables/    the job's
+        logs/        broker.log, job.log
+        job.json     written by the job: state, driver pid, batch
+        lock         held during up and down; the kernel frees it when its holder dies
+
+`state.json` is written before anything else: a folder that holds other files and no `state.json`
+of ours is never written to and never deleted. Only this user can enter the folder (0700): member
+ids, offsets' metadata and logs lie in it.
+"""
+
+import contextlib
+import json
+import shutil
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from coordlib.errors import SetupError
+
+STATE: Final = "state.json"
+LOCK: Final = "lock"
+PRIVATE: Final = 0o700
+PRIVATE_UMASK: Final = 0o077  # of the broker and the job: their files are this user's alone
+STATE_BYTES_MAX: Final = 64 * 1024
+
+#: Everything that a stack, its job or the demo makes there; patterns as in a shell.
+CHILDREN: Final = (
+    *("broker", "checkpoint", "checkpoint-archive", "tables", "logs", "witnesses"),
+    *("job.json", "job.json.new", "launcher.json", "driver.pid", "driver.pid.*", "exit-code"),
+    *("history.jsonl", "history-assigned.jsonl", LOCK, STATE),
+)
+_STATE_KEYS: Final = {"bootstrap_servers", "prefix", "shards", "responses"}
+
+
+def read_state(home: Path) -> dict[str, Any]:
+    """What `state.json` says; empty if there is none, or one of somebody else."""
+    path = home / STATE
+    try:
+        if path.is_symlink() or path.stat().st_size > STATE_BYTES_MAX:
+            return {}
+        state = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return state if isinstance(state, dict) and state.keys() >= _STATE_KEYS else {}
+
+
+def holds_stack(home: Path) -> bool:
+    """Whether a stack was started in this folder, also one whose first start failed."""
+    if not home.is_dir():
+        return False
+    names = [child.name for child in home.iterdir()]
+    return bool(read_state(home)) or (bool(names) and all(map(_is_ours, names)))
+
+
+def make(home: Path) -> None:
+    """Make the folder for a stack, or take the one that is there if it is empty or a stack's.
+
+    Raises:
+        SetupError: something else lies there; nothing was changed.
+    """
+    try:
+        home.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SetupError(
+            f"The stack's folder cannot be made: {problem.strerror}", str(home), "Name another."
+        ) from problem
+    if any(home.iterdir()) and not holds_stack(home):
+        raise SetupError(
+            "This folder holds something else than a stack",
+            str(home),
+            "Nothing was written. Name an empty folder, or one that does not exist yet.",
+        )
+    home.chmod(PRIVATE)
+
+
+def require_stack(home: Path) -> None:
+    """Check that this folder may be deleted.
+
+    Raises:
+        SetupError: it is a link, or no stack was ever started in it.
+    """
+    if home.is_symlink() or not home.is_dir() or not read_state(home):
+        raise SetupError(
+            "This is no folder of a stack: it is not deleted",
+            f"{home}: " + ("a symbolic link" if home.is_symlink() else f"no {STATE} of a stack"),
+            "Nothing was changed. Check --stack or --stack-folder.",
+        )
+
+
+def wipe(home: Path) -> list[str]:
+    """Delete what a stack makes, then the folder if nothing else is in it.
+
+    A link is removed and not followed. `state.json` goes last: a wipe that was cut short can be
+    repeated.
+
+    Returns:
+        The names that were left, because no stack makes them.
+    """
+    require_stack(home)
+    names = {child.name for child in home.iterdir()}
+    left = sorted(name for name in names if not _is_ours(name))
+    for name in sorted(names - {*left, LOCK, STATE}):
+        _remove(home / name)
+    _remove(home / LOCK)
+    _remove(home / STATE)
+    if not left:
+        with contextlib.suppress(OSError):  # somebody has just begun to use it again
+            home.rmdir()
+    return left
+
+
+def _is_ours(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in CHILDREN)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,246 @@
+"""`coord down --wipe` deletes what a stack has made, and nothing else, whatever it is given.
+
+Once it took any path for a stack: `coord down --wipe --stack ..` in a project deleted every stack
+and the jars, and a slip in a script deleted the folder that it ran in.
+"""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from coordlib.cli.main import main
+from coordlib.exit_codes import FAILED, OK, USAGE
+from coordlib.local import stack_folder
+
+STATE = {"bootstrap_servers": None, "prefix": "coord", "shards": 2, "responses": 4, "broker": None}
+
+
+@pytest.fixture
+def stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`.coord/stacks`; the current folder is beside it."""
+    project = tmp_path / "project"
+    (project / ".coord" / "stacks").mkdir(parents=True)
+    monkeypatch.setenv("COORD_HOME", str(project / ".coord"))
+    monkeypatch.delenv("COORD_STACK_NAME", raising=False)
+    monkeypatch.chdir(project)
+    return project / ".coord" / "stacks"
+
+
+def stack_in(home: Path, *more: str) -> Path:
+    """What a stack leaves when it was stopped."""
+    for name in ("broker/segments/x.log", "checkpoint/offsets/0", "tables/events/f", "job.json"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("x")
+    for name in more:
+        (home / name).write_text("mine")
+    (home / "state.json").write_text(json.dumps(STATE))
+    return home
+
+
+def everything(root: Path) -> dict[str, str]:
+    """Every path below, with what it is: nothing was touched if it stays the same."""
+    return {str(path.relative_to(root)): _what(path) for path in root.rglob("*")}
+
+
+def _what(path: Path) -> str:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    return "folder" if path.is_dir() else path.read_text()
+
+
+def test_a_stack_is_wiped_whole(stacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home, other = stack_in(stacks / "mine"), stack_in(stacks / "other")
+
+    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+
+    assert not home.exists()
+    assert other.is_dir()
+    assert f"Deleted {home}" in capsys.readouterr().err
+
+
+def test_without_wipe_everything_stays(stacks: Path) -> None:
+    home = stack_in(stacks / "mine")
+    before = everything(home)
+
+    assert main(["down", "--stack", "mine"]) == OK
+
+    assert everything(home) | {"lock": ""} == before | {"lock": ""}
+
+
+def test_what_no_stack_makes_is_left_and_named(
+    stacks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody kept notes in the stack's folder."""
+    home = stack_in(stacks / "mine", "notes.txt")
+
+    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+
+    assert everything(home) == {"notes.txt": "mine"}
+    assert "left there: notes.txt" in capsys.readouterr().err
+
+
+def test_a_folder_elsewhere_is_named_as_a_folder(stacks: Path, tmp_path: Path) -> None:
+    home = stack_in(tmp_path / "disk" / "stack")
+
+    assert main(["down", "--wipe", "--yes", "--stack-folder", str(home)]) == OK
+    assert not home.exists()
+    assert home.parent.is_dir()
+
+
+def test_a_link_in_a_stack_is_removed_and_not_followed(stacks: Path, tmp_path: Path) -> None:
+    """The tables were moved to another disk, with a link in their place."""
+    home = stack_in(stacks / "mine")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "events").write_text("rows")
+    (home / "history.jsonl").symlink_to(tmp_path / "disk" / "events")
+    (home / "witnesses").symlink_to(tmp_path / "disk")
+
+    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+
+    assert not home.exists()
+    assert everything(tmp_path / "disk") == {"events": "rows"}
+
+
+FOREIGN = {
+    "a name that is a path": ["--stack", "{folder}"],
+    "the current folder": ["--stack", "./"],
+    "a dot": ["--stack", "."],
+    "all stacks": ["--stack", ""],
+    "two dots": ["--stack", ".."],
+    "an option as a name": ["--stack=-rf"],
+    "a way out": ["--stack", "../../folder"],
+    "a folder": ["--stack-folder", "{folder}"],
+    "the current folder as a folder": ["--stack-folder", "."],
+    "the parent as a folder": ["--stack-folder", ".."],
+    "no folder": ["--stack-folder", ""],
+    "the folder of all stacks": ["--stack-folder", "{stacks}"],
+    "a link to a stack": ["--stack-folder", "{link}"],
+    "a link to a stack with a slash": ["--stack-folder", "{link}/"],
+    "a link among the stacks": ["--stack", "linked"],
+    "a file": ["--stack-folder", "{folder}/thesis.txt"],
+    "a file among the stacks": ["--stack", "demo.lock"],
+    "a folder with a state of another tool": ["--stack-folder", "{other}"],
+    "a folder with a link for a state": ["--stack-folder", "{faked}"],
+    "a name and a folder": ["--stack", "mine", "--stack-folder", "{folder}"],
+    "a name with a line in it": ["--stack", "mine\n"],
+    "a long name": ["--stack", "m" * 101],
+}
+
+
+@pytest.mark.parametrize("given", FOREIGN.values(), ids=FOREIGN)
+def test_what_is_no_stack_survives(
+    stacks: Path, tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--yes` is said: only what the folder is may save it."""
+    mine = stack_in(stacks / "mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("years of work")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "state.json").write_text('{"version": 4, "serial": 1}')
+    (tmp_path / "faked").mkdir()
+    (tmp_path / "faked" / "state.json").symlink_to(mine / "state.json")
+    (tmp_path / "link").symlink_to(mine)
+    (stacks / "linked").symlink_to(mine)
+    (stacks / "demo.lock").write_text("")
+    places = {name: str(tmp_path / name) for name in ("folder", "other", "faked", "link")} | {
+        "stacks": str(stacks)
+    }
+    before = everything(tmp_path)
+
+    code = main(["down", "--wipe", "--yes", *(word.format(**places) for word in given)])
+
+    assert code == USAGE
+    assert everything(tmp_path) == before
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert len(told.splitlines()) == 3
+
+
+@pytest.mark.parametrize("name", ["", "..", "/", ".", "a/b"])
+def test_the_environment_names_no_other_folders_either(
+    stacks: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack_in(stacks / "mine")
+    before = everything(stacks.parent)
+    monkeypatch.setenv("COORD_STACK_NAME", name)
+
+    assert main(["down", "--wipe", "--yes"]) == USAGE
+    assert everything(stacks.parent) == before
+
+
+def test_a_name_of_the_environment_gives_way_to_a_folder(
+    stacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COORD_STACK_NAME", "mine")
+    mine, other = stack_in(stacks / "mine"), stack_in(tmp_path / "other")
+
+    assert main(["down", "--wipe", "--yes", "--stack-folder", str(other)]) == OK
+    assert (mine.exists(), other.exists()) == (True, False)
+
+
+def test_in_a_pipe_nothing_is_wiped_without_a_word(
+    stacks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = stack_in(stacks / "mine")
+    before = everything(home)
+
+    assert main(["down", "--wipe", "--stack", "mine"]) == USAGE
+
+    assert everything(home) == before
+    assert capsys.readouterr().err.splitlines()[-1].endswith("Say --yes if it is meant.")
+
+
+@pytest.mark.parametrize(("typed", "code", "is_left"), [("y\n", OK, False), ("\n", FAILED, True)])
+def test_on_a_terminal_it_asks(
+    stacks: Path, typed: str, code: int, is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    home = stack_in(stacks / "mine")
+
+    assert main(["down", "--wipe", "--stack", "mine"]) == code
+    assert home.exists() == is_left
+
+
+def test_wiping_nothing_is_no_error_and_asks_nobody(stacks: Path) -> None:
+    assert main(["down", "--wipe", "--stack", "never-started"]) == OK
+
+
+def test_a_wipe_that_was_cut_short_goes_on(stacks: Path) -> None:
+    """Ctrl-C while a large folder was deleted: what is left is still known to be a stack's."""
+    home = stack_in(stacks / "mine")
+    stack_folder._remove(home / "broker")
+    stack_folder._remove(home / "tables")
+
+    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("given", [["--stack", ".."], ["--stack-folder", "{folder}"]])
+def test_no_stack_is_started_in_a_foreign_folder(
+    stacks: Path, tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would leave its files among others."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("years of work")
+    before = everything(tmp_path)
+
+    assert main(["up", *(word.format(folder=tmp_path / "folder") for word in given)]) == USAGE
+
+    assert everything(tmp_path) == before
+    assert "Starting" not in capsys.readouterr().err
+
+
+def test_only_this_user_can_enter_a_stack(tmp_path: Path) -> None:
+    """Member ids, offsets' metadata and logs lie in it. Also where it was made by older code."""
+    home = tmp_path / "stack"
+    home.mkdir(mode=0o755)
+
+    stack_folder.make(home)
+    assert home.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,261 @@
+"""The checkpoint's folder over crashes: what a start leaves that died at the worst moment.
+
+A stand-in for Hadoop's file system on local files, which can die; the real one is met by the tests
+of starts and rebuilds.
+"""
+
+from collections.abc import Callable
+from pathlib import Path as LocalPath
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordlib.errors import StartRefused
+from coordlib.records.stored import Marker
+from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+
+SHARDS = 2
+
+
+class Died(BaseException):
+    """A power cut."""
+
+
+class HadoopPath:
+    def __init__(self, parent: str, child: str = "") -> None:
+        self.local = LocalPath(parent) / child
+
+    def toUri(self) -> Any:  # noqa: N802  # Java's names
+        return SimpleNamespace(getPath=lambda: str(self.local))
+
+    def getParent(self) -> "HadoopPath":  # noqa: N802
+        return HadoopPath(str(self.local.parent))
+
+    def getFileSystem(self, files: Any) -> Any:  # noqa: N802
+        return files
+
+
+class Files:
+    """Hadoop's file system; `dies_at` names the call before which the power fails."""
+
+    def __init__(self) -> None:
+        self.dies_at = ""
+        self.synced: list[str] = []
+
+    def _live(self, call: str) -> None:
+        if call == self.dies_at:
+            raise Died
+
+    def getUri(self) -> Any:  # noqa: N802
+        return SimpleNamespace(getScheme=lambda: "memory")
+
+    def exists(self, path: HadoopPath) -> bool:
+        return path.local.exists()
+
+    def listStatus(self, path: HadoopPath) -> list[str]:  # noqa: N802
+        return [child.name for child in path.local.iterdir()]
+
+    def create(self, path: HadoopPath, overwrite: bool) -> Any:
+        path.local.parent.mkdir(parents=True, exist_ok=True)
+        file = path.local.open("wb")
+
+        def write(value: bytearray) -> None:
+            file.write(value[: len(value) // 2])
+            file.flush()
+            self._live("write")
+            file.write(value[len(value) // 2 :])
+
+        def close() -> None:
+            self._live("close")
+            file.close()
+
+        return SimpleNamespace(
+            write=write,
+            close=close,
+            hasCapability=lambda name: True,
+            hsync=lambda: self.synced.append(path.local.name),
+        )
+
+    def open(self, path: HadoopPath) -> Any:
+        return path.local.open("rb")
+
+    def delete(self, path: HadoopPath, recursive: bool) -> bool:
+        self._live("delete")
+        path.local.unlink()
+        return True
+
+    def rename(self, old: HadoopPath, new: HadoopPath) -> bool:
+        self._live("rename")
+        if new.local.exists():
+            return False  # as HDFS does
+        old.local.rename(new.local)
+        return True
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files()
+
+
+@pytest.fixture
+def opened(tmp_path: LocalPath, files: Files) -> Callable[[], CheckpointFolder]:
+    """A driver opens the folder."""
+    hadoop = SimpleNamespace(
+        org=SimpleNamespace(
+            apache=SimpleNamespace(
+                hadoop=SimpleNamespace(fs=SimpleNamespace(Path=HadoopPath)),
+                commons=SimpleNamespace(
+                    io=SimpleNamespace(IOUtils=SimpleNamespace(toByteArray=lambda s: s.read()))
+                ),
+            )
+        )
+    )
+    java = SimpleNamespace(hadoopConfiguration=lambda: files)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=hadoop, _jsc=java))
+    return lambda: CheckpointFolder(spark, str(tmp_path / "checkpoint"))
+
+
+def marker(checkpoint: str = "old", batch: int = 7, *next_offsets: int) -> Marker:
+    """The newest batch; next offset of each shard's requests."""
+    offsets = {str(shard): offset for shard, offset in enumerate(next_offsets or (10, 20))}
+    return Marker(
+        checkpoint=checkpoint,
+        batch=batch,
+        ranges={},
+        digest="",
+        next_offsets={"coord.requests": offsets},
+        shards={},
+    )
+
+
+def rebuilt(folder: CheckpointFolder, continued: Marker) -> Identity:
+    """What a rebuild leaves."""
+    for shard in range(SHARDS):
+        folder.write_seed(shard, b"state %d" % shard, continued)
+    return folder.create("coord", SHARDS, "topics", continued)
+
+
+def committed(folder: CheckpointFolder, batch: int) -> None:
+    """Spark has ended this batch."""
+    file = LocalPath(folder.path) / "commits" / str(batch)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("v1")
+
+
+def test_an_identity_is_kept_whole(opened: Callable[[], CheckpointFolder], files: Files) -> None:
+    made = opened().create("coord", SHARDS, "topics")
+
+    assert opened().identity() == made
+    assert [name.split(".")[0] for name in files.synced] == ["coordinator"]
+    assert [path.name for path in LocalPath(opened().path).iterdir()] == ["coordinator.json"]
+
+
+@pytest.mark.parametrize("call", ["write", "close", "rename"])
+def test_a_start_that_died_while_it_wrote_its_identity_has_left_none(
+    opened: Callable[[], CheckpointFolder], files: Files, call: str
+) -> None:
+    """An empty or half file ended every later start with a decoder's error, `--rebuild` too."""
+    files.dies_at = call
+    with pytest.raises(Died):
+        opened().create("coord", SHARDS, "topics")
+    files.dies_at = ""
+
+    assert opened().identity() is None
+    made = opened().create("coord", SHARDS, "topics")
+    assert opened().identity() == made
+
+
+@pytest.mark.parametrize("content", [b"", b'{"checkpoint": "c0f', b"\xff", b"[]", b"{}"])
+def test_an_identity_that_cannot_be_read_is_as_none(
+    opened: Callable[[], CheckpointFolder], content: bytes
+) -> None:
+    """As older code may have left it; the next one takes its place."""
+    place = LocalPath(opened().path) / "coordinator.json"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content)
+
+    assert opened().identity() is None
+    made = opened().create("coord", SHARDS, "topics")
+    assert msgspec.json.decode(place.read_bytes(), type=Identity) == made
+
+
+def test_shards_start_from_their_seeds(opened: Callable[[], CheckpointFolder]) -> None:
+    identity = rebuilt(opened(), marker())
+
+    assert opened().seeds(identity, marker()) == {0: b"state 0", 1: b"state 1"}
+
+
+def test_a_checkpoint_that_continues_nothing_takes_nobody_elses_seeds(
+    opened: Callable[[], CheckpointFolder],
+) -> None:
+    """A rebuild died before its identity; then the topics were made anew, and the next start in
+    this folder began with the ghosts of their groups."""
+    opened().write_seed(0, b"ghosts", marker())
+    identity = opened().create("coord", SHARDS, "new topics")
+
+    assert opened().seeds(identity, None) == {}
+
+
+def test_seeds_of_another_moment_are_not_taken(opened: Callable[[], CheckpointFolder]) -> None:
+    """A rebuild died in the middle, the old job worked on, and the next rebuild died, too, having
+    written one shard: what it finds for the other is of the first one's moment."""
+    opened().write_seed(0, b"before", marker("old", 7))
+    opened().write_seed(1, b"before", marker("old", 7))
+    identity = rebuilt(opened(), marker("old", 9))
+
+    assert opened().seeds(identity, marker("old", 9)) == {0: b"state 0", 1: b"state 1"}
+
+
+def test_a_missing_seed_is_refused(opened: Callable[[], CheckpointFolder]) -> None:
+    """Somebody tidied the folder up: the shard would begin without its groups."""
+    identity = rebuilt(opened(), marker())
+    (LocalPath(opened().path) / "seeds" / "old-7-1").unlink()
+
+    with pytest.raises(StartRefused, match="shard 1") as refused:
+        opened().seeds(identity, marker())
+    assert "--rebuild" in refused.value.mend
+
+
+def test_seeds_that_older_code_wrote_are_taken(opened: Callable[[], CheckpointFolder]) -> None:
+    """A roll-out between a rebuild and its first batch."""
+    identity = opened().create("coord", SHARDS, "topics", marker())
+    for shard in range(SHARDS):
+        place = LocalPath(opened().path) / "seeds" / str(shard)
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(b"older")
+
+    assert opened().seeds(identity, marker()) == {0: b"older", 1: b"older"}
+
+
+def test_seeds_are_not_read_again_when_every_shard_has_a_state(
+    opened: Callable[[], CheckpointFolder],
+) -> None:
+    """Up to 80 MB a shard, read and sent to every worker at each later start."""
+    identity = rebuilt(opened(), marker())
+    newest = marker(identity.checkpoint, 3, 11, 21)
+    committed(opened(), 3)
+
+    assert opened().seeds(identity, newest) == {}
+
+
+@pytest.mark.parametrize(
+    ("newest", "ended"),
+    [
+        (marker("of the new", 0, 11, 20), 0),  # shard 1 was silent until now
+        (marker("of the new", 3, 11, 21), 2),  # Spark runs batch 3 again, from the state before
+        (marker("old", 7, 11, 21), 3),  # the marker is still of the checkpoint before
+    ],
+    ids=["a silent shard", "a batch that runs again", "no batch yet"],
+)
+def test_seeds_are_needed_until_then(
+    opened: Callable[[], CheckpointFolder], newest: Marker, ended: int
+) -> None:
+    """A shard without input in the first batches has no state yet: without its seed it would begin
+    empty, whenever its first request comes."""
+    identity = rebuilt(opened(), marker())
+    identity = msgspec.structs.replace(identity, checkpoint="of the new")
+    committed(opened(), ended)
+
+    assert len(opened().seeds(identity, newest)) == SHARDS

@@ -1,0 +1,147 @@
+"""With which code a job ends decides whether its supervisor starts it again."""
+
+import importlib.util
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from coordlib import errors, exit_codes
+from coordlib.local import submit
+from coordlib.local.home import project_root
+
+CODES = [
+    (errors.CoordError("broken"), 1, 1),
+    (errors.CannotReach("away"), 4, 1),
+    (errors.SetupError("wrong setting"), 2, 2),
+    (errors.NotReady("the disk is full"), 1, 1),
+    (errors.StartRefused("another checkpoint"), 1, 4),
+    (errors.ReplayDiffers("other bytes"), 1, 1),
+    (errors.DriverFenced("a newer driver"), 1, 3),
+    (errors.GroupError(errors.ErrorCode.NON_EMPTY_GROUP), 1, 1),
+]
+
+
+@pytest.mark.parametrize(("problem", "command", "job"), CODES, ids=lambda v: type(v).__name__)
+def test_each_error_has_its_code(problem: errors.CoordError, command: int, job: int) -> None:
+    assert (exit_codes.of_command(problem), exit_codes.of_job(problem)) == (command, job)
+
+
+def test_the_operators_page_names_what_is_not_to_be_started_again() -> None:
+    """A unit file is copied from there."""
+    lasting = {exit_codes.USAGE, exit_codes.FENCED, exit_codes.REFUSED}
+    line = f"RestartPreventExitStatus={' '.join(map(str, sorted(lasting)))}"
+
+    assert line in (project_root() / "README.md").read_text()
+
+
+NEEDED = ("--bootstrap-servers", "localhost:1", "--checkpoint", "c")
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+    """Run a job's `main` in this process, without Spark."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def run(name: str, *arguments: str, fails_with: Exception | None = None) -> int:
+        module = _loaded(project_root() / "jobs" / f"{name}.py")
+
+        def fail(*_: object) -> None:
+            raise fails_with or AssertionError("Spark was started")
+
+        if name == "coordinate":
+            monkeypatch.setattr(module, "_run", fail)
+        monkeypatch.setattr("sys.argv", [name, *arguments])
+        monkeypatch.setattr("coordlib.streaming.logs.configure", lambda: None)
+        try:
+            return int(module.main())
+        except SystemExit as end:  # argparse ends the process itself
+            return int(end.code or 0)
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"job_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+WRONG = {
+    "a setting that is none": ["--set", "engine.nothing=1"],
+    "a value that is none": ["--set", "engine.lag_interval_ms=soon"],
+    "a variable that is not set": ["--kafka", "sasl.password=${ENV:NOT_SET_AT_ALL}"],
+    "an option without a value": ["--kafka", "nothing"],
+    "no configuration file": ["--config", "/does/not/exist.toml"],
+    "an argument that is none": ["--nothing", "hunter2"],
+    "a certificate that is not there": ["--kafka", "sasl.password=hunter2", "--kafka", "x"],
+}
+
+
+@pytest.mark.parametrize("given", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_in_the_settings_is_not_tried_again(
+    job: Callable[..., int], given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A supervisor would start a JVM every few seconds, for ever."""
+    assert job("coordinate", *NEEDED, "--without-archive", *given) == exit_codes.USAGE
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["coordinate", "archive"])
+def test_a_job_shows_no_password(
+    job: Callable[..., int], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--kafka", "sasl.password", "hunter2", "sasl.password=hunter2"]
+
+    assert job(name, *NEEDED, "--tables", "t", *given) == exit_codes.USAGE
+    assert "hunter2" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("problem", [each for each, *_ in CODES], ids=lambda v: type(v).__name__)
+def test_the_job_ends_with_the_code_of_its_reason(
+    job: Callable[..., int], problem: errors.CoordError, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = job("coordinate", *NEEDED, "--without-archive", fails_with=problem)
+
+    assert code == exit_codes.of_job(problem)
+    assert capsys.readouterr().err.startswith(f"coordinator: {problem.what}")
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["--master"], ["--properties-file", "/does/not/exist", "x.py"]]
+)
+def test_the_launcher_ends_with_2_as_well(
+    given: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "find_java", lambda: None)
+    monkeypatch.setattr(submit, "ensure_jars", lambda: pytest.fail("jars were looked at"))
+    monkeypatch.delenv(submit.EXIT_FILE_VARIABLE, raising=False)
+    if given[-1:] == ["x.py"]:
+        monkeypatch.setattr(
+            submit, "ensure_jars", lambda: type("Jars", (), {"spark": (), "broker": ()})
+        )
+
+    assert submit.main(given) == exit_codes.USAGE
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_without_an_environment_the_launcher_ends_with_2(tmp_path: Path) -> None:
+    script = project_root() / "spark-submit.sh"
+    told = subprocess.run(
+        [str(script), "x.py"],
+        env={"PATH": "/usr/bin:/bin", "COORD_PYTHON": str(tmp_path / "python")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert told.returncode == exit_codes.USAGE
+    assert "Run: make setup" in told.stderr

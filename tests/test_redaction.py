@@ -1,0 +1,70 @@
+"""What looks like a secret is shown nowhere, also when the command line is mistyped."""
+
+import pytest
+
+from coordlib.redaction import in_clear, redacted, secrets_of, without
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--kafka", "sasl.password=hush"],
+        ["--kafka=sasl.password=hush"],
+        ["-Xsasl.password=hush"],
+        ["--kafka", "sasl.password", "hush"],
+        ["--kafka", "sasl.password=", "hush"],
+        ["--kafka", "sasl.password:hush"],
+        ["--kafka", "sasl.password", "=hush"],
+        ["--kafka", "SASL.PASSWORD = hush"],
+        ["--kafka", 'sasl.jaas.config=x required password="hush";'],
+        ["--api-token", "hush"],
+        ["--tables", "s3://key:hush@host/tables"],
+        ["--driver-java-options", "-Da=b -Djavax.net.ssl.trustStorePassword=hush -Dc=d"],
+    ],
+)
+def test_no_way_of_writing_a_secret_shows_it(given: list[str]) -> None:
+    command = ["groups", "list", *given, "more"]
+
+    assert "hush" not in " ".join(redacted(command))
+    assert redacted(command)[:2] == ["groups", "list"]
+    message = f"Unused Tokens: {command[-2:]}; hush: no such property, {given[-1]}"
+    assert "hush" not in without(message, secrets_of(command))
+
+
+def test_a_submission_is_shown_without_secrets() -> None:
+    shown = redacted(
+        [
+            *("--conf", "spark.hadoop.fs.s3a.secret.key=hush1", "--kafka", "sasl.password=hush2"),
+            *("--driver-java-options", "-Da=b -Djavax.net.ssl.trustStorePassword=hush3 -Dc=d"),
+            *("--api-token", "hush4", "--set", "session_timeout_ms=1000"),
+        ]
+    )
+    assert "hush" not in " ".join(shown)
+    assert shown[-1] == "session_timeout_ms=1000"
+
+
+def test_what_is_no_secret_stays() -> None:
+    """Else nobody could see what was wrong with a command."""
+    command = ["sql", "select 1", "--set", "session_timeout_ms=1000", "--tables", "s3://b/tables"]
+
+    assert redacted(command) == command
+    assert secrets_of(command) == set()
+    assert without("a message", {"a"}) == "*** message"
+    assert without("alas", {"a"}) == "alas"
+
+
+def test_a_secret_of_the_environment_is_hidden_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker's answer may repeat the value that the client has sent."""
+    monkeypatch.setenv("PASSWORD_OF_ALICE", "hush")
+    command = ["--kafka", "sasl.password=${ENV:PASSWORD_OF_ALICE}"]
+
+    assert without("no such user: hush", secrets_of(command)) == "no such user: ***"
+
+
+def test_secrets_in_clear_are_named() -> None:
+    """Everybody on the machine sees them in the list of processes."""
+    command = ["--kafka", "sasl.password=hush", "--kafka=ssl.key.pem=x", "-Xsasl.token=y"]
+    assert in_clear(command) == ["sasl.password", "ssl.key.pem", "sasl.token"]
+
+    fine = ["--kafka", "sasl.password=${ENV:PASSWORD}", "sql", "select 'password = x'", "--token"]
+    assert in_clear(fine) == []
