@@ -96,8 +96,9 @@ def test_a_batch_that_was_planned_too_large_is_named_and_rebuilt_behind(
     start_job()
     with Wire(own_stack.bootstrap_servers) as wire:
         settle([RawMember(wire, "g", "client", session_timeout_ms=600_000)])
-        planned = own_stack.status().job["batch_id"] + 1
         own_stack.kill_job()
+        offsets = own_stack.checkpoint / "offsets"
+        planned = 1 + max(int(each.name) for each in offsets.iterdir() if each.name.isdecimal())
         ids = write_large_requests(own_stack)
         monkeypatch.setenv("COORD_FAULT", f"batch-begins:{planned}")
         with pytest.raises(SetupError):
