@@ -38,19 +38,29 @@ check: $(INSTALLED)  ## lint, format, types, direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+PYTEST := $(BIN)/python -m pytest
+# Two processes. What needs a broker or Spark runs in one: there is one broker, one job and one Spark for all of it.
+FAST := $(PYTEST) -m "not stack and not fault and not chaos" -n 2 --dist worksteal
+STACK := $(PYTEST) -m "(stack or fault) and not chaos" --durations=20 --durations-min=5
+
 .PHONY: test
-test: setup check  ## everything: set-up, checks, all tests
-	$(BIN)/python -m pytest --durations=20 --durations-min=10
+test: setup check  ## everything: set-up, checks, all tests but those of make chaos and make nightly
+	$(FAST)
+	$(STACK)
 
 .PHONY: test-fast
 test-fast: $(INSTALLED)  ## tests that need neither broker nor Spark
-	$(BIN)/python -m pytest -m "not stack and not fault"
+	$(FAST)
+
+.PHONY: test-stack
+test-stack: setup  ## the others, on a broker, a job and a Spark of their own
+	$(STACK)
 
 .PHONY: chaos
-chaos: setup  ## break real stacks in every way that is known, a quarter of an hour to one
+chaos: setup  ## break real stacks in every way that is known, and what else takes minutes: most of an hour
 	@$(BIN)/python -m pip install --quiet -e '.[chaos]' || \
 	  echo "Without libfaketime no broker's clock can be set: that scenario is skipped" >&2
-	$(BIN)/python -m pytest tests/stack -m "chaos or fault" --timeout=1200 --durations=0 --durations-min=1
+	$(PYTEST) -m "chaos or fault" --timeout=1200 --durations=0 --durations-min=1
 
 .PHONY: up
 up: setup  ## broker and job on this machine (coord up)
@@ -66,7 +76,7 @@ demo: setup  ## a guided run in a folder of its own
 
 SEEDS ?= 20000
 .PHONY: nightly
-nightly: $(INSTALLED)  ## simulated worlds for hours (SEEDS=20000)
+nightly: $(INSTALLED)  ## simulated worlds for hours: each situation must have been met (SEEDS=20000)
 	@$(BIN)/coord sim --seeds $(SEEDS)
 
 .PHONY: bench

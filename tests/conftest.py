@@ -1,6 +1,12 @@
-"""Session-wide fixtures: one Spark and one broker per test run, started when first asked for."""
+"""Session-wide fixtures: one Spark and one broker per test run, started when first asked for.
 
+A run that is ended by SIGTERM, or whose terminal is closed, ends its fixtures first, as after
+Ctrl-C: no broker outlives it.
+"""
+
+import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,6 +19,17 @@ if TYPE_CHECKING:
     from coordlib.local.broker import Broker
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # trap: another Python on the executors
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one of them
+            signal.signal(number, _end)
+
+
+def _end(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # impatience must not stop the stopping
+    pytest.exit(f"ended by {signal.Signals(number).name}", returncode=128 + number)
 
 
 @pytest.fixture(scope="session")
@@ -63,4 +80,5 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Broker]":
     running = Broker(tmp_path_factory.mktemp("broker"), ensure_jars().broker)
     running.start()
     yield running
+    gc.collect()  # clients in reference cycles would tell, each of them, that it is gone
     running.stop()

@@ -23,7 +23,17 @@ _LEFT_OUT = frozenset(
     {
         *("coordlib", "pyspark", "delta-spark", "py4j", "pip", "setuptools", "wheel"),
         *("deltalake", "arro3-core", "duckdb", "cyclopts", "rich", "rich-rst", "docutils"),
-        *("pytest", "pytest-timeout", "hypothesis", "chispa", "ruff", "mypy", "mypy-extensions"),
+        *(
+            "pytest",
+            "pytest-timeout",
+            "pytest-xdist",
+            "execnet",
+            "hypothesis",
+            "chispa",
+            "ruff",
+            "mypy",
+            "mypy-extensions",
+        ),
         *("import-linter", "grimp", "pandas-stubs", "types-psutil", "venv-pack", "pygments"),
         *("librt", "ast-serialize", "pathspec", "zstandard"),
     }

@@ -110,13 +110,20 @@ def copy_to(folder: Path, patch: Path | None) -> None:
     for name in filter(None, listed.stdout.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
-    if patch is None:
-        return
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    if patch is not None:
+        _apply(patch, folder)
+
+
+def must_apply(patch: Path) -> None:
+    """To the sources as they are here, which stay as they are. Raises Unusable."""
+    _apply(patch, ROOT, "--check")
+
+
+def _apply(patch: Path, folder: Path, *options: str) -> None:
     applied = subprocess.run(
-        ["git", "apply", "--whitespace=nowarn", str(patch)],
+        ["git", "apply", "--whitespace=nowarn", *options, str(patch)],
         cwd=folder,
-        env=environment,
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)},
         capture_output=True,
         text=True,
         check=False,

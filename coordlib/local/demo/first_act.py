@@ -14,7 +14,6 @@ from coordlib.local.progress import phase
 
 RECORDS: Final = 20_000
 VICTIM: Final = "member-2"
-KILL_AT: Final = RECORDS // 3
 FIRST: Final = ("member-1", VICTIM, "member-3")
 FOURTH: Final = "member-4"
 
@@ -30,7 +29,7 @@ def _kill_one_and_start_another(act: Act, watch: Watch) -> None:
     watch.until(
         f"A third of the records is consumed by {len(FIRST)} members",
         lambda: (
-            watch.consumed() >= KILL_AT
+            watch.consumed() >= act.records // 3
             and watch.is_shared_among(FIRST)
             and victim.uncommitted >= UNCOMMITTED_MIN
         ),
