@@ -48,11 +48,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-Dlog4j2.configurationFile="
-        + conf_file("log4j2.properties").as_uri(),
+        # As a laptop's job has it: C1 is done compiling when the tests are over, C2 is not.
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m "
+        "-Dlog4j2.configurationFile=" + conf_file("log4j2.properties").as_uri(),
+        # Tables of a few rows: to compile a query takes longer than to run it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
