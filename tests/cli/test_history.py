@@ -17,6 +17,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> str:
     log = a_life_of_a_group()
     log.event("GenerationStarted", 50, group="evil\x1b[2J", members=[], reason="\x1b]0;x\x07")
     log.event("HandOverDelayed", 70, group="held", member="m1", reason="static member replaced")
+    log.event("AssignmentFailed", 80, group="undivided", member="m1", reason="no such customer")
     log.event("GroupEmptied", 60, reason="member left", generation=3)
     write_events(log, folder)
     return str(folder)
@@ -52,6 +53,16 @@ def test_history_tells_whom_a_hand_over_waited_for(
 
     (line,) = capsys.readouterr().out.splitlines()[1:]
     assert "  waits until m1 has stopped: static member replaced  " in line
+
+
+def test_history_tells_that_a_leader_could_not_divide(
+    tables: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All members are there, and nobody reads."""
+    assert main(["groups", "history", "undivided", "--tables", tables]) == OK
+
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert "  m1 could not divide: no such customer  " in line
 
 
 def test_history_tells_owners(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
