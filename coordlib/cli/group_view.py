@@ -74,6 +74,13 @@ class SeenOther(msgspec.Struct, frozen=True, kw_only=True):
     client: str = ""
 
 
+class SeenFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the leader could not divide."""
+
+    error: str = ""
+    message: str = ""
+
+
 class SeenGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A group's hard state, as much as a reader needs of it."""
 
@@ -89,6 +96,8 @@ class SeenGroup(msgspec.Struct, frozen=True, kw_only=True):
     guards: dict[str, SeenOther] = {}
     pending: dict[str, SeenOther] = {}
     is_quarantined: bool = False
+    #: Of a classic group in which nobody owns anything until its next rebalance.
+    failure: SeenFailure | None = None
 
     @property
     def shown_state(self) -> str:

@@ -210,6 +210,9 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         say(f"Group {group.group} is reconciling: some partitions wait until they are let go of.")
     elif group.state != "Stable":
         say(f"Group {group.group} is rebalancing: owners are those of the last assignment.")
+    elif group.failure is not None:
+        why = visible(f"{group.failure.error} {group.failure.message}".strip())
+        say(f"Group {group.group} has no assignment, as its leader could not divide: {why}")
 
 
 def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:
@@ -259,7 +262,7 @@ def _as_of(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
 
 
 def _as_json(view: "GroupView") -> dict[str, object]:
-    group, as_of = view.group, view.as_of
+    group, as_of, failure = view.group, view.as_of, view.group.failure
     return {
         "group": group.group,
         "kind": group.kind,
@@ -267,6 +270,7 @@ def _as_json(view: "GroupView") -> dict[str, object]:
         "generation": group.generation,
         "protocol": group.protocol,
         "leader": group.leader,
+        "failure": failure and {"error": failure.error, "message": failure.message},
         "shard": view.shard,
         "as_of_offset": as_of.offset if as_of else None,
         "as_of_log_time": millis_text(as_of.clock_ms) if as_of else None,

@@ -26,7 +26,7 @@ _TURNS: Final = """
        AND e.type = 'GenerationStarted'
     WHERE e.group_id = ?
     AND e.type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted', 'GroupQuarantined',
-                   'GroupReleased', 'HandOverDelayed')
+                   'GroupReleased', 'HandOverDelayed', 'AssignmentFailed')
     ORDER BY e.time DESC, e.log_offset DESC, e.event_id DESC LIMIT ?"""
 _OWNERS: Final = """
     SELECT generation, member_id, topic, list_sort(list(DISTINCT partition)) AS partitions
@@ -55,6 +55,7 @@ _CAUSES: Final = {
     "GroupQuarantined": "quarantined",
     "GroupReleased": "released from quarantine",
     "HandOverDelayed": "waits until {member} has stopped",
+    "AssignmentFailed": "{member} could not divide",
 }
 
 

@@ -23,6 +23,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> str:
     log = a_life_of_a_group()
     log.event("GenerationStarted", 50, group="evil\x1b[2J", members=[], reason="\x1b]0;x\x07")
     log.event("HandOverDelayed", 70, group="held", member="m1", reason="static member replaced")
+    log.event("AssignmentFailed", 80, group="undivided", member="m1", reason="no such customer")
     log.event("GroupEmptied", 60, reason="member left", generation=3)
     write_events(log, folder)
     return str(folder)
@@ -87,6 +88,16 @@ def test_history_that_is_lost_is_told_to_whom_it_concerns(
     hole = {"topic": "coord.events", "partition": 0, "from_offset": 5, "to_offset": 12}
     found = json.loads(told.out.splitlines()[-1])["lost"]
     assert found == [{"found": "2026-03-02T00:00:50.000Z", **hole}]
+
+
+def test_history_tells_that_a_leader_could_not_divide(
+    tables: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All members are there, and nobody reads."""
+    assert main(["groups", "history", "undivided", "--tables", tables]) == OK
+
+    (line,) = capsys.readouterr().out.splitlines()[1:]
+    assert "  m1 could not divide: no such customer  " in line
 
 
 def test_history_tells_owners(tables: str, capsys: pytest.CaptureFixture[str]) -> None:

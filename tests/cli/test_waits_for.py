@@ -1,11 +1,13 @@
 """Whom a group waits for: the command reads from the topic what the coordinator would answer."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
-from coordlib.cli.group_view import _group
+from coordlib.cli import groups
+from coordlib.cli.group_view import GroupView, _group
 from coordlib.coordinators.classic import machine
 from coordlib.records import responses as rs
 from coordlib.testing.driving import (
@@ -72,3 +74,26 @@ def test_the_topic_tells_what_the_coordinator_answers(name: str) -> None:
     assert [(each.member, each.reason) for each in seen.waits_for] == expected
     assert seen.waits_for == answer.waits_for
     assert {each.client for each in seen.waits_for} <= {"a", "b", "x"}
+
+
+def failed() -> GroupView:
+    talk = completing()
+    why = {"error": "INCONSISTENT_GROUP_PROTOCOL", "message": "no such\x1b[2J customer"}
+    talk.send(sync("a", 2, LEADER, **why))
+    seen = _group(b"g", machine.encode_saved(talk.group()))
+    assert seen is not None
+    return GroupView(seen, shard=0, lines=(), as_of=None)
+
+
+def test_describe_says_that_the_leader_could_not_divide(capsys: pytest.CaptureFixture[str]) -> None:
+    """The group is Stable and has members, and every partition is without an owner."""
+    groups._print(failed(), datetime(2026, 3, 2, tzinfo=UTC))
+
+    assert capsys.readouterr().err == (
+        "Group g has no assignment, as its leader could not divide: "
+        "INCONSISTENT_GROUP_PROTOCOL no such\\x1b[2J customer\n"
+    )
+    assert groups._as_json(failed())["failure"] == {
+        "error": "INCONSISTENT_GROUP_PROTOCOL",
+        "message": "no such\x1b[2J customer",
+    }
