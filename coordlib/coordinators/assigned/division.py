@@ -15,6 +15,7 @@ from coordlib.coordinators.assigned.group import Group, Member, State, count, te
 from coordlib.coordinators.assigned.matches import MATCHES, Expression
 from coordlib.coordinators.assigned.strategies.chosen import divide
 from coordlib.coordinators.assigned.strategies.model import Subscriber
+from coordlib.coordinators.generations import after
 from coordlib.records import stored
 
 #: Of the members named in one line of history: the first ones, the rest are counted.
@@ -101,11 +102,6 @@ def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
 def wanted_by_all(draft: Draft) -> dict[str, int]:
     """All topics that somebody wants and that exist, as far as the group has room."""
     return _within_bounds(draft, _wanted(draft.live, draft.topics))[0]
-
-
-def after(generation: int) -> int:
-    """The next generation; after the last int32 comes 1."""
-    return generation % limits.INT32_MAX + 1
 
 
 def _within_bounds(

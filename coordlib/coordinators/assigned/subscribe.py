@@ -17,6 +17,7 @@ from coordlib.coordinators.assigned.membership import find_own
 from coordlib.coordinators.assigned.patterns import BadPattern, compile_pattern
 from coordlib.coordinators.assigned.strategies.model import DEFAULT
 from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.generations import after, is_older
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -154,7 +155,7 @@ def _made_from(draft: Draft, request: rq.Subscribe) -> Member:
         exclude=request.exclude,
         capacity=request.capacity,
         first_id=request.id,
-        subscribed_generation=division.after(draft.live.generation),
+        subscribed_generation=after(draft.live.generation),
         joined_ms=at.time_ms,
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
@@ -174,7 +175,7 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
         code, message = ErrorCode.ILLEGAL_GENERATION, _NO_GENERATION
         draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
         return
-    if request.generation < member.subscribed_generation:
+    if is_older(request.generation, member.subscribed_generation):
         # Rule 12: a late duplicate must not bring back what the member wanted before.
         _answer(draft, request, member.member)
         return
@@ -191,7 +192,7 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
     # Also for another timeout alone: only a new generation tells it from its own late duplicate.
     start, before = draft.group, draft.live.members
     draft.change(protocol=protocol)
-    draft.put(replace(wanted, subscribed_generation=division.after(draft.live.generation)))
+    draft.put(replace(wanted, subscribed_generation=after(draft.live.generation)))
     division.renew(draft, "subscription changed", _named(member, request))
     _conclude(draft, request, member.member, start, before)
 
