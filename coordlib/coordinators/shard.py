@@ -90,7 +90,12 @@ class Shard:
         if state.retention_ms != self._retention_ms:
             for row in state.cells:
                 row.expires_ms = 0  # looked at once
-        self._new = NewGroups(state.free_us, settings.group.new_groups_per_second_max)
+        per_second = settings.group.new_groups_per_second_max
+        #: By input topic, and the time on which it counts.
+        self._new = {
+            REQUESTS: NewGroups(state.free_us, per_second),
+            COMMITS: NewGroups(state.offsets_free_us, per_second),
+        }
         self._first_offset = state.offset
         self.cells = {row.name: Cell(row) for row in state.cells}
         #: The cluster's topics by partition count, as far as the log has told.
@@ -211,7 +216,7 @@ class Shard:
         group: Any = cell.group if cell else None
         is_other = cell is not None and machine is not cell.machine
         before = machine.adopt(group, at) if is_other else group
-        draft = machine.draft(name, before, at, self._surroundings(cell))
+        draft = machine.draft(name, before, at, self._surroundings(at, cell))
         decide(draft)
         if self.settings.checks_invariants and draft.group is not None:
             machine.check(draft.group)
@@ -222,7 +227,7 @@ class Shard:
             return
         if cell is None:
             cell = self.cells[name] = Cell.empty(name, machine.KIND)
-            self._new.book(self.clock_ms)
+            self._new[at.topic].book(_time_of(at))
         if is_other:
             self._put(at, kinds.changed(group, at, cell.stored.kind, machine.KIND))
             cell.stored.kind = machine.KIND
@@ -231,14 +236,14 @@ class Shard:
             return  # refused, or only asked
         self._settle(cell, draft.group, draft.touched, commits)
 
-    def _surroundings(self, cell: Cell | None) -> Surroundings:
+    def _surroundings(self, at: At, cell: Cell | None) -> Surroundings:
         settings = self.settings
         return Surroundings(
             config=settings.group,
             load_offsets=cell.load_offsets if cell else OffsetTable,
             heard=cell.heard if cell else {},
             may_create=len(self.cells) < settings.group.groups_per_shard_max,
-            is_throttled=cell is None and self._new.must_wait(self.clock_ms),
+            is_throttled=cell is None and self._new[at.topic].must_wait(_time_of(at)),
             room_bytes=settings.group.shard_bytes_max - self._agenda.size_bytes,
             topics=self.topics,
             strategies=settings.strategies,
@@ -380,8 +385,15 @@ class Shard:
 
     def encode(self) -> bytes:
         """The blob."""
-        place, kept_ms, free_us = self._position, self._retention_ms, self._new.free_us
-        return encode_blob(place, kept_ms, self.cells, self.topics, self._refusals, free_us)
+        return encode_blob(
+            self._position,
+            self._retention_ms,
+            self.cells,
+            self.topics,
+            self._refusals,
+            self._new[REQUESTS].free_us,
+            self._new[COMMITS].free_us,
+        )
 
     def status(self) -> Status:
         return status_of(
@@ -397,3 +409,8 @@ class Shard:
             commits_offset=self.commits_offset,
             published=self.published,
         )
+
+
+def _time_of(at: At) -> int:
+    """The time on which new groups count that came by this topic (throttle.py)."""
+    return at.clock_ms if at.topic == REQUESTS else at.time_ms

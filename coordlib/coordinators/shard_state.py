@@ -91,6 +91,8 @@ class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     refusals: Refusals = msgspec.field(default_factory=Refusals)
     #: Until when new groups have booked the shard's clock, in microseconds of it.
     free_us: int = 0
+    #: The same of new groups that came by `coord.offsets`, on the time of its records.
+    offsets_free_us: int = 0
 
 
 class Fold(msgspec.Struct, frozen=True):
@@ -123,6 +125,7 @@ def encode_blob(
     topics: Mapping[str, int],
     refusals: Refusals,
     free_us: int = 0,
+    offsets_free_us: int = 0,
 ) -> bytes:
     """Write a blob: canonical, so that equal states are equal bytes.  # INV-03"""
     return _encode(
@@ -138,6 +141,7 @@ def encode_blob(
             dict(sorted(topics.items())),
             refusals,
             free_us,
+            offsets_free_us,
         )
     )
 

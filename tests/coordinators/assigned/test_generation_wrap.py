@@ -79,6 +79,7 @@ def test_the_older_one_was_issued_before(older: int, newer: int) -> None:
 
 
 def test_each_generation_is_older_than_the_one_after_it() -> None:
+    """INV-11: also where the numbers begin anew."""
     generation = INT32_MAX - 3
     for _ in range(6):
         assert is_older(generation, after(generation))
