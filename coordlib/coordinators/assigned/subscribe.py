@@ -69,7 +69,7 @@ def _refused_before_group(
     for pattern in (request.pattern, request.exclude):
         try:
             if pattern is not None:
-                compile_pattern(pattern)
+                compile_pattern(pattern).check(draft.topics)
         except BadPattern as problem:
             return ErrorCode.INVALID_REGULAR_EXPRESSION, str(problem)
     if request.strategy is not None and request.strategy not in draft.strategies:
