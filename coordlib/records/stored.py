@@ -122,6 +122,9 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     commits_offset: int
     published: int
+    #: What the shard has said and no tick covers yet: the newest record of each part, and how many
+    #: bytes it has.
+    answered: tuple[tuple[int, int], ...] = ()
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ _OTHER: Final = 1 << 128
 
 
 def _bits(characters: str) -> int:
-    return sum(1 << ord(each) for each in set(characters))
+    return sum(1 << ord(each) for each in dict.fromkeys(characters))
 
 
 _WORD: Final = _bits(string.ascii_letters + string.digits + "_")

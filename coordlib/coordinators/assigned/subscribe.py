@@ -221,13 +221,22 @@ def _conclude(
     before: Mapping[str, Member],
 ) -> None:
     """Answer, and tell the others; or nothing of it happened, because it would not fit."""
-    if draft.live.own_bytes() > limits.GROUP_BYTES_MAX // 2:
+    if _is_too_large(draft.live, start):
         _refuse_growth(draft, request, start, _TOO_LARGE)
     elif not _fits_into_shard(draft, start, is_known=member in before):
         _refuse_growth(draft, request, start, SHARD_IS_TOO_LARGE)
     else:
         _answer(draft, request, member)
         reconciliation.tell(draft, before, but=member)
+
+
+def _is_too_large(group: Group, start: Group | None) -> bool:
+    """Whether the group's record has no room for it; to shrink is allowed."""
+    if group.members_bytes() > limits.ASSIGNED_MEMBERS_BYTES_MAX:
+        return start is None or group.members_bytes() > start.members_bytes()
+    if group.size_bytes() > limits.RECORD_BYTES_MAX:  # it was larger than it may be by now
+        return start is None or group.size_bytes() > start.size_bytes()
+    return False
 
 
 def _fits_into_shard(draft: Draft, start: Group | None, is_known: bool) -> bool:
