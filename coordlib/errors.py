@@ -70,7 +70,7 @@ class ErrorCode(Enum):
     THROTTLING_QUOTA_EXCEEDED = (
         89,
         True,
-        "Wait, then try again: so many new groups at once would slow all others.",
+        "Wait, then try again: so much at once would slow all others.",
     )
     UNSUPPORTED_ASSIGNOR = (112, False, "Name a strategy that the coordinator has, or none.")
     INVALID_REGULAR_EXPRESSION = (128, False, "Correct the expression: it must be RE2's.")

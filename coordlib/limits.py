@@ -16,6 +16,7 @@ PROTOCOL_NAME_LENGTH_MAX = 249
 REQUEST_BYTES_MAX = 1 * MIB  # Kafka's default message.max.bytes
 WORKER_MEMORY_BYTES = 1024 * MIB  # of a Python worker: spark.executor.memory's default, too
 OUTPUT_BYTES_MAX = 8 * MIB  # max.message.bytes of the output topics
+RECORD_BYTES_MAX = OUTPUT_BYTES_MAX - 256 * KIB  # a group's record; the rest: deadlines that begin
 GROUP_BYTES_MAX = 4 * MIB  # a group's hard state: half of an output record, so both fit
 NESTING_MAX = 32  # levels of brackets; a request has four
 CONTROL_KEY_LENGTH_MAX = 64  # characters of a key's name in a control record; ours have 16
@@ -39,7 +40,14 @@ TOPICS_MAX = 20_000  # topics that a shard keeps in mind
 TOPICS_TOLD_MAX = 100_000  # topics that the driver tells shards of; they say which they keep
 PARTITIONS_PER_TOPIC_MAX = 100_000
 PARTITIONS_PER_ASSIGNED_GROUP_MAX = 50_000  # what one target assignment divides
-FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
+# Both together, and some reasons in words, are below RECORD_BYTES_MAX.
+ASSIGNED_MEMBERS_BYTES_MAX = 3 * MIB  # members, what they want, and former owners
+ASSIGNED_PARTITIONS_BYTES_MAX = 4_608 * KIB  # topics, targets, grants, demands, however divided
+GRANTS_PER_MEMBER_MAX = 4  # of more the oldest become one; each has a fence of its own
+DEMANDS_PER_MEMBER_MAX = 4  # open at a time; the rest is asked for when one of them is met
+FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer
+ANSWER_BYTES_MAX = 16 * MIB  # all parts: as much as a group's offsets may have
+ANSWERED_BYTES_MAX = 64 * MIB  # of a shard, said and not known to be published (answered.py)
 
 GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all
 GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch

@@ -4,10 +4,14 @@ import os
 import queue
 import secrets
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from coordlib.client import signals as sg
+from coordlib.client.asks import backoff_ms
 from coordlib.client.transport import KafkaTransport, Transport
 from coordlib.client.wording import WIRE_VERSION, Identity
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
@@ -17,6 +21,8 @@ from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
 
 ANSWER_TIMEOUT_S = 30.0
+#: Refused for a moment, because the shard has too much to do or has said too much.
+_AGAIN = frozenset({ErrorCode.THROTTLING_QUOTA_EXCEEDED.name})
 PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a request may hold
 
 
@@ -95,7 +101,8 @@ class Admin:
         """All committed offsets of a group; none of one that does not exist.
 
         Raises:
-            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
+            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined; INVALID_REQUEST, when
+                they have more than 16 MiB.
             CannotReach: no answer in time.
         """
         question = _Question(self._identity(group))
@@ -125,6 +132,7 @@ class Admin:
             committed = self.committed(group, timeout_s)
             whole = topics.keys() - named.keys()
             rows += [(row.topic, row.partition) for row in committed if row.topic in whole]
+        rows = list(dict.fromkeys(rows))
         failed: list[rs.FailedPartition] = []
         # Once also for no partitions: the answer says whether there is such a group.
         for first in range(0, max(len(rows), 1), PARTITIONS_PER_REQUEST):
@@ -220,14 +228,25 @@ class Admin:
     def _ask(
         self, question: "_Question", request: rq.Request, timeout_s: float
     ) -> list[rs.Response]:
-        """All parts of the answer; most have one. Each may take as long."""
+        """All parts of the answer; most have one. Each may take as long.
+
+        Whoever has to wait until others have read is asked again: nothing of it has happened.
+        """
+        until, attempt = time.monotonic() + timeout_s, 0
         self._transport.attach(question)
         try:
-            self._transport.send(question, request)
-            answer = question.wait(timeout_s)
-            answers = [answer]
-            while len(answers) < _parts(answer):
-                answers.append(question.wait(timeout_s))
+            while True:
+                self._transport.send(question, request)
+                answer = question.wait(timeout_s)
+                answers = [answer]
+                while len(answers) < _parts(answer):
+                    answers.append(question.wait(timeout_s))
+                attempt += 1
+                pause_s = backoff_ms(attempt) / 1000
+                if answer.error not in _AGAIN or time.monotonic() + pause_s > until:
+                    break
+                time.sleep(pause_s)
+                request = msgspec.structs.replace(request, id=question.renew())
         finally:
             self._transport.detach(question)
         if answer.error != ErrorCode.NONE.name:
@@ -253,12 +272,19 @@ class _Question:
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
-        self._id = f"{identity.token}-1"
+        self._count = 0
+        self.renew()
         #: Whether the coordinator has said that it reads its state back.
         self._is_loading = False
         self._heard: queue.SimpleQueue[rs.Response | sg.NotWritten | Exception] = (
             queue.SimpleQueue()
         )
+
+    def renew(self) -> str:
+        """Another id, for the same question once more."""
+        self._count += 1
+        self._id = f"{self.identity.token}-{self._count}"
+        return self._id
 
     def envelope(self) -> dict[str, Any]:
         identity = self.identity

@@ -26,6 +26,7 @@ from coordlib.client.answers import Answers
 from coordlib.client.assignor import by_topic
 from coordlib.client.fence import Stop
 from coordlib.client.life import Life
+from coordlib.client.offsets import once
 from coordlib.client.signals import Callback, Partitions, TopicPartition
 from coordlib.client.transport import KafkaTransport, Transport
 from coordlib.client.wording import Identity
@@ -373,8 +374,9 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
 
 
 def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
+    """Each partition once, the last row for it: the coordinator takes no request else."""
     if not isinstance(offsets, Mapping):
-        return tuple(offsets)
+        return once(offsets)
     return tuple(
         rq.CommittedOffset(topic=each.topic, partition=each.partition, offset=offset)
         for each, offset in offsets.items()
@@ -384,5 +386,5 @@ def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
 def _named(partitions: Iterable[TopicPartition]) -> tuple[rq.TopicPartitions, ...]:
     return tuple(
         rq.TopicPartitions(topic=topic, partitions=some)
-        for topic, some in by_topic(partitions).items()
+        for topic, some in by_topic(dict.fromkeys(partitions)).items()
     )

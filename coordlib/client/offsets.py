@@ -36,7 +36,7 @@ def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedO
     """Without those that have no offset (OFFSET_INVALID, as `position` says before the first
 
     message, and other logical ones): stored, they would make the next owner start anywhere."""
-    return tuple(
+    return once(
         rq.CommittedOffset(
             topic=each.topic,
             partition=each.partition,
@@ -46,6 +46,11 @@ def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedO
         for each in offsets
         if each.offset >= 0
     )
+
+
+def once(rows: Iterable[rq.CommittedOffset]) -> tuple[rq.CommittedOffset, ...]:
+    """Each partition once, as a request must name them: the last row for it, as in Kafka."""
+    return tuple({(row.topic, row.partition): row for row in rows}.values())
 
 
 def kafka_of_rows(rows: Iterable[rq.CommittedOffset]) -> list[KafkaTopicPartition]:

@@ -4,9 +4,13 @@ Most rows of a batch see heartbeats only, or nothing at all. So the row carries,
 encoded group, the few numbers by which the shard decides without decoding it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from coordlib.coordinators.deadlines import NEVER
 from coordlib.coordinators.group import AnyGroup
@@ -20,6 +24,7 @@ from coordlib.coordinators.offset_table import NO_OFFSETS, OffsetTable
 from coordlib.coordinators.offsets import retention
 from coordlib.coordinators.refusal_lines import Refusals
 from coordlib.coordinators.registry import MACHINES
+from coordlib.effects import effect as fx
 from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue
 
@@ -58,6 +63,8 @@ class StoredCell(msgspec.Struct, array_like=True):
     refusals: Refusals = msgspec.field(default_factory=Refusals)
     #: What tells whether a change of topics concerns the group; its kind's own.
     wishes: msgspec.Raw = UNKNOWN_WISHES
+    #: The newest record by which the group has said something large (answered.py); -1: none.
+    answered: int = -1
 
     @property
     def size_bytes(self) -> int:
@@ -68,15 +75,26 @@ class StoredCell(msgspec.Struct, array_like=True):
 class Cell:
     """A row while a batch is judged."""
 
-    __slots__ = ("_group", "_heard", "_offsets", "changed", "stored")
+    __slots__ = (
+        "_group",
+        "_hard_at_start",
+        "_heard",
+        "_is_encoded",
+        "_offsets",
+        "changed",
+        "stored",
+    )
 
     def __init__(self, stored: StoredCell) -> None:
         self.stored = stored
         self._group: Any = None
         self._heard: dict[str, int] | None = None
         self._offsets: OffsetTable | None = None
-        #: Whether the group's hard state changed in this batch.
+        #: Whether the group's hard state changed in this batch, and whether the row has it.
         self.changed = False
+        self._is_encoded = False
+        #: What the row had when the batch began, once that was replaced.
+        self._hard_at_start: msgspec.Raw | None = None
 
     @staticmethod
     def empty(name: str, kind: str) -> "Cell":
@@ -149,7 +167,7 @@ class Cell:
         if group is not before:
             self.stored.kept_bytes = self.machine.size_bytes(group)
             self._group = group
-            self.changed = True
+            self.changed, self._is_encoded = True, False
             if before is None or before.members.keys() != group.members.keys():
                 self._heard = {member: heard.get(member, clock_ms) for member in group.members}
                 heard = self._heard
@@ -214,11 +232,63 @@ class Cell:
             first_ms = retention.first_expiry(self.group, self.offsets, retention_ms)
             self.stored.expires_ms = first_ms
 
+    @contextmanager
+    def or_as_before(self) -> Iterator[None]:
+        """What is taken over meanwhile is there whole, or not at all when something fails."""
+        before = (copy(self.stored), self._group, self._heard, self.changed)
+        try:
+            yield
+        except Exception:
+            self.stored, self._group, self._heard, self.changed = before
+            raise
+
+    def encode_group(self) -> None:
+        """Put the group into the row if it changed. Called once when the batch ends."""
+        if self.changed and not self._is_encoded:
+            hard = msgspec.Raw(self.machine.encode(self._group))
+            if self._hard_at_start is None:
+                self._hard_at_start = self.stored.hard
+            self.stored.hard, self._is_encoded = hard, True
+
+    def set_aside(self) -> list[fx.Effect]:
+        """Quarantine what cannot be written; the effects that save it as it can be written.
+
+        Steps that would leave such a group fail by themselves, so this is for defects. The row
+        keeps what the members were told, if it can; the topic gets what it had when the batch
+        began, which is what a rebuild would go on from.
+        """
+        before = replace(self._at_start(), is_quarantined=True)
+        try:
+            self._freeze(replace(self._group, is_quarantined=True))
+            self.encode_group()
+        except Exception:  # noqa: BLE001  whatever it is, the batch must end
+            self._freeze(before)
+            self.encode_group()
+        return [fx.SaveGroup(self.stored.name, self.machine.encode_saved(before))]
+
+    def _at_start(self) -> Any:
+        """The group as it was when the batch began; one that was made since has nothing."""
+        hard = self.stored.hard if self._hard_at_start is None else self._hard_at_start
+        if len(hard):
+            try:
+                return self.machine.decode(hard)
+            except msgspec.MsgspecError:
+                pass  # it was of another kind
+        return type(self._group)(group=self.stored.name)
+
+    def _freeze(self, group: Any) -> None:
+        """Nothing is due, and nothing is judged."""
+        row = self.stored
+        self._group, self._is_encoded, self.changed = group, False, True
+        row.quiet_generation, row.next_due_ms, row.expires_ms = NO_GENERATION, NEVER, NEVER
+        row.uncovered_min = row.uncovered_max = -1
+        row.timeout_ms = 0
+
     def encoded(self) -> StoredCell:
         """The row with everything that was decoded encoded again; equal content, equal bytes."""
         row = self.stored
-        if self._group is not None and self.changed:
-            row.hard = msgspec.Raw(self.machine.encode(self._group))
+        if self._group is not None:
+            self.encode_group()
         if self._heard is not None:
             row.heard = msgspec.Raw(_encode(self._heard))
         if self._offsets is not None:

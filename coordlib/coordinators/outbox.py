@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
-from coordlib.coordinators.refusal_lines import Refusals
+import msgspec
+
+from coordlib.coordinators.refusal_lines import REFUSALS, Refusals
 from coordlib.coordinators.transition import At, event_of
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output, route
@@ -18,6 +20,10 @@ class Outbox:
         self._refusals_of = refusals_of
         #: How many lines of history the record that is being judged has left.
         self._ordinal = 0
+        #: What the effects that were made ready last have changed: the ordinal and the counts
+        #: before.
+        self._ordinal_before = 0
+        self._refusals_before: list[tuple[Refusals, Refusals]] = []
 
     def begin_record(self) -> None:
         """Lines of history count anew: their ids name the record, and which line of it."""
@@ -25,13 +31,28 @@ class Outbox:
 
     def put(self, effects: Iterable[fx.Effect], at: At) -> None:
         """All of them, or none when one cannot be written: a step goes through whole."""
-        before = self._ordinal
+        self.say(self.ready(effects, at))
+
+    def ready(self, effects: Iterable[fx.Effect], at: At) -> list[Output]:
+        """Effects as outputs, to be said next, or to be undone. Raises EffectTooLarge."""
+        self._ordinal_before = self._ordinal
+        self._refusals_before.clear()
         try:
             lines = (self._complete(effect, at) for effect in effects)
-            self.outputs += [route(line, at.shard) for line in lines if line is not None]
+            return [route(line, at.shard) for line in lines if line is not None]
         except BaseException:
-            self._ordinal = before
+            self.undo()
             raise
+
+    def undo(self) -> None:
+        """What was made ready last is not said: as if it had never been."""
+        self._ordinal = self._ordinal_before
+        for refusals, before in reversed(self._refusals_before):
+            refusals.window, refusals.count, refusals.untold = msgspec.structs.astuple(before)
+
+    def say(self, outputs: Iterable[Output]) -> None:
+        """These, which were made ready."""
+        self.outputs += outputs
 
     def put_at_end(self, effects: Iterable[fx.Effect]) -> None:
         """What no record is the cause of: it is written once per batch."""
@@ -41,8 +62,16 @@ class Outbox:
         """Give a history line its id and time; None: one of a flood, which is only counted."""
         if not isinstance(effect, fx.Record):
             return effect
-        line = self._refusals_of(effect.group).line(effect, at.clock_ms)
+        refusals = self._refusals_of(effect.group)
+        if effect.type in REFUSALS:
+            self._refusals_before.append((refusals, msgspec.structs.replace(refusals)))
+        line = refusals.line(effect, at.clock_ms)
         if line is None:
             return None
         self._ordinal += 1
         return event_of(line, at, self._ordinal - 1)
+
+
+def size_of(outputs: Iterable[Output]) -> int:
+    """How many bytes they have."""
+    return sum(len(output.key) + len(output.value or b"") for output in outputs)

@@ -10,22 +10,22 @@ states and Progress) depends on the cut, and after compaction not even that.  # 
 Heartbeats are the many; a healthy one changes one number and decodes no group.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from coordlib.coordinators import batch_end, deadlines, kinds, quarantine, rejection, topics
-from coordlib.coordinators.agenda import Agenda
+from coordlib.coordinators.answered import Asked, counted_bytes
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.control import ControlRecords
 from coordlib.coordinators.draft import Surroundings
+from coordlib.coordinators.groups import Groups
 from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.offset_table import OffsetTable
-from coordlib.coordinators.offsets import retention
-from coordlib.coordinators.outbox import Outbox
-from coordlib.coordinators.refusal_lines import Refusals
+from coordlib.coordinators.outbox import size_of
+from coordlib.coordinators.registry import ANSWERS
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
@@ -39,10 +39,9 @@ from coordlib.coordinators.shard_state import (
     encode_blob,
     status_of,
 )
-from coordlib.coordinators.step import Decide, take
+from coordlib.coordinators.step import Decide, Outcome, take
 from coordlib.coordinators.throttle import NewGroups
 from coordlib.coordinators.transition import COMMITS, REQUESTS, At
-from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
@@ -70,36 +69,29 @@ def fold(blob: bytes | None, records: Iterable[InputRecord], settings: ShardSett
     return Fold(shard.encode(), outputs, shard.status())
 
 
-class Shard:
+class Shard(Groups):
     """A shard while a batch is judged. Owned by one fold; never shared."""
 
     def __init__(self, blob: bytes | None, settings: ShardSettings) -> None:
-        self.settings = settings
         state = decode_blob(blob)
-        self._refusals = state.refusals
-        self._outbox = Outbox(settings.shard, self._refusals_of)
-        #: The clipped log clock.  # INV-06
-        self.clock_ms = state.clock_ms
+        super().__init__(state, settings)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
         #: Newest judged record of each input topic.  # INV-04
         self.offset = state.offset
         self.commits_offset = state.commits_offset
-        #: Newest record whose outputs can be read, by the newest tick.
-        self.published = state.published
         self.control = ControlRecords(state.control, settings)
-        self._retention_ms = settings.group.offsets_retention_ms
-        if state.retention_ms != self._retention_ms:
-            for row in state.cells:
-                row.expires_ms = 0  # looked at once
-        self._new = NewGroups(state.free_us, settings.group.new_groups_per_second_max)
+        per_second = settings.group.new_groups_per_second_max
+        #: By input topic, and the time on which it counts.
+        self._new = {
+            REQUESTS: NewGroups(state.free_us, per_second),
+            COMMITS: NewGroups(state.offsets_free_us, per_second),
+        }
         self._first_offset = state.offset
-        self.cells = {row.name: Cell(row) for row in state.cells}
+        #: The record that was judged last; of this batch, once there is one.
+        self._newest = InputRecord(REQUESTS, state.offset, state.previous_ms, None)
         #: The cluster's topics by partition count, as far as the log has told.
         self.topics = state.topics
-        #: Groups that were deleted in this batch; some may be there again.
-        self._deleted: set[str] = set()
-        self._agenda = Agenda(state.cells, settings.group.offsets_retention_check_interval_ms)
 
     @property
     def outputs(self) -> list[Output]:
@@ -137,7 +129,7 @@ class Shard:
         if record.offset <= self.commits_offset:
             return
         self.commits_offset = record.offset
-        self._outbox.begin_record()
+        self._begin(record)
         at = self._at(record, COMMITS)
         request = rejection.read(record)
         if isinstance(request, codec.Refusal):
@@ -158,11 +150,15 @@ class Shard:
             )
         self.previous_ms = timestamp_ms
         self.offset = record.offset
-        self._outbox.begin_record()
+        self._begin(record)
         if not self._agenda.is_quiet(self.clock_ms):
             at = self._at(record, REQUESTS)
             self._fire_due(at)
             self._expire(at)
+
+    def _begin(self, record: InputRecord) -> None:
+        self._newest = record
+        self._outbox.begin_record()
 
     def _trusted_time(self, record: InputRecord) -> int:
         """A record without the broker's time stands still at the time before it."""
@@ -172,31 +168,41 @@ class Shard:
     def _at(self, record: InputRecord, topic: str) -> At:
         return self.settings.at(topic, record.offset, self._trusted_time(record), self.clock_ms)
 
+    def _here(self) -> At:
+        return self._at(self._newest, self._newest.topic)
+
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
         cell = self.cells.get(request.group)
         fault = rejection.misdirected(request, self.settings, cell is not None)
         if fault is not None:
             self._reject(at, fault, value, type(request))
         elif isinstance(request, rq.ReleaseQuarantine):
-            self._release(at, request, cell)
+            self._try(at, request, lambda: self._release(at, request, cell))
         elif cell is not None and cell.group is not None and cell.group.is_quarantined:
             self._put(at, quarantine.unavailable(request, at))
         else:
-            try:
-                self._handle(at, request, cell)
-            except Exception as problem:  # noqa: BLE001  INV-42: others must go on
-                self._quarantine(at, request.group, problem, kinds.only_kind(type(request)))
-                self._put(at, quarantine.unavailable(request, at))
+            self._try(at, request, lambda: self._handle(at, request, cell, len(value or b"")))
 
-    def _handle(self, at: At, request: rq.Request, cell: Cell | None) -> None:
+    def _try(self, at: At, request: rq.Request, judge: Callable[[], None]) -> None:
+        """Judge it; if that breaks, its group is set aside and all others go on.  # INV-42"""
+        try:
+            judge()
+        except Exception as problem:  # noqa: BLE001
+            self._quarantine(at, request.group, problem, kinds.only_kind(type(request)))
+            self._put(at, quarantine.unavailable(request, at))
+
+    def _handle(self, at: At, request: rq.Request, cell: Cell | None, request_bytes: int) -> None:
         """Let the group's kind judge it; a group without members may become of another one."""
         machine = kinds.machine_for(type(request), cell.machine if cell else None)
         handler = machine.HANDLERS[type(request)]
         if cell is not None and machine is not cell.machine and not cell.group.is_empty:
             self._put(at, *kinds.refused(request, at, cell.group, cell.machine.KIND))
         else:
+            asked = Asked(request, request_bytes, ANSWERS[type(request)])
             kind = kinds.only_kind(type(request)) if cell is None else None
-            self._step(at, request.group, lambda draft: handler(draft, request), machine, kind)
+            self._step(
+                at, request.group, lambda draft: handler(draft, request), machine, kind, asked
+            )
 
     def _reject(
         self, at: At, refused: codec.Refusal, value: bytes | None, request: type[Any] | None = None
@@ -208,123 +214,71 @@ class Shard:
     # -- one group -------------------------------------------------------------------------
 
     def _step(
-        self, at: At, name: str, decide: Decide, machine: Machine, kind: str | None = None
+        self,
+        at: At,
+        name: str,
+        decide: Decide,
+        machine: Machine,
+        kind: str | None = None,
+        asked: Asked | None = None,
     ) -> None:
         """Let a group judge something; keep the outcome only if it is sound.  # INV-44"""
         cell = self.cells.get(name)
-        done = take(decide, machine, name, cell, at, self._surroundings(cell), kind)
-        if self.settings.checks_invariants and done.group and done.kind == machine.KIND:
+        done = take(decide, machine, name, cell, at, self._surroundings(at, cell), kind)
+        self._check(done, machine, cell)
+        effects = list(done.effects)
+        if cell is not None and done.group is not None and done.kind != cell.stored.kind:
+            effects.append(kinds.changed(cell.group, at, cell.stored.kind, machine.KIND))
+        outputs = self._outbox.ready(effects, at)
+        counted = counted_bytes(size_of(outputs), asked)
+        if asked and self._answered.must_wait(asked, counted, self._is_unread(cell)):
+            self._outbox.undo()
+            self._step(at, name, asked.put_off, machine, kind)
+            return
+        try:
+            self._keep(at, name, cell, done)
+        except Exception:
+            self._outbox.undo()
+            raise
+        self._outbox.say(outputs)
+        self._count(at, name, counted)
+
+    def _check(self, done: Outcome, machine: Machine, cell: Cell | None) -> None:
+        """Raise BrokenInvariant where the group is unsound, or too large to be written."""
+        if done.group is None or done.kind != machine.KIND:
+            return
+        if self.settings.checks_invariants:
             machine.check(done.group)
-        self._outbox.put(done.effects, at)
+        before = cell.group if cell is not None and cell.machine is machine else None
+        if done.group is not before:
+            batch_end.check_writable(machine, done.group, before)
+
+    def _keep(self, at: At, name: str, cell: Cell | None, done: Outcome) -> None:
+        """Store what a step has come to, all of it or nothing."""
         if done.is_deleted and cell is not None:
             self._forget(cell)
-        if done.group is None or not done.is_change:
+        if done.group is None or done.kind is None or not done.is_change:
             return  # refused, or only asked
         if cell is None:
-            cell = self.cells[name] = Cell.empty(name, machine.KIND)
-            self._new.book(self.clock_ms)
-        if cell.stored.kind != done.kind:
-            self._put(at, kinds.changed(cell.group, at, cell.stored.kind, machine.KIND))
-            cell.stored.kind = machine.KIND
-        self._settle(cell, done.group, done.touched, done.commits)
+            self._new[at.topic].book(_time_of(at))
+            cell = Cell.empty(name, done.kind)
+        self._settle(cell, done.group, done.touched, done.commits, done.kind)
+        self.cells[name] = cell
 
-    def _surroundings(self, cell: Cell | None) -> Surroundings:
+    def _surroundings(self, at: At, cell: Cell | None) -> Surroundings:
         settings = self.settings
         return Surroundings(
             config=settings.group,
             load_offsets=cell.load_offsets if cell else OffsetTable,
             heard=cell.heard if cell else {},
             may_create=len(self.cells) < settings.group.groups_per_shard_max,
-            is_throttled=cell is None and self._new.must_wait(self.clock_ms),
+            is_throttled=cell is None and self._new[at.topic].must_wait(_time_of(at)),
             room_bytes=settings.group.shard_bytes_max - self._agenda.size_bytes,
             topics=self.topics,
             strategies=settings.strategies,
         )
 
-    def _settle(
-        self, cell: Cell, group: Any, touched: list[str], commits: Iterable[fx.Commit] = ()
-    ) -> None:
-        """Take over a group's new state, and what the shard knows about it by heart."""
-        row = cell.stored
-        before = (row.timeout_ms, row.next_due_ms, row.expires_ms, row.size_bytes)
-        had = (cell.group, row.offset_count)
-        for commit in commits:
-            cell.apply_commit(commit.topic, commit.partition, commit.value)
-        cell.set_group(group, self.clock_ms, touched)
-        cell.bound_expiry(*had, self._retention_ms)
-        if commits:
-            cell.bound_expiry_by_commit(self.clock_ms, self._retention_ms)
-        self._agenda.note(row, *before)
-
-    def _forget(self, cell: Cell) -> None:
-        """Its effects have withdrawn everything that was written of this group but itself."""
-        # It was Empty, but an announced id may have waited in it.
-        self._agenda.forget(cell.stored)
-        del self.cells[cell.stored.name]
-        self._deleted.add(cell.stored.name)
-
-    def _refusals_of(self, name: str) -> Refusals:
-        cell = self.cells.get(name)
-        return self._refusals if cell is None else cell.stored.refusals
-
-    def _put(self, at: At, *effects: fx.Effect) -> None:
-        self._outbox.put(effects, at)
-
-    # -- time ------------------------------------------------------------------------------
-
-    def _fire_due(self, at: At) -> None:
-        """Rule 2: every deadline that is due, in order of time, then group, kind, member.
-
-        # INV-33
-        """
-        agenda = self._agenda
-        while agenda.has_due(self.clock_ms):
-            bound_ms, name = agenda.pop()
-            cell = self.cells.get(name)
-            if cell is None or cell.stored.next_due_ms != bound_ms or cell.group is None:
-                continue
-            due = cell.machine.next_due(cell.group, cell.heard)
-            if due.due_ms != bound_ms:
-                # Heartbeats have pushed it later since the bound was set.
-                cell.stored.next_due_ms = due.due_ms
-                agenda.schedule(cell.stored)
-                continue
-            try:
-                self._step(at, name, partial(cell.machine.fire, due=due), cell.machine)
-            except Exception as problem:  # noqa: BLE001  INV-42
-                self._quarantine(at, name, problem)
-            if cell.stored.next_due_ms == bound_ms:  # another one of the group, equally due
-                agenda.schedule(cell.stored)
-
-    def _expire(self, at: At) -> None:
-        """Retention: what was due at the newest check goes; a look where something may be."""
-        agenda, interval_ms = self._agenda, self.settings.group.offsets_retention_check_interval_ms
-        checked_ms = retention.newest_check(self.clock_ms, interval_ms)
-        while agenda.has_expiring(checked_ms):
-            check_ms, name = agenda.pop_expiring()
-            cell = self.cells.get(name)
-            if cell is None or agenda.check_of(cell.stored) != check_ms or cell.group is None:
-                continue
-            try:
-                expire = partial(retention.expire, checked_ms=checked_ms)
-                self._step(at, name, expire, cell.machine)
-                if name in self.cells:
-                    cell.find_expiry(self._retention_ms)
-                    agenda.schedule_expiry(cell.stored)
-            except Exception as problem:  # noqa: BLE001  INV-42
-                self._quarantine(at, name, problem)
-
-    def _cover(self, published: int) -> None:
-        """Rule 3: what waited to be heard of starts now."""
-        if published <= self.published:
-            return
-        self.published = published
-        for name in sorted(self._agenda.uncovered):
-            cell = self.cells[name]
-            if not 0 <= cell.stored.uncovered_min <= published or cell.group is None:
-                continue
-            group, heard_now = cell.machine.cover(cell.group, published, self.clock_ms)
-            self._settle(cell, group, heard_now)
+    # -- topics ----------------------------------------------------------------------------
 
     def _learn(self, at: At, metadata: rq.TopicMetadata) -> None:
         """Other topics, or more partitions: groups that want them judge the change."""
@@ -368,17 +322,30 @@ class Shard:
 
     def close(self) -> list[Output]:
         """What is written once per batch: saved states of changed groups, and Progress."""
-        ends = [*batch_end.saved_groups(self.cells, self._deleted)]
+        for name in sorted(self.cells.keys() | self._deleted):
+            cell = self.cells.get(name)
+            try:
+                self._outbox.put_at_end(batch_end.saved(name, cell))
+            except Exception as problem:
+                if cell is None:
+                    raise
+                self._set_aside(cell, problem)  # INV-67: a defect, and all others must go on
         if self.offset > self._first_offset:
             place = (self.settings.shard, self.offset, self.previous_ms)
-            ends += batch_end.progress(*place, self.cells)
-        self._outbox.put_at_end(ends)
+            self._outbox.put_at_end(batch_end.progress(*place, self.cells))
         return self.outputs
 
     def encode(self) -> bytes:
         """The blob."""
-        place, kept_ms, free_us = self._position, self._retention_ms, self._new.free_us
-        return encode_blob(place, kept_ms, self.cells, self.topics, self._refusals, free_us)
+        return encode_blob(
+            self._position,
+            self._retention_ms,
+            self.cells,
+            self.topics,
+            self._refusals,
+            self._new[REQUESTS].free_us,
+            self._new[COMMITS].free_us,
+        )
 
     def status(self) -> Status:
         return status_of(
@@ -393,5 +360,11 @@ class Shard:
             offset=self.offset,
             commits_offset=self.commits_offset,
             published=self.published,
+            answered=self._answered.rows,
             control=self.control.newest,
         )
+
+
+def _time_of(at: At) -> int:
+    """The time on which new groups count that came by this topic (throttle.py)."""
+    return at.clock_ms if at.topic == REQUESTS else at.time_ms

@@ -100,6 +100,11 @@ class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     refusals: Refusals = msgspec.field(default_factory=Refusals)
     #: Until when new groups have booked the shard's clock, in microseconds of it.
     free_us: int = 0
+    #: What was said and is not known to be published: the newest record of each, and how many
+    #: bytes (answered.py).
+    answered: tuple[tuple[int, int], ...] = ()
+    #: As `free_us`, of new groups that came by `coord.offsets`, on the time of its records.
+    offsets_free_us: int = 0
     #: Number of the newest control record that counted.
     control: tuple[int, int] = (0, 0)
 
@@ -134,6 +139,7 @@ def encode_blob(
     topics: Mapping[str, int],
     refusals: Refusals,
     free_us: int = 0,
+    offsets_free_us: int = 0,
 ) -> bytes:
     """Write a blob: canonical, so that equal states are equal bytes.  # INV-03"""
     return _encode(
@@ -149,6 +155,8 @@ def encode_blob(
             dict(sorted(topics.items())),
             refusals,
             free_us,
+            position.answered,
+            offsets_free_us,
             position.control,
         )
     )
@@ -175,7 +183,9 @@ def status_of(
 ) -> Status:
     """What the driver must know, by the rows alone: no group is decoded for it."""
     rows = [cell.stored for cell in cells]
+    answered = position.answered[-1][0] if position.answered else -1
     owed = max((row.uncovered_max for row in rows), default=-1)
+    owed = max(owed, answered)
     return Status(
         shard=shard,
         position=position,

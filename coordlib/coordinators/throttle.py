@@ -1,8 +1,14 @@
-"""How many groups a shard makes per second, on its clock: a leaky bucket in one number.
+"""How many groups a shard makes per second: a leaky bucket in one number.
 
 Each new group books a slice of time, one second by their number; the next free moment is what a
 shard remembers (the generic cell rate algorithm of ITU-T I.371). Who would book more than
 `BURST_MS` ahead has to wait. The log's time alone moves it, so a replay refuses the same ones.
+
+Requests and `coord.offsets` have a bucket each. Requests count on the shard's clock. Records of
+`coord.offsets` do not move that clock, and a shard without members has no ticks: there new groups
+would book a time that stands, and after five seconds' worth every further one would be refused. So
+they count on the timestamps of their own topic. Because they are judged at the end of a batch,
+wherever that is, they must keep no request waiting.  # INV-02
 """
 
 from typing import Final
@@ -23,16 +29,19 @@ class NewGroups:
     __slots__ = ("_slice_us", "free_us")
 
     def __init__(self, free_us: int, per_second: int) -> None:
-        #: The next free moment, in microseconds of the shard's clock.
+        #: The next free moment, in microseconds.
         self.free_us = free_us
         self._slice_us = 1_000_000 // per_second
 
     def book(self, clock_ms: int) -> None:
-        """One more was made."""
+        """One more was made, at this time."""
         self.free_us = self._after(clock_ms)
 
     def must_wait(self, clock_ms: int) -> bool:
         """Whether one more may not be made yet."""
+        # Nobody books more than a burst ahead. If the next free moment is later all the same, the
+        # time of the topic went back, with another leader: nobody waits longer than a burst.
+        self.free_us = min(self.free_us, (clock_ms + BURST_MS) * _US)
         return self._after(clock_ms) > (clock_ms + BURST_MS) * _US
 
     def _after(self, clock_ms: int) -> int:

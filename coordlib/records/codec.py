@@ -30,6 +30,8 @@ _BRACKETS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
 _ASSIGNMENT_ERRORS: Final = tuple(each.name for each in rq.ASSIGNMENT_ERRORS)
 WIRE_VERSION: Final = 1
+#: What is answered for each partition would be answered again and again.
+_NAMED_TWICE: Final = "{} names one partition twice: name each once."
 TYPES: Final = frozenset(member.__struct_config__.tag for member in rq.AnyRequest.__args__)
 
 
@@ -152,10 +154,7 @@ def _leave_fault(request: rq.LeaveGroup) -> str | None:
 
 
 def _commit_fault(request: rq.OffsetCommit) -> str | None:
-    for row in request.offsets:
-        if not is_name(row.topic, limits.NAME_LENGTH_MAX):
-            return _name_fault("offsets.topic", limits.NAME_LENGTH_MAX)
-    return _bad_name("member", [request.member])
+    return _rows_fault(request.offsets) or _bad_name("member", [request.member])
 
 
 def _subscribe_fault(request: rq.Subscribe) -> str | None:
@@ -168,10 +167,16 @@ def _subscribe_fault(request: rq.Subscribe) -> str | None:
 
 
 def _release_fault(request: rq.Release) -> str | None:
-    for row in request.offsets:
+    return _rows_fault(request.offsets) or _bad_name("member", [request.member])
+
+
+def _rows_fault(rows: tuple[rq.CommittedOffset, ...]) -> str | None:
+    for row in rows:
         if not is_name(row.topic, limits.NAME_LENGTH_MAX):
             return _name_fault("offsets.topic", limits.NAME_LENGTH_MAX)
-    return _bad_name("member", [request.member])
+    if len({(row.topic, row.partition) for row in rows}) < len(rows):
+        return _NAMED_TWICE.format("offsets")
+    return None
 
 
 def _metadata_fault(request: rq.TopicMetadata) -> str | None:
@@ -204,6 +209,9 @@ def _topics_fault(rows: tuple[rq.TopicPartitions, ...], partitions_max: int) -> 
     for row in rows:
         if not is_name(row.topic, limits.NAME_LENGTH_MAX):
             return _name_fault("topics.topic", limits.NAME_LENGTH_MAX)
+    places = {(row.topic, partition) for row in rows for partition in row.partitions}
+    if len(places) < sum(len(row.partitions) for row in rows):
+        return _NAMED_TWICE.format("topics")
     return None
 
 

@@ -158,6 +158,9 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     commits_offset: int
     published: int
+    #: What the shard has said and no tick covers yet: the newest record of each part, and how many
+    #: bytes it has.
+    answered: tuple[tuple[int, int], ...] = ()
     #: Number of the newest control record that counted: start of its driver, then its own.
     control: tuple[int, int] = (0, 0)
 

@@ -8,6 +8,7 @@ import pytest
 
 from coordlib.client import signals as sg
 from coordlib.client.admin import Admin, _Question
+from coordlib.coordinators.answered import Answered, Asked
 from coordlib.coordinators.classic import machine
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.records import consumer_protocol as cp
@@ -267,3 +268,27 @@ def test_a_question_to_a_coordinator_that_reads_its_state_back_says_so() -> None
             asked.wait(0.01)
 
     assert told.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_a_question_that_has_to_wait_is_asked_again(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shard has said so much of late that its readers come first: a tick later it answers."""
+    admin = Admin(transport=log.transport())
+    commit_as(admin, "g", ("t", 0))
+    whole, refused = Answered.must_wait, []
+
+    def at_first(self: Answered, asked: Asked, size_bytes: int, is_unread: bool) -> bool:
+        if isinstance(asked.request, rq.OffsetFetch) and len(refused) < 2:
+            refused.append(asked.request.id)
+            return True
+        return whole(self, asked, size_bytes, is_unread)
+
+    monkeypatch.setattr(Answered, "must_wait", at_first)
+
+    assert [row.topic for row in admin.committed("g")] == ["t"]
+    assert len(set(refused)) == 2  # ids are never used twice
+    refused.clear()
+    with pytest.raises(GroupError) as put_off:
+        admin.committed("g", timeout_s=0.1)
+    assert put_off.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED

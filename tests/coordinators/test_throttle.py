@@ -4,6 +4,7 @@ import pytest
 
 from coordlib.coordinators.shard import fold
 from coordlib.coordinators.throttle import BURST_MS, NewGroups
+from coordlib.coordinators.transition import COMMITS
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.testing.assigned_groups import subscribe
@@ -93,3 +94,67 @@ def test_a_cut_into_batches_refuses_the_same_ones() -> None:
     assert blob == whole.blob
     assert answers == [each.value for each in whole.outputs if b'"id":"j1"' in each.value]
     assert any(b"THROTTLING" in each for each in answers)
+
+
+def position(talk: Conversation, group: str, after_ms: int = 0) -> str:
+    """The first position of a Spark query that is no member."""
+    return outcome(talk.send(commit("spark", group=group), after_ms, topic=COMMITS))
+
+
+def test_one_new_query_a_minute_is_never_too_many() -> None:
+    """Nobody is a member in this shard, so nothing moves its clock but the driver's listing of
+    topics, once in ten minutes. The 501st query was refused as one of too many "just now"."""
+    talk = Conversation(settings(new_groups_per_second_max=RATE))
+    talk.tick()
+
+    made = [position(talk, f"run-{n}", after_ms=60_000) for n in range(4 * BURST)]
+
+    assert made == ["NONE"] * (4 * BURST)
+    assert talk.shard.clock_ms == talk.log[0].timestamp_ms
+
+
+def test_a_flood_of_positions_under_invented_names_waits() -> None:
+    """Each would make a group; the time of their own topic counts."""
+    talk = Conversation(settings(new_groups_per_second_max=RATE))
+    talk.tick()
+    at_once = [position(talk, f"new-{n}") for n in range(BURST + 3)]
+    later = [position(talk, f"later-{n}", after_ms=1_000 * (n == 0)) for n in range(RATE + 1)]
+
+    assert at_once == ["NONE"] * BURST + ["THROTTLED"] * 3
+    assert later == ["NONE"] * RATE + ["THROTTLED"]
+
+
+def test_a_flood_of_positions_keeps_no_member_waiting() -> None:
+    """INV-02: positions are judged at the end of a batch, wherever Spark cuts. What they have
+    booked would refuse a JoinGroup in one cut and let it through in another."""
+    talk = Conversation(settings(new_groups_per_second_max=RATE))
+    talk.tick()
+    for n in range(BURST + 3):
+        position(talk, f"new-{n}")
+
+    assert flood(talk, 100, BURST + 1) == ["NONE"] * BURST + ["THROTTLED"]
+    assert position(talk, "one-more") == "THROTTLED"
+
+
+def test_a_topic_whose_time_goes_back_makes_nobody_wait_for_an_hour() -> None:
+    """Another broker leads the partition, and its clock is behind."""
+    talk = Conversation(settings(new_groups_per_second_max=RATE))
+    talk.tick()
+    assert position(talk, "before") == "NONE"
+    talk.now_ms -= 3_600_000
+
+    made = [position(talk, f"after-{n}", after_ms=1_000) for n in range(8)]
+
+    assert made[:1] == ["THROTTLED"]
+    assert made[1:] == ["NONE"] * 7
+
+
+def test_what_positions_have_booked_is_state() -> None:
+    """A flood goes on through batches, and through restarts."""
+    talk = Conversation(settings(new_groups_per_second_max=RATE))
+    talk.tick()
+    for n in range(BURST):
+        assert position(talk, f"new-{n}") == "NONE"
+        talk.end_batch()
+
+    assert position(talk, "one-more") == "THROTTLED"

@@ -15,6 +15,7 @@ from coordlib.coordinators.assigned.group import Group, Member, State, count, te
 from coordlib.coordinators.assigned.matches import MATCHES, Expression
 from coordlib.coordinators.assigned.strategies.chosen import divide
 from coordlib.coordinators.assigned.strategies.model import Subscriber
+from coordlib.coordinators.generations import after
 from coordlib.records import stored
 
 #: Of the members named in one line of history: the first ones, the rest are counted.
@@ -43,6 +44,7 @@ def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) ->
     draft.change(
         generation=after(group.generation),
         topics=topics,
+        has_left_out=bool(left_out),
         strategy_fault=division.fault,
         rebalance_reason=reason,
         rebalance_started_ms=draft.at.time_ms,
@@ -98,14 +100,21 @@ def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
     return _wanted_by(member, topics, _matched([member], topics))
 
 
+def go_on(draft: Draft) -> None:
+    """Ask, grant and tell as `reconciliation`; and divide what there was no room for before.
+
+    While others held what they were asked to let go of, new topics may have been left out. When
+    the group has come to rest there is room, and nobody else would ever ask for them.
+    """
+    reconciliation.go_on(draft)
+    group = draft.live
+    if group.has_left_out and group.state is State.STABLE and wanted_by_all(draft) != group.topics:
+        renew(draft, "room for more topics")
+
+
 def wanted_by_all(draft: Draft) -> dict[str, int]:
     """All topics that somebody wants and that exist, as far as the group has room."""
     return _within_bounds(draft, _wanted(draft.live, draft.topics))[0]
-
-
-def after(generation: int) -> int:
-    """The next generation; after the last int32 comes 1."""
-    return generation % limits.INT32_MAX + 1
 
 
 def _within_bounds(
@@ -114,33 +123,54 @@ def _within_bounds(
     """The topics to divide, and those for which group or shard have no room; both by name.
 
     Those that were divided before come first: a newcomer's expression takes nothing from others.
+    What somebody still holds counts whether it is wanted or not: a member that changes its wish
+    again and again and lets go of nothing would fill the record with older divisions.
     """
     topics: dict[str, int] = {}
     left_out: list[str] = []
-    room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, limits.GROUP_BYTES_MAX // 2
+    held = _held(draft.live)
+    room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, _room_beside(draft, held)
     shard_bytes = max(draft.room_for(is_known=True), 0)
     some = {topic for topics_of_one in dict.fromkeys(wanted.values()) for topic in topics_of_one}
     for topic in sorted(some, key=lambda each: (each not in draft.live.topics, each)):
-        count, size_bytes = draft.topics[topic], _bytes_of(draft, topic)
-        new_bytes = 0 if topic in draft.live.topics else size_bytes
-        if count > room or size_bytes > room_bytes or new_bytes > shard_bytes:
+        count, known = draft.topics[topic], held.get(topic, 0)
+        grows_by = _bytes_of(draft, topic, max(count, known)) - _bytes_of(draft, topic, known)
+        new_bytes = 0 if topic in draft.live.topics else grows_by
+        if count > room or grows_by > room_bytes or new_bytes > shard_bytes:
             left_out.append(topic)
             continue
-        room, room_bytes = room - count, room_bytes - size_bytes
+        room, room_bytes = room - count, room_bytes - grows_by
         shard_bytes -= new_bytes
         topics[topic] = count
     return dict(sorted(topics.items())), sorted(left_out)
 
 
-def _bytes_of(draft: Draft, topic: str) -> int:
-    """What it takes to keep who has this topic, however it is divided: the target, grants, demands.
+def _held(group: Group) -> dict[str, int]:
+    """Topics that somebody holds, or may hold still: one more than the highest partition."""
+    found: dict[str, int] = {}
+    for partitions in group.held():
+        for topic, some in partitions.items():
+            found[topic] = max(found.get(topic, 0), some[-1] + 1)
+    return found
 
-    What others still hold of an older division is as much again at most, which an output has room
-    for beside it.
+
+def _room_beside(draft: Draft, held: Mapping[str, int]) -> int:
+    """How many bytes of the record are left beside what is held; a group keeps what it has."""
+    held_bytes = sum(_bytes_of(draft, topic, count) for topic, count in held.items())
+    return max(limits.ASSIGNED_PARTITIONS_BYTES_MAX - held_bytes, 0)
+
+
+def _bytes_of(draft: Draft, topic: str, count: int) -> int:
+    """What it takes to keep who has this topic, however it is divided: targets, grants, demands.
+
+    The name stands once among the topics, and once for each member, each of its grants and each of
+    its demands that has something of it: nowhere more often than there are partitions.
     """
-    count = draft.topics[topic]
-    holders = min(count, draft.config.max_size)
-    return 3 * (holders * (text_bytes(topic) + 16) + 7 * count)
+    members = draft.config.max_size
+    names = min(count, 1) + min(count, members)
+    names += min(count, members * limits.GRANTS_PER_MEMBER_MAX)
+    names += min(count, members * limits.DEMANDS_PER_MEMBER_MAX)
+    return names * (text_bytes(topic) + 16) + 3 * 7 * count
 
 
 def _kept(

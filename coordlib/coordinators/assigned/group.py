@@ -172,7 +172,18 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """An upper bound of the encoded size of all its partitions."""
         parts = [self.target, *(grant.partitions for grant in self.grants)]
         parts += [demand.partitions for demand in self.demands]
-        return 192 * len(parts) + sum(map(partitions_bytes, parts))
+        frames = GRANT_BYTES * len(self.grants) + DEMAND_BYTES * len(self.demands)
+        return frames + sum(map(partitions_bytes, parts))
+
+
+#: A grant, a demand and a former owner without names and partitions, encoded, at most.
+GRANT_BYTES: Final = 80
+DEMAND_BYTES: Final = 128
+GUARD_BYTES: Final = 512
+#: The frames of as many grants and demands as a member may have.
+FRAMES_BYTES_MAX: Final = (
+    limits.GRANTS_PER_MEMBER_MAX * GRANT_BYTES + limits.DEMANDS_PER_MEMBER_MAX * DEMAND_BYTES
+)
 
 
 def text_bytes(text: str) -> int:
@@ -186,8 +197,11 @@ def partitions_bytes(partitions: Partitions) -> int:
     return sum(text_bytes(topic) + 16 + 7 * len(some) for topic, some in partitions.items())
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="assigned"):
-    """The hard state of one server-assigned group."""
+class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kind", tag="assigned"):
+    """The hard state of one server-assigned group.
+
+    `dict` keeps what is derived (`cached_property`): its size is asked for more than once a step.
+    """
 
     v: int = 1
     group: str
@@ -215,6 +229,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="as
     rebalance_started_ms: int = 0
     #: Set when a step of this group broke an invariant; an operator releases it.
     is_quarantined: bool = False
+    #: Whether the newest division left out topics for which there was no room.
+    has_left_out: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -266,21 +282,33 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="as
                 return member
         return None
 
-    def own_bytes(self) -> int:
-        """An upper bound of the encoded size of members and what they want."""
-        return sum(member.own_bytes for member in self.members.values())
+    def members_bytes(self) -> int:
+        """An upper bound of the encoded size of members, what they want, and former owners.
+
+        Without partitions, and whatever grants and demands its members may get.
+        """
+        own = sum(member.own_bytes for member in self.members.values())
+        return own + len(self.members) * FRAMES_BYTES_MAX + self._guards_bytes
 
     def size_bytes(self) -> int:
         """An upper bound of the encoded size."""
+        return self._size_bytes
+
+    @cached_property
+    def _size_bytes(self) -> int:
         topics = sum(text_bytes(topic) + 16 for topic in self.topics)
-        held = sum(member.held_bytes for member in self.members.values())
-        guards = sum(
-            512 + 2 * text_bytes(name) + partitions_bytes(guard.partitions)
-            for name, guard in self.guards.items()
-        )
+        members = sum(m.own_bytes + m.held_bytes for m in self.members.values())
+        guarded = sum(partitions_bytes(guard.partitions) for guard in self.guards.values())
         names = text_bytes(self.group) + text_bytes(self.protocol or "")
         reasons = text_bytes(self.rebalance_reason) + text_bytes(self.strategy_fault or "")
-        return 1024 + names + reasons + topics + self.own_bytes() + held + guards
+        return 1024 + names + reasons + topics + members + self._guards_bytes + guarded
+
+    @cached_property
+    def _guards_bytes(self) -> int:
+        return sum(
+            GUARD_BYTES + text_bytes(name) + text_bytes(guard.client)
+            for name, guard in self.guards.items()
+        )
 
 
 # ---- partitions ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from coordlib.coordinators import deadlines
-from coordlib.coordinators.assigned import reconciliation
+from coordlib.coordinators.assigned import division, reconciliation
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Guard, Member, State
 from coordlib.records import stored
@@ -65,5 +65,5 @@ def conclude(draft: Draft, before: Mapping[str, Member]) -> None:
         draft.enter(State.EMPTY)
         draft.record(stored.EVENT_GROUP_EMPTIED, reason="former owner stopped")
         return
-    reconciliation.go_on(draft)
+    division.go_on(draft)
     reconciliation.tell(draft, before)

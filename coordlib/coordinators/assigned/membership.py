@@ -2,6 +2,7 @@
 
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Member
+from coordlib.coordinators.generations import is_older
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -20,7 +21,8 @@ def find_member(draft: Draft, member_id: str, generation: int) -> Member | Error
     member = draft.group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.ILLEGAL_GENERATION if generation > draft.group.generation else member
+    is_newer = is_older(draft.group.generation, generation)
+    return ErrorCode.ILLEGAL_GENERATION if is_newer else member
 
 
 def find_own(

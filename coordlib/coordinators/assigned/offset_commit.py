@@ -8,6 +8,7 @@ a late commit from before the partition came back are all refused, and disturb n
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Member
 from coordlib.coordinators.assigned.membership import find_member
+from coordlib.coordinators.generations import is_older
 from coordlib.coordinators.offsets import offset_commit as offsets
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -35,7 +36,8 @@ def fault_of_row(draft: Draft, member: Member) -> offsets.OfRow:
 
     def judge(request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset) -> ErrorCode:
         grant = member.grant_of(row.topic, row.partition)
-        if grant is None or not grant.generation <= request.generation <= newest:
+        named = request.generation
+        if grant is None or is_older(named, grant.generation) or is_older(newest, named):
             return ErrorCode.PARTITION_NOT_OWNED
         return ErrorCode.NONE
 

@@ -12,6 +12,7 @@ taken back: the Release may be on its way, and who has let go must not be believ
 
 from collections.abc import Collection, Mapping
 
+from coordlib import limits
 from coordlib.coordinators import deadlines
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import (
@@ -24,6 +25,7 @@ from coordlib.coordinators.assigned.group import (
     minus,
     union,
 )
+from coordlib.coordinators.generations import is_older
 from coordlib.effects import effect as fx
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
@@ -59,9 +61,12 @@ def _ask_back(draft: Draft, member: Member) -> None:
     """One demand for all that it owns beyond its target and was not asked for yet.
 
     One record may divide twice, when two deadlines are due before it. It gives its name to one
-    demand only, since a Release says nothing else; the rest is asked for when that one is met.
+    demand only, since a Release says nothing else; the rest is asked for when that one is met. So
+    it is when many divisions come faster than the member answers: whoever is slow, or lets go of
+    nothing, has few demands.
     """
-    if member.demand(draft.at.offset) is not None:
+    is_asked_enough = len(member.demands) >= limits.DEMANDS_PER_MEMBER_MAX
+    if is_asked_enough or member.demand(draft.at.offset) is not None:
         return
     surplus = minus(member.surplus, member.asked_back)
     if not surplus:
@@ -89,7 +94,26 @@ def _grant(draft: Draft, member: Member, taken: Mapping[str, Collection[int]]) -
     generation = same[0].generation if same else draft.live.generation
     partitions = union([*(each.partitions for each in same), free])
     grant = Grant(fence=at.offset, generation=generation, partitions=partitions)
-    draft.update(member, grants=(*older, grant), fence=at.offset)
+    draft.update(member, grants=_few((*older, grant)), fence=at.offset)
+
+
+def _few(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+    """Make one of the oldest if there are too many.
+
+    A member that fills up gets a grant with each Release of another one: a thousand members would
+    have fifty thousand, and no record has room for them. The fence of some partitions rises by it.
+    That is harmless: the member is told of it with its new grant, and no former owner has a higher
+    one. A commit from before the newest of them counts as late.
+    """
+    surplus = len(grants) - limits.GRANTS_PER_MEMBER_MAX
+    if surplus <= 0:
+        return grants
+    oldest, rest = grants[: surplus + 1], grants[surplus + 1 :]
+    generation = oldest[0].generation
+    for each in oldest:
+        generation = each.generation if is_older(generation, each.generation) else generation
+    partitions = union([each.partitions for each in oldest])
+    return (Grant(fence=oldest[-1].fence, generation=generation, partitions=partitions), *rest)
 
 
 def _settle(draft: Draft) -> None:

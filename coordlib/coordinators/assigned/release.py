@@ -4,7 +4,7 @@ The demand is named by its cause (rule 12). A Release that comes once more, or o
 not open, changes nothing and is no fault: it has happened already.
 """
 
-from coordlib.coordinators.assigned import reconciliation
+from coordlib.coordinators.assigned import division, reconciliation
 from coordlib.coordinators.assigned.draft import Draft
 from coordlib.coordinators.assigned.group import Demand, Member
 from coordlib.coordinators.assigned.membership import find_own
@@ -31,7 +31,7 @@ def release(draft: Draft, request: rq.Release) -> None:
     offsets.store(draft, request, rs.ReleaseResponse, room_bytes, of_row)
     if demand is not None:
         reconciliation.let_go(draft, member, demand)
-        reconciliation.go_on(draft)
+        division.go_on(draft)
         reconciliation.tell(draft, before)
 
 

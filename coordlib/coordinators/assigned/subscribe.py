@@ -17,6 +17,7 @@ from coordlib.coordinators.assigned.membership import find_own
 from coordlib.coordinators.assigned.patterns import BadPattern, compile_pattern
 from coordlib.coordinators.assigned.strategies.model import DEFAULT
 from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.generations import after, is_older
 from coordlib.coordinators.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -69,7 +70,7 @@ def _refused_before_group(
     for pattern in (request.pattern, request.exclude):
         try:
             if pattern is not None:
-                compile_pattern(pattern)
+                compile_pattern(pattern).check(draft.topics)
         except BadPattern as problem:
             return ErrorCode.INVALID_REGULAR_EXPRESSION, str(problem)
     if request.strategy is not None and request.strategy not in draft.strategies:
@@ -155,7 +156,7 @@ def _made_from(draft: Draft, request: rq.Subscribe) -> Member:
         exclude=request.exclude,
         capacity=request.capacity,
         first_id=request.id,
-        subscribed_generation=division.after(draft.live.generation),
+        subscribed_generation=after(draft.live.generation),
         joined_ms=at.time_ms,
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
@@ -175,7 +176,7 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
         code, message = ErrorCode.ILLEGAL_GENERATION, _NO_GENERATION
         draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
         return
-    if request.generation < member.subscribed_generation:
+    if is_older(request.generation, member.subscribed_generation):
         # Rule 12: a late duplicate must not bring back what the member wanted before.
         _answer_late(draft, request, member)
         return
@@ -192,7 +193,7 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
     # Also for another timeout alone: only a new generation tells it from its own late duplicate.
     start, before = draft.group, draft.live.members
     draft.change(protocol=protocol)
-    draft.put(replace(wanted, subscribed_generation=division.after(draft.live.generation)))
+    draft.put(replace(wanted, subscribed_generation=after(draft.live.generation)))
     division.renew(draft, "subscription changed", _named(member, request))
     _conclude(draft, request, member.member, start, before)
 
@@ -231,13 +232,22 @@ def _conclude(
     before: Mapping[str, Member],
 ) -> None:
     """Answer, and tell the others; or nothing of it happened, because it would not fit."""
-    if draft.live.own_bytes() > limits.GROUP_BYTES_MAX // 2:
+    if _is_too_large(draft.live, start):
         _refuse_growth(draft, request, start, _TOO_LARGE)
     elif not _fits_into_shard(draft, start, is_known=member in before):
         _refuse_growth(draft, request, start, SHARD_IS_TOO_LARGE)
     else:
         _answer(draft, request, member)
         reconciliation.tell(draft, before, but=member)
+
+
+def _is_too_large(group: Group, start: Group | None) -> bool:
+    """Whether the group's record has no room for it; to shrink is allowed."""
+    if group.members_bytes() > limits.ASSIGNED_MEMBERS_BYTES_MAX:
+        return start is None or group.members_bytes() > start.members_bytes()
+    if group.size_bytes() > limits.RECORD_BYTES_MAX:  # it was larger than it may be by now
+        return start is None or group.size_bytes() > start.size_bytes()
+    return False
 
 
 def _fits_into_shard(draft: Draft, start: Group | None, is_known: bool) -> bool:

@@ -12,10 +12,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from coordlib import limits
 from coordlib.coordinators import deadlines
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.classic.group import Member, Parked, State
+from coordlib.coordinators.generations import after
 from coordlib.coordinators.transition import refusal
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -127,20 +127,11 @@ def complete(draft: Draft) -> None:
         )
         return
     _elect_leader_among_joined(draft)
-    draft.change(generation=_after(draft.live.generation))
+    draft.change(generation=after(draft.live.generation))
     if draft.live.members:
         _begin_generation(draft)
     else:
         _become_empty(draft)
-
-
-def _after(generation: int) -> int:
-    """The next generation; after the last int32 comes 1.  # INV-11
-
-    Kafka's would turn negative there, and every negative one is nobody's. A member compares it
-    with the group's for equality only; what must rise for ever is the fence.
-    """
-    return generation % limits.INT32_MAX + 1
 
 
 def go_on(draft: Draft) -> None:

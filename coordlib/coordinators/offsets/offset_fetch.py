@@ -5,19 +5,29 @@ and changes nothing, as for a Kafka group that no transaction writes to.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from coordlib import limits
 from coordlib.coordinators.draft import Draft
 from coordlib.coordinators.offset_table import KeptOffset
+from coordlib.errors import ErrorCode
+from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+
+_TOO_LARGE: Final = (
+    f"Ask in parts, for some partitions at a time: the answer would have more than "
+    f"{limits.ANSWER_BYTES_MAX} bytes. All offsets stand in the topic of committed offsets, too."
+)
 
 
 def offset_fetch(draft: Draft[Any], request: rq.OffsetFetch) -> None:
     """Answer with the named partitions' offsets, or with all of them, sorted."""
     rows = _all(draft) if request.topics is None else _named(draft, request.topics)
     parts = _parts(rows)
+    if parts is None:
+        draft.refuse(request, rs.OffsetFetchResponse, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
+        return
     for number, part in enumerate(parts):
         draft.answer(
             request,
@@ -45,15 +55,18 @@ def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffs
     return rs.FetchedOffset(topic, partition, value.offset, value.leader_epoch, value.metadata)
 
 
-def _parts(rows: Iterator[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]]:
-    """Cut so that each part's encoding, escapes included, stays far below an output record."""
+def _parts(rows: Iterator[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]] | None:
+    """Cut so that each part stays far below an output record; None: all are too much together."""
     parts: list[list[rs.FetchedOffset]] = [[]]
-    size = 0
+    total_bytes = size_bytes = 0
     for row in rows:
-        row_bytes = 160 + 6 * (len(row.topic) + len(row.metadata))
-        if parts[-1] and size + row_bytes > limits.FETCH_PART_BYTES_MAX:
+        row_bytes = len(codec.encode(row)) + 1
+        total_bytes += row_bytes
+        if total_bytes > limits.ANSWER_BYTES_MAX:
+            return None
+        if parts[-1] and size_bytes + row_bytes > limits.FETCH_PART_BYTES_MAX:
             parts.append([])
-            size = 0
+            size_bytes = 0
         parts[-1].append(row)
-        size += row_bytes
+        size_bytes += row_bytes
     return parts
