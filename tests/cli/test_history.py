@@ -269,10 +269,13 @@ def test_ctrl_c_ends_a_query_at_once(tables: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell's background jobs, and their tests, ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         _wait_until_busy(running.pid)
-        while running.poll() is None:
+        deadline = time.monotonic() + 60
+        while running.poll() is None and time.monotonic() < deadline:
             running.send_signal(signal.SIGINT)
             time.sleep(0.05)
         told = running.communicate(timeout=30)
