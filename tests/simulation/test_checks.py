@@ -117,7 +117,7 @@ def test_an_owner_that_does_not_read_the_topic_is_seen() -> None:
     """INV-10: with several topics, not everybody may work on everything."""
     world = World(replace(_plan(), faults=()))
     world.start_driver(0)
-    programs = [world.start_program(topics=world.topics) for _ in range(2)]
+    programs = [world.start_program(wish=Wish(world.topics)) for _ in range(2)]
     world.scheduler.run(40_000, world.check)
     checks.check_peace(world)
 

@@ -1,12 +1,21 @@
 """What a seed draws before anything happens: the world's size, its habits, and its faults.
 
 Swarm testing: every seed draws for each kind of fault whether it never happens, rarely, or often;
-some seeds have one kind only, so that its consequences stand alone, and some have all.
+some seeds have one kind only, so that its consequences stand alone, and some have all. Kinds that
+came later, and settings of the job, are drawn from luck of their own.
 """
 
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, NamedTuple
+
+from coordlib.testing.simulation.kinds import (
+    LATER_ASSIGNED_KINDS,
+    LATER_CLASSIC_KINDS,
+    LATER_KINDS,
+    LATER_MEMBER_KINDS,
+    NEEDS,
+)
 
 
 class Fault(NamedTuple):
@@ -21,8 +30,9 @@ class Fault(NamedTuple):
         return f"{self.at_ms} {self.kind} for {self.for_ms} ms, dice {self.dice}"
 
 
-#: Kind -> (its number in reliability, shortest and longest time, milliseconds).
-KINDS: Final[dict[str, tuple[str, int, int]]] = {
+#: Kind -> (its number in reliability, shortest and longest time, milliseconds). Closed: one more
+#: would give every seed another world, so new kinds stand in `kinds.py`.
+FIRST_KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "duplicate-request": ("F-01", 0, 0),
     "late-consent": ("F-01", 2_000, 20_000),
     "late-commits": ("F-04", 2_000, 20_000),
@@ -68,13 +78,15 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "never-lets-go": ("F-05", 20_000, 50_000),
     "kind-changes": ("F-06", 0, 0),
 }
+KINDS: Final[dict[str, tuple[str, int, int]]] = FIRST_KINDS | LATER_KINDS
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
 ASSIGNED_KINDS: Final = frozenset(
     {"topic-appears", "topic-vanishes", "stale-listing", "wish-changes", "late-words"}
     | {"never-lets-go", "kind-changes"}
+    | LATER_ASSIGNED_KINDS
 )
-CLASSIC_KINDS: Final = frozenset({"late-consent", "twin-starts"})
+CLASSIC_KINDS: Final = frozenset({"late-consent", "twin-starts"}) | LATER_CLASSIC_KINDS
 #: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
 MEMBER_KINDS: Final = frozenset(
     {"member-paused", "member-busy", "member-killed", "member-closed", "member-joins", "all-leave"}
@@ -94,6 +106,7 @@ MEMBER_KINDS: Final = frozenset(
         "late-words",
         "never-lets-go",
     }
+    | LATER_MEMBER_KINDS
 )
 #: One forward step of the brokers' clocks within one session is what is promised to be survived.
 CLOCK_KINDS: Final = frozenset({"broker-clock-jumps", "leaders-move"})
@@ -104,6 +117,9 @@ MODES: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 ASSIGNED_SHARE: Final = 1 / 3
 #: group.remote.assignor; empty: none is named.
 STRATEGIES: Final = ("", "sticky", "uniform", "range", "roundrobin")
+#: Of the seeds, those in which offsets expire while one looks on, and how soon then.
+RETENTION_SHARE: Final = 0.15
+RETENTIONS_MS: Final = (8_000, 15_000, 30_000)
 
 
 @dataclass(frozen=True)
@@ -136,6 +152,17 @@ class Plan:
     group_size_max: int = 0
     #: Who divides at first: the members, or the coordinator.
     kind: str = CLASSIC
+    #: Whether the core checks its groups after every step, as it does in no job by default.
+    checks_invariants: int = 1
+    #: Offsets expire after this time; 0: after a week, which no run lasts.
+    retention_ms: int = 0
+    #: How many groups a shard makes each second; 0: as many as by default.
+    new_groups_per_second: int = 0
+    #: What a shard's state, and one group's offsets, may have; 0: as much as by default.
+    shard_bytes: int = 0
+    offsets_bytes: int = 0
+    #: By how much the bounds of sizes in `limits.py` are divided.
+    sizes: int = 1
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, first: int, count: int = 1) -> "Plan":
@@ -171,7 +198,12 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
     if kind == ASSIGNED:
         strategy = Random(f"strategy {seed}").choice(STRATEGIES)
         plan = replace(plan, kind=kind, strategies=(strategy,), statics=0)
-    return replace(plan, faults=_faults(luck, plan.length_ms, kinds or _swarm(luck, kind)))
+    faults = _faults(luck, plan.length_ms, kinds or _swarm(luck, kind))
+    if not kinds:
+        later = Random(f"later {seed}")
+        faults += _faults(later, plan.length_ms, _later_swarm(later, kind))
+        faults = tuple(sorted(faults, key=lambda fault: fault.at_ms))
+    return _with_settings(replace(plan, faults=faults), is_swarm=not kinds)
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -191,6 +223,17 @@ def _with_topics_and_size(plan: Plan) -> Plan:
     return replace(plan, more_topics=more, group_size_max=size_max)
 
 
+def _with_settings(plan: Plan, is_swarm: bool) -> Plan:
+    """How the job is set: half as in production, and bounds that the faults can reach."""
+    luck = Random(f"settings {plan.seed}")
+    plan = replace(plan, checks_invariants=luck.randrange(2))
+    if is_swarm and luck.random() < RETENTION_SHARE:
+        plan = replace(plan, retention_ms=luck.choice(RETENTIONS_MS))
+    for kind in sorted({fault.kind for fault in plan.faults} & NEEDS.keys()):
+        plan = replace(plan, **NEEDS[kind])  # type: ignore[arg-type]  # fields by name, all numbers
+    return plan
+
+
 def _strategies(luck: Random) -> tuple[str, ...]:
     """Mostly one for all; sometimes a rolling upgrade half-way."""
     if luck.random() < 0.2:
@@ -201,7 +244,7 @@ def _strategies(luck: Random) -> tuple[str, ...]:
 def _swarm(luck: Random, group: str) -> tuple[str, ...]:
     """Kinds of faults, each as often as it is to come."""
     others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
-    kinds = [kind for kind in KINDS if kind not in others]
+    kinds = [kind for kind in FIRST_KINDS if kind not in others]
     dice = luck.random()
     if dice < 0.3:
         return (luck.choice(kinds),) * luck.choice([RARE, OFTEN])
@@ -209,6 +252,19 @@ def _swarm(luck: Random, group: str) -> tuple[str, ...]:
     drawn = [kind for kind in kinds if luck.random() < share]
     often = luck.choice([0.0, 0.2, 0.5])
     return tuple(kind for kind in drawn for _ in range(OFTEN if luck.random() < often else RARE))
+
+
+def _later_swarm(luck: Random, group: str) -> tuple[str, ...]:
+    """The same of the later kinds: none in a third of the seeds, one alone in another third."""
+    others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
+    kinds = [kind for kind in LATER_KINDS if kind not in others]
+    dice = luck.random()
+    if dice < 0.33:
+        return ()
+    if dice < 0.66:
+        return (luck.choice(kinds),) * luck.choice([RARE, RARE, OFTEN])
+    share = luck.choice([0.1, 0.1, 0.2, 0.4])
+    return tuple(kind for kind in kinds if luck.random() < share)
 
 
 def _faults(luck: Random, length_ms: int, kinds: tuple[str, ...]) -> tuple[Fault, ...]:

@@ -52,7 +52,7 @@ def count_sometimes(world: World) -> dict[str, int]:
     _from_requests(found, evidence)
     _from_quarantines(found, evidence.told)
     sometimes_assigned.count(found, world, evidence)
-    topics = {program.wish or program.topics for program in world.programs}
+    topics = {program.wish for program in world.programs}
     found["members of different topics"] += len(topics) > 1
     late = tuple(f"{name}-" for name in world.tried_again)
     for event in events:
