@@ -13,8 +13,24 @@ Checker = Callable[[list[Happened]], Iterable[str]]
 
 
 def check(history: list[Happened]) -> list[str]:
-    """All violations, in words; none for a history that keeps every promise."""
-    return [sentence for checker in CHECKERS for sentence in checker(history)]
+    """All violations, in words; none for a history that keeps every promise.
+
+    Groups have nothing to do with each other, though they may read the same partitions.
+    """
+    return [
+        sentence
+        for lines in _by_group(history)
+        for checker in CHECKERS
+        for sentence in checker(lines)
+    ]
+
+
+def _by_group(history: list[Happened]) -> list[list[Happened]]:
+    """Each group's lines, with those of no group among them."""
+    groups = sorted({each.group for each in history if each.group})
+    if len(groups) <= 1:
+        return [history]
+    return [[each for each in history if each.group in ("", group)] for group in groups]
 
 
 def one_owner(history: list[Happened]) -> Iterable[str]:

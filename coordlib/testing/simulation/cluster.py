@@ -135,6 +135,8 @@ class Cluster:
         self.is_up = True
         #: Topics that the brokers do not tell of, and that nobody can read meanwhile.
         self.hidden: set[str] = set()
+        #: Topics that only the driver is told of: nobody here could read them.
+        self.elsewhere: dict[str, int] = {}
         #: How often a broker does not tell a driver of a topic, or not how many partitions it has.
         self.listing_errs = 0.02
         #: How long an end marker may take (V of TIME-AND-FENCING.md).

@@ -4,14 +4,18 @@ Offsets are kept alike for every kind of group. Who is a member, and of which ge
 from the history.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.evidence import Asked, Evidence
 from coordlib.testing.simulation.plan import CLASSIC
-from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
+from coordlib.testing.simulation.teams import Team
+from coordlib.testing.simulation.world import PREFIX, Violation, World
+
+#: They end CompletingRebalance: somebody has synced, or everybody begins anew.
+SYNCED: Final = ("AssignmentIssued", "RebalanceStarted")
 
 
 def check(evidence: Evidence) -> None:
@@ -20,7 +24,7 @@ def check(evidence: Evidence) -> None:
     check_strangers(evidence)
 
 
-def check_committed(world: World) -> None:
+def check_committed(world: World, team: Team) -> None:
     """INV-22, INV-59: all is done and committed that somebody read at last; nothing is lost.
 
     Where a group changed its kind, all start anew, and perhaps nobody wants some topic any more.
@@ -30,12 +34,13 @@ def check_committed(world: World) -> None:
     for shard in range(world.plan.shards):
         for key, value in committed(f"{PREFIX}.committed", shard).items():
             group, topic, partition = msgspec.json.decode(key)
-            if group == GROUP:
+            if group == team.name:
                 found[(topic, partition)] = msgspec.json.decode(value)["offset"]
     for place, partition in world.cluster.partitions.items():
-        if place[0] in world.read_at_rest and partition.end and found.get(place) != partition.end:
+        if place[0] in team.read_at_rest and partition.end and found.get(place) != partition.end:
             raise Violation(
-                f"INV-59: {place} ends at {partition.end}, committed is {found.get(place)}"
+                f"INV-59: {place} ends at {partition.end}, committed by {team.name} is "
+                f"{found.get(place)}"
             )
 
 
@@ -43,7 +48,7 @@ def check_strangers(evidence: Evidence) -> None:
     """INV-18: who is no member changes no offset, unless nobody is one."""
     living: set[str] = set()
     for event in evidence.told:
-        if event.group != GROUP:
+        if event.group != evidence.group:
             continue
         if event.type == "MemberJoined":
             living.add(event.member)
@@ -61,14 +66,14 @@ def check_commits(evidence: Evidence) -> None:
     begun = {
         (event.shard, event.offset): event.generation
         for event in evidence.told
-        if event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
+        if event.group == evidence.group and event.type in ("GenerationStarted", "GroupEmptied")
     }
     unassigned = _unassigned(evidence)
     committed: dict[tuple[str, int], int] = {}
     generation, since = 0, sorted(begun)
     for each in evidence.asked:
         request = each.request
-        if request.group != GROUP:
+        if request.group != evidence.group:
             continue
         while since and since[0] <= (each.shard, each.offset):
             generation = begun[since.pop(0)]
@@ -103,11 +108,11 @@ def _unassigned(evidence: Evidence) -> list[tuple[tuple[int, int], tuple[int, in
     """From each generation's beginning to its assignment: CompletingRebalance."""
     found, begun = [], None
     for event in evidence.told:
-        if event.group == GROUP and event.kind != CLASSIC:
+        if event.group == evidence.group and event.kind != CLASSIC:
             begun = None
-        elif event.group == GROUP and event.type == "GenerationStarted":
+        elif event.group == evidence.group and event.type == "GenerationStarted":
             begun = (event.shard, event.offset)
-        elif event.group == GROUP and event.type in ("AssignmentIssued", "RebalanceStarted"):
+        elif event.group == evidence.group and event.type in SYNCED:
             if begun is not None:
                 found.append((begun, (event.shard, event.offset)))
             begun = None

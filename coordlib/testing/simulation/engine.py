@@ -18,12 +18,11 @@ from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefuse
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.checkpoint import Identity
-from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.sink import TransactionalSink, transactional_id
 from coordlib.streaming.start import agree
 from coordlib.streaming.ticks import TickWriter
-from coordlib.testing.defects import Defect, in_force
+from coordlib.testing.defects import Defect
 from coordlib.testing.simulation.cluster import Cluster, Place, Transaction
 from coordlib.testing.simulation.driver_io import (
     TRANSACTION_TIMEOUT_MS,
@@ -32,6 +31,7 @@ from coordlib.testing.simulation.driver_io import (
     SimulatedProducer,
     SimulatedTicks,
 )
+from coordlib.testing.simulation.inspection import Inspector
 from coordlib.testing.simulation.scheduler import Channel, Clock, Process, Scheduler
 from coordlib.testing.simulation.watch import SimulatedWatch
 
@@ -117,6 +117,10 @@ class Engine:
     watches: bool = False
     #: Bugs of the job, with the records that are judged while it has them.
     defects: list[Defect] = field(default_factory=list)
+    #: Looks on while batches are judged.
+    inspector: Inspector = field(default_factory=Inspector)
+    #: Where each committed batch ended, in order: next offset of each input.
+    cuts: list[dict[str, dict[str, int]]] = field(default_factory=list)
     batches: int = 0
     crashes: dict[str, int] = field(default_factory=dict)
     #: Broken promises of the job, in words.
@@ -130,6 +134,11 @@ class Engine:
         if clock_ms < before_ms:
             self.problems.append(f"INV-06: shard {shard} went back from {before_ms} to {clock_ms}")
         self.clocks[shard] = clock_ms
+
+    def note_cut(self, marker: Marker | None) -> None:
+        """A batch has been committed; perhaps its driver has not heard so."""
+        if marker is not None and marker.next_offsets not in self.cuts[-1:]:
+            self.cuts.append(marker.next_offsets)
 
     def batch_ms(self) -> float:
         return self.usual_ms() + sum(self.extra_ms)
@@ -179,6 +188,9 @@ class Driver(Process):
             engine.cluster.newest_by_key,
             self._is_rebuild,
         )
+        engine.note_cut(self._sink.marker)
+        if (marker := self._identity.rebuilt_from) is not None:
+            engine.inspector.check_rebuilt(marker.checkpoint, marker.batch, self.checkpoint.seeds)
         self.ticks = TickWriter(
             self.broker,
             positions_at_start(self._sink.marker, engine.layout.shards),
@@ -286,16 +298,18 @@ class Driver(Process):
             self._strike("P2")
             blob = before.get(shard, kept.seeds.get(shard))
             mine = msgspec.structs.replace(settings, shard=shard)
-            with in_force(self.engine.defects):
-                fresh[shard], outputs = judge_rows(blob, records, mine)
-                if self.engine.recomputes and (fresh[shard], outputs) != judge_rows(
-                    blob, records, mine
-                ):
-                    self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
+            inspector, defects = self.engine.inspector, self.engine.defects
+            fresh[shard], outputs = inspector.judge(blob, records, mine, defects)
+            if self.engine.recomputes and (fresh[shard], outputs) != inspector.judge(
+                blob, records, mine, defects
+            ):
+                self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
             rows += outputs
             kept.states[number] = dict(fresh)
             self._strike("P3")
         kept.states[number] = fresh
+        judged = {shard: blob for shard, blob in fresh.items() if blob is not before.get(shard)}
+        self.engine.inspector.note_topics(kept.path, number, judged)
         batch = assemble(number, rows)
         self._later("P4", lambda: self._write(batch))
 
@@ -321,6 +335,7 @@ class Driver(Process):
     def _write(self, batch: Batch) -> None:
         assert self._identity is not None
         written = self._sink.write(batch, self._identity)
+        self.engine.note_cut(self._sink.marker)
         statuses = [report.status for report in batch.reports]
         if written:  # else it was committed before, perhaps long ago by a driver that slept since
             for status in statuses:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.cluster import Cluster, Record
@@ -26,10 +27,12 @@ class Asked:
     offset: int
     true_ms: int
     request: rq.Request
+    #: Which input it came by.
+    topic: str = REQUESTS
 
     @property
     def coordinate(self) -> str:
-        return f"r{self.shard}-{self.offset}"
+        return f"{self.topic}{self.shard}-{self.offset}"
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,32 @@ class Evidence:
     cluster: Cluster
     shards: int
     replies: int
+    #: The group that is looked at, where a check looks at one.
+    group: str = GROUP
+
+    def about(self, group: str) -> "Evidence":
+        """The same, of another group; what concerns all of them is not decoded again."""
+        other = Evidence(self.cluster, self.shards, self.replies, group)
+        for name in ("asked", "positions", "said", "told", "_answer_records", "answers"):
+            other.__dict__[name] = getattr(self, name)
+        return other
 
     @cached_property
     def asked(self) -> list[Asked]:
         """Requests of members and strangers that can be read; no ticks."""
-        found = []
+        return list(self._read("requests", REQUESTS))
+
+    @cached_property
+    def positions(self) -> list[Asked]:
+        """The same of the input for those who are no members."""
+        return list(self._read("offsets", COMMITS))
+
+    def _read(self, topic: str, letter: str) -> Iterator[Asked]:
         for shard in range(self.shards):
-            for record in self._visible("requests", shard):
+            for record in self._visible(topic, shard):
                 request = codec.decode_request(record.value)
                 if isinstance(request, rq.Request):
-                    found.append(Asked(shard, record.offset, record.true_ms, request))
-        return found
+                    yield Asked(shard, record.offset, record.true_ms, request, letter)
 
     @cached_property
     def answers(self) -> dict[str, list[dict[str, Any]]]:
@@ -90,7 +108,7 @@ class Evidence:
     @cached_property
     def releases(self) -> set[int]:
         """Where the Releases of the group's shard stand."""
-        is_ours = [each for each in self.asked if each.request.group == GROUP]
+        is_ours = [each for each in self.asked if each.request.group == self.group]
         return {each.offset for each in is_ours if isinstance(each.request, rq.Release)}
 
     @cached_property
@@ -98,7 +116,7 @@ class Evidence:
         lines = [
             event
             for event in self.told
-            if event.group == GROUP and event.offset >= 0 and event.type in TOLD_BY_KIND
+            if event.group == self.group and event.offset >= 0 and event.type in TOLD_BY_KIND
         ]
         return [event.offset for event in lines], [event.kind for event in lines]
 

@@ -106,9 +106,7 @@ class Program(Process):
         #: callback has.
         self._owes_leave: str | None = None
         self.tell("started", detail=str(habits.config.get("group.instance.id") or ""))
-        self.subscribe()
-        if self.is_assigned and wish != Wish(tuple(wish.words())):
-            self.say(wish)
+        self.begin()
         self.after(1, self._turn)
 
     @property
@@ -134,12 +132,15 @@ class Program(Process):
         """What it may work on now, each with its fencing token."""
         return {each: self._fence_of(each) for each in self.consumer.member.assignment}
 
-    def subscribe(self) -> None:
+    def begin(self) -> None:
         """Its user says what it wants, with its callbacks."""
-        names = self.wish.words()
-        if self.is_assigned:
-            names = list(self.wish.names) or [f"^{self.wish.pattern}"]
+        wish, member = self.wish, self.consumer.member
+        is_assigned = isinstance(member, AssignedMember)
+        # Of an expression of a server-assigned group the consumer can say this much only.
+        names = list(wish.names) or [f"^{wish.pattern}"] if is_assigned else wish.words()
         self.consumer.subscribe(names, self._assigned, self._revoked, self._lost)
+        if isinstance(member, AssignedMember) and wish != Wish(tuple(names)):
+            wish.tell(member)
 
     def say(self, wish: Wish) -> None:
         """Its user wants this from now on."""
@@ -149,7 +150,22 @@ class Program(Process):
         if isinstance(member, AssignedMember):
             wish.tell(member)
         else:
-            self.subscribe()
+            self.begin()
+
+    def rewind(self, place: TopicPartition, offset: int) -> None:
+        """Its user wants to see everything of a partition again from there on."""
+        self._drop({place})
+        self.consumer.seek(KafkaTopicPartition(*place, offset))
+        self.tell("rewound", partitions=(_name(place),), offset=offset)
+
+    def behind(self) -> dict[TopicPartition, int]:
+        """How far it is done with each partition that it may work on: where it could seek to."""
+        rows = self.consumer.position(self.consumer.assignment())
+        done = {TopicPartition(each.topic, each.partition): each.offset for each in rows}
+        for message in reversed(self._pending):
+            if _place(message) in done:
+                done[_place(message)] = message.offset()
+        return {place: offset for place, offset in done.items() if offset > 0}
 
     def may_act_on(self) -> Partitions:
         """What it may work on now, by what it was told and by its fence.
@@ -294,13 +310,11 @@ class Program(Process):
                 if row.offset >= 0
             }
             future = self.consumer.member.commit_async(known)
-            self.after(self.habits.luck.choice([0, 5, 50]), future.cancel)
+            self.after(self.habits.luck.choice([0, 5, 50]), lambda: _ignore(future.cancel()))
             self.tell("commit_failed", detail="given up by its user")
         elif self.habits.waits and not self.scheduler.is_waited:
             with waiting.on_virtual_time(self):
-                done = self.consumer.commit(
-                    offsets=named, asynchronous=False, timeout_s=PATIENCE_S
-                )
+                done = self.consumer.commit(offsets=named, asynchronous=False, timeout_s=PATIENCE_S)
             self._committed(None, done or [])
         else:
             self.consumer.commit(offsets=named)
@@ -433,6 +447,10 @@ class Program(Process):
     def tell(self, what: str, **fields: Any) -> None:
         now_ms = self.scheduler.now_ms
         self._record(Happened(now_ms, what, member=self.name, group=self.group, **fields))
+
+
+def _ignore(outcome: object) -> None:
+    """What a user who gives something up does not look at."""
 
 
 def _place(message: Message) -> TopicPartition:

@@ -13,7 +13,7 @@ from coordlib.testing.defects import Poison
 from coordlib.testing.simulation.evidence import Asked, Evidence, Told
 from coordlib.testing.simulation.rules import NOT_LET_GO, QUESTIONS, clock_steps_ms
 from coordlib.testing.simulation.strangers import NEIGHBOUR
-from coordlib.testing.simulation.world import GROUP, Violation, World
+from coordlib.testing.simulation.world import Violation, World
 
 QUARANTINED, RELEASED = "GroupQuarantined", "GroupReleased"
 #: They are about bytes, whatever group these name.
@@ -109,7 +109,7 @@ def check_time_given(world: World, evidence: Evidence) -> None:
     """Nobody could be heard while the group was set aside: its release gives full time again."""
     plan, released = world.plan, None
     for event in evidence.told:
-        if event.group != GROUP:
+        if event.group != evidence.group:
             continue
         if event.type == RELEASED:
             released = event

@@ -64,7 +64,7 @@ class SimulatedWatch:
             if topic.startswith(f"{self._prefix}.") or dice < errs / 2:
                 continue
             seen[topic] = None if dice < errs else count
-        return seen
+        return seen | self._cluster.elsewhere
 
     def _write(self, record: TopicMetadata) -> None:
         value = codec.encode(record)

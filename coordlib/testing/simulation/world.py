@@ -21,10 +21,11 @@ from coordlib.testing.simulation import wishes
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.engine import Checkpoint, Driver, Engine
 from coordlib.testing.simulation.history import Happened
+from coordlib.testing.simulation.inspection import Inspector
+from coordlib.testing.simulation.kinds import LATER_KINDS
 from coordlib.testing.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
 from coordlib.testing.simulation.program import Habits, Program
 from coordlib.testing.simulation.scheduler import Clock, Process, Scheduler
-from coordlib.testing.simulation.kinds import LATER_KINDS
 from coordlib.testing.simulation.teams import Team
 from coordlib.testing.simulation.transport import Network, SimulatedTransport
 from coordlib.testing.simulation.violation import Violation
@@ -41,6 +42,8 @@ RATE_ERROR = 0.002
 BROKERS = 3
 METADATA_REFRESH_MS = 5_000
 MEMBERS_MAX = 8
+#: Faults that bring server-assigned groups into a world whose first group is none.
+WATCHED_KINDS = ("company-joins", "aside-and-rebuilt", "hoarder")
 #: How often a shard looks for what has expired, while something can expire.
 CHECKS_OF_RETENTION = 8
 #: Whoever found the group full is started again after this time, at the latest.
@@ -157,7 +160,9 @@ class World:
             checks_invariants=bool(plan.checks_invariants),
         )
         engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, settings)
-        engine.watches = plan.kind == ASSIGNED
+        engine.inspector = Inspector(plan.sizes, looks_at_states=not plan.checks_invariants)
+        kinds = {fault.kind for fault in plan.faults}
+        engine.watches = plan.kind == ASSIGNED or not kinds.isdisjoint(WATCHED_KINDS)
         engine.usual_ms = lambda: luck.uniform(0.5, 1.5) * plan.batch_ms
         return engine
 
@@ -248,7 +253,7 @@ class World:
 
         self.scheduler.after(delay_ms, start)
 
-    def start_program(  # noqa: PLR0913  # all by keyword, and each may be left to luck
+    def start_program(
         self,
         instance: str | None = None,
         strategy: str | None = None,
