@@ -7,13 +7,23 @@ look into the topics as well.
 from collections import Counter, defaultdict
 
 from coordlib.records import requests as rq
+from coordlib.streaming.marker import MARKER_KEY, decode_marker
 from coordlib.testing import checkers
-from coordlib.testing.simulation import commits, handovers, one_fold, rest, rules, set_aside
+from coordlib.testing.simulation import (
+    bystanders,
+    commits,
+    handovers,
+    one_fold,
+    rest,
+    rules,
+    set_aside,
+)
 from coordlib.testing.simulation.evidence import Evidence
 from coordlib.testing.simulation.plan import ASSIGNED, CLOCK_KINDS
 from coordlib.testing.simulation.program import Program
 from coordlib.testing.simulation.teams import Team
 from coordlib.testing.simulation.world import (
+    PREFIX,
     REPLY_PARTITIONS,
     Violation,
     World,
@@ -21,7 +31,12 @@ from coordlib.testing.simulation.world import (
 
 
 def evidence_of(world: World) -> Evidence:
-    return Evidence(world.cluster, world.plan.shards, REPLY_PARTITIONS)
+    """All topics as they stand now."""
+    # The newest batch may have been committed by a driver that heard no more.
+    value = world.cluster.newest_by_key(f"{PREFIX}.progress", 0).get(MARKER_KEY)
+    newest = [] if value is None else [decode_marker(value).next_offsets]
+    cuts = [*world.engine.cuts, *newest]
+    return Evidence(world.cluster, world.plan.shards, REPLY_PARTITIONS, cuts=cuts)
 
 
 def check_job(world: World) -> None:
@@ -75,17 +90,19 @@ def check_mourned(world: World) -> None:
 def check_end(world: World) -> None:
     """Everything, once all members have left."""
     check_job(world)
-    found = checkers.check(world.history)
-    if found:
-        raise Violation(found[0])
     world.cluster.write_markers()
     evidence = evidence_of(world)
+    lines = [*world.history, *bystanders.forgotten(evidence)]
+    found = checkers.check(sorted(lines, key=lambda line: line.t_ms))
+    if found:
+        raise Violation(found[0])
     check_ids(evidence)
     check_answers(evidence)
     check_generations(evidence)
     check_size(world, evidence)
     rules.check(world, evidence)
     set_aside.check(world, evidence)
+    bystanders.check(world, evidence)
     seen = rules.Visible(world)
     for team in world.teams:
         check_team(world, team, evidence.about(team.name), seen)
@@ -120,7 +137,8 @@ def check_answers(evidence: Evidence) -> None:
     One that was written twice is one request: the parked answer goes to the newest of its records.
     """
     answered: set[tuple[str, str]] = set()
-    for each in evidence.asked:
+    asked = (*evidence.asked, *evidence.positions)
+    for each in asked:
         answers = evidence.answers.get(each.coordinate, [])
         parts = {answer.get("part", 0) for answer in answers}
         kind = type(each.request).__name__
@@ -128,7 +146,7 @@ def check_answers(evidence: Evidence) -> None:
             raise Violation(f"INV-17: {kind} {each.coordinate} was answered twice")
         if answers or isinstance(each.request, rq.Heartbeat):
             answered.add((each.request.client, each.request.id))
-    for each in evidence.asked:
+    for each in asked:
         if (each.request.client, each.request.id) not in answered:
             kind = type(each.request).__name__
             raise Violation(f"INV-17: {kind} {each.coordinate} was never answered")

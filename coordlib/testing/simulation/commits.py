@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from coordlib.coordinators.transition import REQUESTS
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.evidence import Asked, Evidence
 from coordlib.testing.simulation.plan import CLASSIC
@@ -63,37 +64,67 @@ def check_strangers(evidence: Evidence) -> None:
 
 def check_commits(evidence: Evidence) -> None:
     """INV-18, INV-22, INV-23: only the living generation commits, and a fetch shows the newest."""
-    begun = {
-        (event.shard, event.offset): event.generation
-        for event in evidence.told
-        if event.group == evidence.group and event.type in ("GenerationStarted", "GroupEmptied")
-    }
-    unassigned = _unassigned(evidence)
-    committed: dict[tuple[str, int], int] = {}
-    generation, since = 0, sorted(begun)
-    for each in evidence.asked:
+    unassigned, log = _unassigned(evidence), _Log(evidence)
+    for each in evidence.judged:
         request = each.request
         if request.group != evidence.group:
             continue
-        while since and since[0] <= (each.shard, each.offset):
-            generation = begun[since.pop(0)]
+        log.go_to(each)
         answers = evidence.answers.get(each.coordinate, [])
         if isinstance(request, rq.OffsetCommit) and answers[0]["error"] == "NONE":
             # -1: an operator's, and nobody is left in the group.
             is_classic = not evidence.is_assigned(each)
-            if is_classic and request.generation not in (generation, -1):
+            if is_classic and request.generation not in (log.generation, -1):
                 raise Violation(
                     f"INV-18: a commit of generation {request.generation} was taken in generation "
-                    f"{generation} ({each.coordinate})"
+                    f"{log.generation} ({each.coordinate})"
                 )
-            if any(first < (each.shard, each.offset) < last for first, last in unassigned):
+            if any(first < log.place < last for first, last in unassigned):
                 raise Violation(f"INV-18: {each.coordinate} commits before anybody has synced")
-            committed |= _taken(request, answers[0])
+            log.committed |= _taken(request, answers[0])
         elif isinstance(request, rq.Release) and answers[0]["error"] == "NONE":
-            committed |= _taken(request, answers[0])
+            log.committed |= _taken(request, answers[0])
         elif isinstance(request, rq.OffsetFetch):
             for answer in answers:
-                _check_fetch(each, answer, committed)
+                _check_fetch(each, answer, log.committed)
+
+
+class _Log:
+    """What the group's history says up to a record: its generation, and what it has forgotten."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.committed: dict[tuple[str, int], int] = {}
+        self.generation = 0
+        #: Shard and offset of the newest request of it.
+        self.place = (-1, -1)
+        self._begun = sorted(
+            ((event.shard, event.offset), event.generation)
+            for event in evidence.told
+            if event.group == evidence.group and event.type in ("GenerationStarted", "GroupEmptied")
+        )
+        self._gone = _forgotten(evidence)
+
+    def go_to(self, each: Asked) -> None:
+        """A position stands behind its batch's last request; nothing else happens there."""
+        if each.topic != REQUESTS:
+            return
+        self.place = (each.shard, each.offset)
+        while self._begun and self._begun[0][0] <= self.place:
+            self.generation = self._begun.pop(0)[1]
+        while self._gone and self._gone[0][0] < (*self.place, 1):
+            for row in self._gone.pop(0)[1]:
+                self.committed.pop(row, None)
+
+
+def _forgotten(evidence: Evidence) -> list[tuple[tuple[int, int, int], set[tuple[str, int]]]]:
+    """What the group was made to forget, and where: before a record is judged, or by it."""
+    found = []
+    for event in evidence.told:
+        if event.group == evidence.group and event.type in ("OffsetsExpired", "OffsetsDeleted"):
+            rows = {(row["topic"], row["partition"]) for row in event.detail["offsets"]}
+            is_first = event.cause.startswith("deadline:")
+            found.append(((event.shard, event.offset, 0 if is_first else 1), rows))
+    return found
 
 
 def _taken(

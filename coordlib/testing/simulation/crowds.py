@@ -48,6 +48,7 @@ def new_groups(world: World, luck: Random, for_ms: int) -> Mend:
 
     Whoever is refused waits for the answer, and a while longer, and tries again.
     """
+    # In the readers' shard, or in one where perhaps nobody waits for time to pass.
     shard = luck.randrange(world.plan.shards)
     topic = luck.choice(["offsets", "offsets", "requests"])
     client = f"{CROWD}-{luck.getrandbits(24)}"

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -64,11 +64,13 @@ class Evidence:
     replies: int
     #: The group that is looked at, where a check looks at one.
     group: str = GROUP
+    #: Where each batch ended, in order: next offset of each input.
+    cuts: list[dict[str, dict[str, int]]] = field(default_factory=list)
 
     def about(self, group: str) -> "Evidence":
         """The same, of another group; what concerns all of them is not decoded again."""
-        other = Evidence(self.cluster, self.shards, self.replies, group)
-        for name in ("asked", "positions", "said", "told", "_answer_records", "answers"):
+        other = Evidence(self.cluster, self.shards, self.replies, group, self.cuts)
+        for name in ("asked", "positions", "judged", "said", "told", "_answer_records", "answers"):
             other.__dict__[name] = getattr(self, name)
         return other
 
@@ -81,6 +83,34 @@ class Evidence:
     def positions(self) -> list[Asked]:
         """The same of the input for those who are no members."""
         return list(self._read("offsets", COMMITS))
+
+    @cached_property
+    def judged(self) -> list[Asked]:
+        """Requests and positions of each shard in the order in which they were judged."""
+        if not self.positions:
+            return self.asked
+        ends = {shard: self._ends(shard) for shard in range(self.shards)}
+
+        def place(each: Asked) -> tuple[int, int, int, int]:
+            if each.topic == REQUESTS:
+                return (each.shard, each.offset, 0, 0)
+            rows = ends[each.shard]
+            number = bisect_right(rows, each.offset, key=lambda row: row[1])
+            last = rows[number][0] - 1 if number < len(rows) else self._last(each.shard)
+            return (each.shard, last, 1, each.offset)
+
+        return sorted((*self.asked, *self.positions), key=place)
+
+    def _ends(self, shard: int) -> list[tuple[int, int]]:
+        """After each batch: the next request, and the next position."""
+        topics = (f"{PREFIX}.requests", f"{PREFIX}.offsets")
+        found = [
+            tuple(cut.get(topic, {}).get(str(shard), 0) for topic in topics) for cut in self.cuts
+        ]
+        return [(requests, positions) for requests, positions in found]
+
+    def _last(self, shard: int) -> int:
+        return self.cluster.partitions[(f"{PREFIX}.requests", shard)].end
 
     def _read(self, topic: str, letter: str) -> Iterator[Asked]:
         for shard in range(self.shards):

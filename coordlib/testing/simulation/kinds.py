@@ -39,7 +39,7 @@ COMPANY_KINDS: Final[Kinds] = {
 }
 #: Who wants more than there is; each needs a world whose bounds are near (`NEEDS`).
 CROWD_KINDS: Final[Kinds] = {
-    "new-groups": ("F-21", 5_000, 20_000),
+    "new-groups": ("F-21", 5_000, 40_000),
     "shard-fills": ("F-21", 5_000, 20_000),
     "hoarder": ("F-21", 10_000, 30_000),
     "greedy-fetch": ("F-21", 0, 0),
@@ -54,7 +54,7 @@ LATER_MEMBER_KINDS: Final = frozenset(USER_KINDS) - {"odd-answers"}
 
 #: What the world must be like for a kind, as fields of the plan.
 NEEDS: Final[dict[str, dict[str, int]]] = {
-    "new-groups": {"new_groups_per_second": 1},
+    "new-groups": {"new_groups_per_second": 1, "shards": 2},
     "shard-fills": {"shard_bytes": 96 * 1024, "offsets_bytes": 24 * 1024},
     "hoarder": {"sizes": 32},
     "greedy-fetch": {"sizes": 32},

@@ -19,7 +19,6 @@ from coordlib.coordinators.shard import InputRecord, Shard
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import requests as rq
-from coordlib.streaming.marker import MARKER_KEY, decode_marker
 from coordlib.testing.defects import in_force
 from coordlib.testing.simulation import inspection
 from coordlib.testing.simulation.evidence import Evidence
@@ -48,7 +47,7 @@ def _check_state(world: World, shard: int) -> None:
 
 
 def _check_outputs(world: World, evidence: Evidence, shard: int) -> None:
-    records = list(_in_order_of_batches(world, shard))
+    records = list(_in_order_of_batches(world, evidence, shard))
     if not records:
         return
     outputs = _folded(world, shard, records)
@@ -71,23 +70,16 @@ def _check_outputs(world: World, evidence: Evidence, shard: int) -> None:
         _check_membership(shard, outputs, _folded(world, shard, requests))
 
 
-def _in_order_of_batches(world: World, shard: int) -> Iterator[InputRecord]:
+def _in_order_of_batches(world: World, evidence: Evidence, shard: int) -> Iterator[InputRecord]:
     """The input of a shard in the order in which it was judged: of each batch, requests first."""
     places = [(f"{PREFIX}.requests", REQUESTS), (f"{PREFIX}.offsets", COMMITS)]
     done = dict.fromkeys((topic for topic, _ in places), 0)
-    for cut in _cuts(world):
+    for cut in evidence.cuts:
         for topic, letter in places:
             end = cut.get(topic, {}).get(str(shard), 0)
             for each in world.cluster.partitions[(topic, shard)].records[done[topic] : end]:
                 yield InputRecord(letter, each.offset, each.timestamp_ms, each.value)
             done[topic] = max(done[topic], end)
-
-
-def _cuts(world: World) -> list[dict[str, dict[str, int]]]:
-    """Where each batch ended; the newest may have been committed by a driver that heard no more."""
-    value = world.cluster.newest_by_key(f"{PREFIX}.progress", 0).get(MARKER_KEY)
-    newest = [] if value is None else [decode_marker(value).next_offsets]
-    return [*world.engine.cuts, *newest]
 
 
 def _folded(world: World, shard: int, records: list[InputRecord]) -> list[Output]:
