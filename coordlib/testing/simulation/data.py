@@ -35,18 +35,22 @@ class DataConsumer:
         self._cluster = cluster
         self._positions: dict[tuple[str, int], int] = {}
         self._paused: set[tuple[str, int]] = set()
+        self._is_closed = False
 
     def incremental_assign(self, partitions: list[KafkaTopicPartition]) -> None:
+        self._require_open()
         for each in partitions:
             start = 0 if each.offset == OFFSET_BEGINNING else each.offset
             self._positions[(each.topic, each.partition)] = start
 
     def incremental_unassign(self, partitions: list[KafkaTopicPartition]) -> None:
+        self._require_open()
         for each in partitions:
             del self._positions[(each.topic, each.partition)]
             self._paused.discard((each.topic, each.partition))
 
     def unassign(self) -> None:
+        self._require_open()
         self._positions.clear()
         self._paused.clear()
 
@@ -73,3 +77,9 @@ class DataConsumer:
 
     def close(self) -> None:
         self._positions.clear()
+        self._is_closed = True
+
+    def _require_open(self) -> None:
+        """Raises RuntimeError, as confluent-kafka does when it is used after `close`."""
+        if self._is_closed:
+            raise RuntimeError("Consumer closed")

@@ -33,8 +33,8 @@ BATCH_BYTES_MAX: Final = 2 * 64 * limits.MIB
 ANSWERS_BYTES_MAX: Final = 16 * limits.MIB + limits.MIB
 #: A batch may also write so many times what it has read: answers, history and state.
 OUT_OF_IN: Final = 64
-#: Errors that say that the group is busy, to a member that counts as heard.
-_HEARD_ALL_THE_SAME: Final = frozenset({"NONE", "REBALANCE_IN_PROGRESS"})
+#: Who hears one of these counts as heard: the group is busy, or has no room for a new wish.
+_HEARD_ALL_THE_SAME: Final = frozenset({"NONE", "REBALANCE_IN_PROGRESS", "GROUP_MAX_SIZE_REACHED"})
 #: Bounds that a small world divides: all but that of a request, which clients know as well.
 _SIZES: Final = tuple(
     name

@@ -5,7 +5,7 @@ time to time. When partitions are revoked it commits first. It writes down all i
 users do, `users.py` makes them do.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -98,6 +98,8 @@ class Program(Process):
         #: The messages that are being worked on, and that are not begun.
         self._pending: deque[Message] = deque()
         self.acts = 0
+        #: What else it has met.
+        self.counts: Counter[str] = Counter()
         #: Whether its user has ended it; it may still be writing.
         self.is_done = False
         #: How it is to be ended when its thread waits no more.
@@ -199,9 +201,14 @@ class Program(Process):
             self._go_on()
 
     def _fetch(self) -> list[Any]:
-        if self.habits.takes > 1:
-            return self.consumer.consume(self.habits.takes, 0)
-        message: Any = self.consumer.poll(0)
+        try:
+            if self.habits.takes > 1:
+                messages: list[Any] = self.consumer.consume(self.habits.takes, 0)
+                self.counts["many"] += len(messages) > 1
+                return messages
+            message: Any = self.consumer.poll(0)
+        except RuntimeError as problem:
+            raise Violation(f"INV-29: {self.name} polls and is told {problem!r}") from problem
         return [] if message is None else [message]
 
     def _go_on(self) -> None:
@@ -274,7 +281,9 @@ class Program(Process):
 
     def _drop(self, gone: set[TopicPartition]) -> None:
         """Of what is lost nothing is worked on any more."""
-        self._pending = deque(each for each in self._pending if _place(each) not in gone)
+        kept = deque(each for each in self._pending if _place(each) not in gone)
+        self.counts["dropped"] += len(self._pending) - len(kept)
+        self._pending = kept
 
     def _commit(self, leaving: list[KafkaTopicPartition] | None = None) -> None:
         """All that is done: not the messages that are being worked on.
@@ -292,7 +301,7 @@ class Program(Process):
             row.offset = undone.get((row.topic, row.partition), row.offset)
         offsets = {f"{row.topic}-{row.partition}": row.offset for row in rows if row.offset >= 0}
         try:
-            self._write_commit(rows)
+            self._write_commit(rows, leaving)
         except CoordError as problem:
             self.tell("commit_failed", detail=str(problem))
         else:
@@ -300,7 +309,9 @@ class Program(Process):
                 generation = self.consumer.member.generation
                 self.tell("commit", offsets=offsets, generation=generation)
 
-    def _write_commit(self, rows: list[KafkaTopicPartition]) -> None:
+    def _write_commit(
+        self, rows: list[KafkaTopicPartition], leaving: list[KafkaTopicPartition] | None
+    ) -> None:
         """As this user does it: without waiting, waiting for the answer, or giving it up."""
         named = rows if self._pending else None
         if self.habits.cancels:
@@ -313,6 +324,8 @@ class Program(Process):
             self.after(self.habits.luck.choice([0, 5, 50]), lambda: _ignore(future.cancel()))
             self.tell("commit_failed", detail="given up by its user")
         elif self.habits.waits and not self.scheduler.is_waited:
+            self.counts["waited"] += 1
+            self.counts["waited in a callback"] += leaving is not None
             with waiting.on_virtual_time(self):
                 done = self.consumer.commit(offsets=named, asynchronous=False, timeout_s=PATIENCE_S)
             self._committed(None, done or [])

@@ -7,7 +7,7 @@ from typing import Final
 
 from coordlib.records import requests as rq
 from coordlib.testing.defects import DEADLINE
-from coordlib.testing.simulation import sometimes_assigned
+from coordlib.testing.simulation import sometimes_assigned, sometimes_beside
 from coordlib.testing.simulation.evidence import Evidence, Told
 from coordlib.testing.simulation.strangers import STRANGER
 from coordlib.testing.simulation.world import GROUP, REPLY_PARTITIONS, World
@@ -38,6 +38,7 @@ SITUATIONS: Final = (
     "group went on after its release",
     "neighbour set aside",
     *sometimes_assigned.SITUATIONS,
+    *sometimes_beside.SITUATIONS,
 )
 
 #: What a group does that goes on.
@@ -52,6 +53,7 @@ def count_sometimes(world: World) -> dict[str, int]:
     _from_requests(found, evidence)
     _from_quarantines(found, evidence.told)
     sometimes_assigned.count(found, world, evidence)
+    sometimes_beside.count(found, world, evidence)
     topics = {program.wish for program in world.programs}
     found["members of different topics"] += len(topics) > 1
     late = tuple(f"{name}-" for name in world.tried_again)

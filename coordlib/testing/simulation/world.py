@@ -188,7 +188,7 @@ class World:
         )
         made.broker.is_mute = self.are_ticks_lost
         self.drivers.append(made)
-        self.note("driver starts", name)
+        self.note("driver starts", name, "rebuild" if is_rebuild else "")
         made.start(after_ms)
         return made
 
