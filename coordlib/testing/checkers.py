@@ -143,9 +143,14 @@ def duplicates_have_reasons(history: list[Happened]) -> Iterable[str]:
 
 
 def generations_rise(history: list[Happened]) -> Iterable[str]:
-    """Nonmonotonic poll: no member's generation goes back while it lives."""
+    """Nonmonotonic poll: no member's generation goes back while it lives.
+
+    A group that was deleted begins anew, whoever joins it.
+    """
     newest: dict[str, int] = {}
     for each in history:
+        if each.what == "deleted":
+            newest.clear()
         if each.what == "act":
             if each.generation < newest.get(each.member, -1):
                 yield f"{each.member} went back to generation {each.generation} at {each.t_ms} ms"

@@ -123,7 +123,7 @@ def test_an_owner_that_does_not_read_the_topic_is_seen() -> None:
     checks.check_peace(world)
 
     owner = next(each for each in programs if each.consumer.member.assignment)
-    owner.topics = ()
+    owner.wishes = [(0, Wish())]
 
     assert_breaks("INV-10.*reads", lambda: checks.check_peace(world))
 
@@ -154,7 +154,8 @@ def test_a_lost_commit_is_seen() -> None:
     world = peaceful()
     edit(world, "committed", lambda value: True, lambda value: value.update(offset=1_000))
 
-    assert_breaks("INV-59", lambda: commits.check_committed(world, world.readers))
+    evidence = checks.evidence_of(world)
+    assert_breaks("INV-59", lambda: commits.check_committed(world, world.readers, evidence))
 
 
 def test_a_member_id_given_twice_is_seen() -> None:

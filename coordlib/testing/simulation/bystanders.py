@@ -126,8 +126,10 @@ def _check_unread(world: World, event: Told, now_ms: int, living: dict[str, int]
 
 
 def forgotten(evidence: Evidence) -> Iterator[Happened]:
-    """What the members' history must know: from where on a group may process records again."""
+    """What the members' history must know: what a group is to forget, its generations too."""
     for event in evidence.told:
+        if event.type == "GroupDeleted":
+            yield Happened(event.record.true_ms, "deleted", group=event.group)
         if event.type in FORGOTTEN:
             rows = event.detail["offsets"]
             yield Happened(

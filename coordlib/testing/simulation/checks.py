@@ -111,7 +111,7 @@ def check_end(world: World) -> None:
 
 def check_team(world: World, team: Team, evidence: Evidence, seen: rules.Visible) -> None:
     """Everything about one group with members."""
-    commits.check_committed(world, team)
+    commits.check_committed(world, team, evidence)
     commits.check(evidence)
     check_expiries(world, evidence)
     rules.check_group(world, evidence, seen)

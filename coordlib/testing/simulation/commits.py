@@ -25,13 +25,15 @@ def check(evidence: Evidence) -> None:
     check_strangers(evidence)
 
 
-def check_committed(world: World, team: Team) -> None:
+def check_committed(world: World, team: Team, evidence: Evidence) -> None:
     """INV-22, INV-59: all is done and committed that somebody read at last; nothing is lost.
+
+    While they leave, a topic may be nobody's already, and what was committed long ago expires.
 
     Where a group changed its kind, all start anew, and perhaps nobody wants some topic any more.
     """
     committed = world.cluster.newest_by_key
-    found: dict[tuple[str, int], int] = {}
+    found = _expired(evidence)
     for shard in range(world.plan.shards):
         for key, value in committed(f"{PREFIX}.committed", shard).items():
             group, topic, partition = msgspec.json.decode(key)
@@ -43,6 +45,22 @@ def check_committed(world: World, team: Team) -> None:
                 f"INV-59: {place} ends at {partition.end}, committed by {team.name} is "
                 f"{found.get(place)}"
             )
+
+
+def _expired(evidence: Evidence) -> dict[tuple[str, int], int]:
+    """What was committed of partitions whose offsets have expired since."""
+    newest: dict[tuple[str, int], int] = {}
+    expired: dict[tuple[str, int], int] = {}
+    for event in evidence.told:
+        if event.group == evidence.group and event.type == "OffsetsCommitted":
+            for row in event.detail["offsets"]:
+                place = (row["topic"], row["partition"])
+                newest[place] = row["offset"]
+                expired.pop(place, None)
+        elif event.group == evidence.group and event.type == "OffsetsExpired":
+            places = [(row["topic"], row["partition"]) for row in event.detail["offsets"]]
+            expired |= {place: newest[place] for place in places if place in newest}
+    return expired
 
 
 def check_strangers(evidence: Evidence) -> None:

@@ -6,7 +6,7 @@ in the log must fit to that, and so must all other lines of the history.
 
 from dataclasses import dataclass
 
-from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.draft import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
@@ -20,8 +20,8 @@ QUARANTINED, RELEASED = "GroupQuarantined", "GroupReleased"
 #: They are about bytes, whatever group these name.
 REJECTED = "RequestRejected"
 SESSION_EXPIRED = "session expired"
-#: The shard's own words, which have the same error.
-HAS_NO_ROOM = (SHARD_IS_FULL, SHARD_IS_TOO_LARGE)
+#: The shard's own words, which have the same error, or keep a neighbour out.
+HAS_NO_ROOM = (SHARD_IS_FULL, SHARD_IS_TOO_LARGE, SHARD_IS_THROTTLED)
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE.name
 
 
@@ -94,17 +94,19 @@ def check_answers(world: World, evidence: Evidence, found: list[Quarantine]) -> 
         if not is_home or isinstance(asked.request, rq.ReleaseQuarantine):
             continue
         is_aside = any(quarantine.holds(asked) for quarantine in of_group.get(group, ()))
-        errors = [
-            answer["error"]
-            for answer in evidence.answers.get(asked.coordinate, ())
-            if answer.get("message") not in HAS_NO_ROOM
-        ]
+        answers = evidence.answers.get(asked.coordinate, ())
+        errors = [answer["error"] for answer in answers]
+        if not is_aside and any(answer.get("message") in HAS_NO_ROOM for answer in answers):
+            continue
         if is_aside and errors != [UNAVAILABLE]:
             raise Violation(
                 f"INV-42: {asked.coordinate} was answered {errors or 'by silence'}, and "
                 f"{group} was set aside"
             )
-        if UNAVAILABLE in errors and not is_aside and (asked.shard, asked.offset) not in broke:
+        # A first request that breaks has made no group that could be set aside.
+        if not is_aside and (asked.shard, asked.offset) in broke:
+            continue
+        if UNAVAILABLE in errors and not is_aside:
             raise Violation(
                 f"INV-42: {asked.coordinate} was told that {group} is set aside, and it is not"
             )
