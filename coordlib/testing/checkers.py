@@ -13,8 +13,24 @@ Checker = Callable[[list[Happened]], Iterable[str]]
 
 
 def check(history: list[Happened]) -> list[str]:
-    """All violations, in words; none for a history that keeps every promise."""
-    return [sentence for checker in CHECKERS for sentence in checker(history)]
+    """All violations, in words; none for a history that keeps every promise.
+
+    Groups have nothing to do with each other, though they may read the same partitions.
+    """
+    return [
+        sentence
+        for lines in _by_group(history)
+        for checker in CHECKERS
+        for sentence in checker(lines)
+    ]
+
+
+def _by_group(history: list[Happened]) -> list[list[Happened]]:
+    """Each group's lines, with those of no group among them."""
+    groups = sorted({each.group for each in history if each.group})
+    if len(groups) <= 1:
+        return [history]
+    return [[each for each in history if each.group in ("", group)] for group in groups]
 
 
 def one_owner(history: list[Happened]) -> Iterable[str]:
@@ -53,6 +69,8 @@ def no_skip(history: list[Happened]) -> Iterable[str]:
             for key in list(position):
                 if key[0] == each.member and (not gone or key[1] in gone):
                     del position[key]
+        if each.what == "rewound" and each.member:
+            position[(each.member, each.partitions[0])] = each.offset - 1
         if each.what == "act":
             key = (each.member, each.partitions[0])
             if key in position and each.offset != position[key] + 1:
@@ -95,18 +113,28 @@ def commit_within_position(history: list[Happened]) -> Iterable[str]:
 def duplicates_have_reasons(history: list[Happened]) -> Iterable[str]:
     """INV-60: a record is processed twice only if its first owner lost it or died uncommitted.
 
-    A member that was stopped hears of its loss when it wakes, perhaps after the second time.
+    A member that was stopped hears of its loss when it wakes, perhaps after the second time. Who
+    goes back in a partition, or forgets its offset, wants the records after that again.
     """
     unclean: dict[str, int] = {}
+    rewound: dict[str, list[Happened]] = {}
     for each in history:
         if each.what in ("lost", "ended", "commit_failed"):
             unclean[each.member] = each.t_ms
+        elif each.what == "rewound":
+            for partition in each.partitions:
+                rewound.setdefault(partition, []).append(each)
     by_record: dict[tuple[str, int], Happened] = {}
     for each in history:
         if each.what == "act":
             key = (each.partitions[0], each.offset)
             before = by_record.get(key)
-            if before is not None and unclean.get(before.member, -1) < before.t_ms:
+            is_wanted = before is not None and any(
+                before.t_ms <= back.t_ms <= each.t_ms and back.offset <= each.offset
+                for back in rewound.get(key[0], ())
+            )
+            is_clean = before is not None and unclean.get(before.member, -1) < before.t_ms
+            if before is not None and is_clean and not is_wanted:
                 yield (
                     f"INV-60: {each.member} processes {key[0]} {key[1]} at {each.t_ms} ms again, "
                     f"and {before.member} has lost nothing since it did at {before.t_ms} ms"
@@ -115,9 +143,14 @@ def duplicates_have_reasons(history: list[Happened]) -> Iterable[str]:
 
 
 def generations_rise(history: list[Happened]) -> Iterable[str]:
-    """Nonmonotonic poll: no member's generation goes back while it lives."""
+    """Nonmonotonic poll: no member's generation goes back while it lives.
+
+    A group that was deleted begins anew, whoever joins it.
+    """
     newest: dict[str, int] = {}
     for each in history:
+        if each.what == "deleted":
+            newest.clear()
         if each.what == "act":
             if each.generation < newest.get(each.member, -1):
                 yield f"{each.member} went back to generation {each.generation} at {each.t_ms} ms"

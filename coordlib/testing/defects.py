@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from coordlib.coordinators.classic.draft import Draft
 from coordlib.coordinators.registry import MACHINES
+from coordlib.coordinators.transition import REQUESTS
 
 #: A step that no request has asked for.
 DEADLINE: Final = "deadline"
@@ -37,6 +38,7 @@ class Defect:
         is_meant = (self.group, self.step) == (draft.name, step)
         return (
             is_meant
+            and draft.at.topic == REQUESTS  # offsets of another topic say nothing here
             and self.first <= draft.at.offset
             and (self.end is None or draft.at.offset < self.end)
         )

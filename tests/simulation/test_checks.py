@@ -7,10 +7,11 @@ from functools import cache
 import msgspec
 import pytest
 
-from coordlib.testing.simulation import checks, commits, plan
+from coordlib.testing.simulation import checks, commits, one_fold, plan
 from coordlib.testing.simulation.cluster import Record
 from coordlib.testing.simulation.quiet import quiet_logs
 from coordlib.testing.simulation.run import play
+from coordlib.testing.simulation.wishes import Wish
 from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
 
 
@@ -117,12 +118,12 @@ def test_an_owner_that_does_not_read_the_topic_is_seen() -> None:
     """INV-10: with several topics, not everybody may work on everything."""
     world = World(replace(_plan(), faults=(), unsigned_ms=0))
     world.start_driver(0)
-    programs = [world.start_program(topics=world.topics) for _ in range(2)]
+    programs = [world.start_program(wish=Wish(world.topics)) for _ in range(2)]
     world.scheduler.run(40_000, world.check)
     checks.check_peace(world)
 
     owner = next(each for each in programs if each.consumer.member.assignment)
-    owner.topics = ()
+    owner.wishes = [(0, Wish())]
 
     assert_breaks("INV-10.*reads", lambda: checks.check_peace(world))
 
@@ -153,7 +154,8 @@ def test_a_lost_commit_is_seen() -> None:
     world = peaceful()
     edit(world, "committed", lambda value: True, lambda value: value.update(offset=1_000))
 
-    assert_breaks("INV-59", lambda: commits.check_committed(world))
+    evidence = checks.evidence_of(world)
+    assert_breaks("INV-59", lambda: commits.check_committed(world, world.readers, evidence))
 
 
 def test_a_member_id_given_twice_is_seen() -> None:
@@ -260,7 +262,8 @@ def test_a_storm_of_rebalances_is_seen() -> None:
     for _ in range(50):
         copy(world, "events", event("GenerationStarted"))
 
-    assert_breaks("INV-32", lambda: checks.check_storm(world, checks.evidence_of(world)))
+    evidence = checks.evidence_of(world)
+    assert_breaks("INV-32", lambda: checks.check_storm(world, evidence, world.readers))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +280,7 @@ def test_outputs_that_no_fold_makes_are_seen(topic: str, promise: str) -> None:
     shard.append(b'["phantom"]', b"{}", 0, 0)
 
     # Nothing else looks at phantoms: evidence of events is not decoded here.
-    assert_breaks(promise, lambda: checks.check_against_one_fold(world, checks.evidence_of(world)))
+    assert_breaks(promise, lambda: one_fold.check(world, checks.evidence_of(world)))
 
 
 def test_all_records_of_the_topic_are_there_to_be_processed() -> None:

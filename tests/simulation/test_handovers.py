@@ -189,13 +189,13 @@ def test_a_group_that_is_not_at_rest_is_seen(promise: str) -> None:
     """INV-28: there is none yet; a member believes something else; one is unknown to it."""
     world = World(_plan())
     world.start_driver(0)
-    program = world.start_program(topics=TOPICS)
+    program = world.start_program(wish=Wish(TOPICS))
     if promise != "nobody has made":
         world.scheduler.run(40_000, world.check)
         checks.check_peace(world)
     if promise == "granted":
         program.fences = dict  # type: ignore[method-assign,assignment]
     if promise == "run":
-        world.start_program(topics=TOPICS)
+        world.start_program(wish=Wish(TOPICS))
 
     assert_breaks(f"INV-28.*{promise}", lambda: checks.check_peace(world))

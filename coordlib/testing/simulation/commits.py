@@ -4,14 +4,19 @@ Offsets are kept alike for every kind of group. Who is a member, and of which ge
 from the history.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from coordlib.coordinators.transition import REQUESTS
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.evidence import Asked, Evidence
 from coordlib.testing.simulation.plan import CLASSIC
-from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
+from coordlib.testing.simulation.teams import Team
+from coordlib.testing.simulation.world import PREFIX, Violation, World
+
+#: They end CompletingRebalance: somebody has synced, or everybody begins anew.
+SYNCED: Final = ("AssignmentIssued", "RebalanceStarted")
 
 
 def check(evidence: Evidence) -> None:
@@ -20,30 +25,49 @@ def check(evidence: Evidence) -> None:
     check_strangers(evidence)
 
 
-def check_committed(world: World) -> None:
+def check_committed(world: World, team: Team, evidence: Evidence) -> None:
     """INV-22, INV-59: all is done and committed that somebody read at last; nothing is lost.
+
+    While they leave, a topic may be nobody's already, and what was committed long ago expires.
 
     Where a group changed its kind, all start anew, and perhaps nobody wants some topic any more.
     """
     committed = world.cluster.newest_by_key
-    found: dict[tuple[str, int], int] = {}
+    found = _expired(evidence)
     for shard in range(world.plan.shards):
         for key, value in committed(f"{PREFIX}.committed", shard).items():
             group, topic, partition = msgspec.json.decode(key)
-            if group == GROUP:
+            if group == team.name:
                 found[(topic, partition)] = msgspec.json.decode(value)["offset"]
     for place, partition in world.cluster.partitions.items():
-        if place[0] in world.read_at_rest and partition.end and found.get(place) != partition.end:
+        if place[0] in team.read_at_rest and partition.end and found.get(place) != partition.end:
             raise Violation(
-                f"INV-59: {place} ends at {partition.end}, committed is {found.get(place)}"
+                f"INV-59: {place} ends at {partition.end}, committed by {team.name} is "
+                f"{found.get(place)}"
             )
+
+
+def _expired(evidence: Evidence) -> dict[tuple[str, int], int]:
+    """What was committed of partitions whose offsets have expired since."""
+    newest: dict[tuple[str, int], int] = {}
+    expired: dict[tuple[str, int], int] = {}
+    for event in evidence.told:
+        if event.group == evidence.group and event.type == "OffsetsCommitted":
+            for row in event.detail["offsets"]:
+                place = (row["topic"], row["partition"])
+                newest[place] = row["offset"]
+                expired.pop(place, None)
+        elif event.group == evidence.group and event.type == "OffsetsExpired":
+            places = [(row["topic"], row["partition"]) for row in event.detail["offsets"]]
+            expired |= {place: newest[place] for place in places if place in newest}
+    return expired
 
 
 def check_strangers(evidence: Evidence) -> None:
     """INV-18: who is no member changes no offset, unless nobody is one."""
     living: set[str] = set()
     for event in evidence.told:
-        if event.group != GROUP:
+        if event.group != evidence.group:
             continue
         if event.type == "MemberJoined":
             living.add(event.member)
@@ -58,37 +82,67 @@ def check_strangers(evidence: Evidence) -> None:
 
 def check_commits(evidence: Evidence) -> None:
     """INV-18, INV-22, INV-23: only the living generation commits, and a fetch shows the newest."""
-    begun = {
-        (event.shard, event.offset): event.generation
-        for event in evidence.told
-        if event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
-    }
-    unassigned = _unassigned(evidence)
-    committed: dict[tuple[str, int], int] = {}
-    generation, since = 0, sorted(begun)
-    for each in evidence.asked:
+    unassigned, log = _unassigned(evidence), _Log(evidence)
+    for each in evidence.judged:
         request = each.request
-        if request.group != GROUP:
+        if request.group != evidence.group:
             continue
-        while since and since[0] <= (each.shard, each.offset):
-            generation = begun[since.pop(0)]
+        log.go_to(each)
         answers = evidence.answers.get(each.coordinate, [])
         if isinstance(request, rq.OffsetCommit) and answers[0]["error"] == "NONE":
             # -1: an operator's, and nobody is left in the group.
             is_classic = not evidence.is_assigned(each)
-            if is_classic and request.generation not in (generation, -1):
+            if is_classic and request.generation not in (log.generation, -1):
                 raise Violation(
                     f"INV-18: a commit of generation {request.generation} was taken in generation "
-                    f"{generation} ({each.coordinate})"
+                    f"{log.generation} ({each.coordinate})"
                 )
-            if any(first < (each.shard, each.offset) < last for first, last in unassigned):
+            if any(first < log.place < last for first, last in unassigned):
                 raise Violation(f"INV-18: {each.coordinate} commits before anybody has synced")
-            committed |= _taken(request, answers[0])
+            log.committed |= _taken(request, answers[0])
         elif isinstance(request, rq.Release) and answers[0]["error"] == "NONE":
-            committed |= _taken(request, answers[0])
+            log.committed |= _taken(request, answers[0])
         elif isinstance(request, rq.OffsetFetch):
             for answer in answers:
-                _check_fetch(each, answer, committed)
+                _check_fetch(each, answer, log.committed)
+
+
+class _Log:
+    """What the group's history says up to a record: its generation, and what it has forgotten."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.committed: dict[tuple[str, int], int] = {}
+        self.generation = 0
+        #: Shard and offset of the newest request of it.
+        self.place = (-1, -1)
+        self._begun = sorted(
+            ((event.shard, event.offset), event.generation)
+            for event in evidence.told
+            if event.group == evidence.group and event.type in ("GenerationStarted", "GroupEmptied")
+        )
+        self._gone = _forgotten(evidence)
+
+    def go_to(self, each: Asked) -> None:
+        """A position stands behind its batch's last request; nothing else happens there."""
+        if each.topic != REQUESTS:
+            return
+        self.place = (each.shard, each.offset)
+        while self._begun and self._begun[0][0] <= self.place:
+            self.generation = self._begun.pop(0)[1]
+        while self._gone and self._gone[0][0] < (*self.place, 1):
+            for row in self._gone.pop(0)[1]:
+                self.committed.pop(row, None)
+
+
+def _forgotten(evidence: Evidence) -> list[tuple[tuple[int, int, int], set[tuple[str, int]]]]:
+    """What the group was made to forget, and where: before a record is judged, or by it."""
+    found = []
+    for event in evidence.told:
+        if event.group == evidence.group and event.type in ("OffsetsExpired", "OffsetsDeleted"):
+            rows = {(row["topic"], row["partition"]) for row in event.detail["offsets"]}
+            is_first = event.cause.startswith("deadline:")
+            found.append(((event.shard, event.offset, 0 if is_first else 1), rows))
+    return found
 
 
 def _taken(
@@ -103,11 +157,11 @@ def _unassigned(evidence: Evidence) -> list[tuple[tuple[int, int], tuple[int, in
     """From each generation's beginning to its assignment: CompletingRebalance."""
     found, begun = [], None
     for event in evidence.told:
-        if event.group == GROUP and event.kind != CLASSIC:
+        if event.group == evidence.group and event.kind != CLASSIC:
             begun = None
-        elif event.group == GROUP and event.type == "GenerationStarted":
+        elif event.group == evidence.group and event.type == "GenerationStarted":
             begun = (event.shard, event.offset)
-        elif event.group == GROUP and event.type in ("AssignmentIssued", "RebalanceStarted"):
+        elif event.group == evidence.group and event.type in SYNCED:
             if begun is not None:
                 found.append((begun, (event.shard, event.offset)))
             begun = None

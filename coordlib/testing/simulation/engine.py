@@ -15,17 +15,16 @@ from confluent_kafka import KafkaException
 from coordlib.coordinators.shard import InputRecord, ShardSettings, UnknownStateVersion
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
-from coordlib.records.stored import Layout
+from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import begin
-from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.signatures import Signatures
 from coordlib.streaming.sink import TransactionalSink, transactional_id
 from coordlib.streaming.start import agree
 from coordlib.streaming.ticks import TickWriter
-from coordlib.testing.defects import Defect, in_force
+from coordlib.testing.defects import Defect
 from coordlib.testing.simulation.checkpoint import Checkpoint, Ranges
 from coordlib.testing.simulation.cluster import Cluster, Place, Transaction
 from coordlib.testing.simulation.driver_io import (
@@ -37,6 +36,7 @@ from coordlib.testing.simulation.driver_io import (
     SimulatedTicks,
     Written,
 )
+from coordlib.testing.simulation.inspection import Inspector
 from coordlib.testing.simulation.scheduler import Channel, Clock, Process, Scheduler
 from coordlib.testing.simulation.watch import SimulatedWatch
 
@@ -76,6 +76,10 @@ class Engine:
     watches: bool = False
     #: Bugs of the job, with the records that are judged while it has them.
     defects: list[Defect] = field(default_factory=list)
+    #: Looks on while batches are judged.
+    inspector: Inspector = field(default_factory=Inspector)
+    #: Where each committed batch ended, in order: next offset of each input.
+    cuts: list[dict[str, dict[str, int]]] = field(default_factory=list)
     batches: int = 0
     crashes: dict[str, int] = field(default_factory=dict)
     #: Broken promises of the job, in words.
@@ -89,6 +93,11 @@ class Engine:
         if clock_ms < before_ms:
             self.problems.append(f"INV-06: shard {shard} went back from {before_ms} to {clock_ms}")
         self.clocks[shard] = clock_ms
+
+    def note_cut(self, marker: Marker | None) -> None:
+        """A batch has been committed; perhaps its driver has not heard so."""
+        if marker is not None and marker.next_offsets not in self.cuts[-1:]:
+            self.cuts.append(marker.next_offsets)
 
     def batch_ms(self) -> float:
         return self.usual_ms() + sum(self.extra_ms)
@@ -143,6 +152,9 @@ class Driver(Process):
             self._is_rebuild,
         )
         self._begin_to_sign(engine)
+        engine.note_cut(self._sink.marker)
+        if (marker := self._identity.rebuilt_from) is not None:
+            engine.inspector.check_rebuilt(marker.checkpoint, marker.batch, self.checkpoint.seeds)
         self.ticks = TickWriter(
             self.broker,
             positions_at_start(self._sink.marker, engine.layout.shards),
@@ -265,16 +277,18 @@ class Driver(Process):
             self._strike("P2")
             blob = before.get(shard, kept.seeds.get(shard))
             mine = msgspec.structs.replace(settings, shard=shard)
-            with in_force(self.engine.defects):
-                fresh[shard], outputs = judge_rows(blob, records, mine)
-                if self.engine.recomputes and (fresh[shard], outputs) != judge_rows(
-                    blob, records, mine
-                ):
-                    self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
+            inspector, defects = self.engine.inspector, self.engine.defects
+            fresh[shard], outputs = inspector.judge(blob, records, mine, defects)
+            if self.engine.recomputes and (fresh[shard], outputs) != inspector.judge(
+                blob, records, mine, defects
+            ):
+                self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
             rows += outputs
             kept.states[number] = dict(fresh)
             self._strike("P3")
         kept.states[number] = fresh
+        judged = {shard: blob for shard, blob in fresh.items() if blob is not before.get(shard)}
+        self.engine.inspector.note_topics(kept.path, number, judged)
         batch = assemble(number, rows)
         self._later("P4", lambda: self._write(batch))
 
@@ -300,6 +314,7 @@ class Driver(Process):
     def _write(self, batch: Batch) -> None:
         assert self._identity is not None
         written = self._sink.write(batch, self._identity)
+        self.engine.note_cut(self._sink.marker)
         statuses = [report.status for report in batch.reports]
         if written:  # else it was committed before, perhaps long ago by a driver that slept since
             for status in statuses:

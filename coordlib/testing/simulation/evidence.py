@@ -2,12 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.cluster import Cluster, Record
@@ -26,10 +27,12 @@ class Asked:
     offset: int
     true_ms: int
     request: rq.Request
+    #: Which input it came by.
+    topic: str = REQUESTS
 
     @property
     def coordinate(self) -> str:
-        return f"r{self.shard}-{self.offset}"
+        return f"{self.topic}{self.shard}-{self.offset}"
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,62 @@ class Evidence:
     cluster: Cluster
     shards: int
     replies: int
+    #: The group that is looked at, where a check looks at one.
+    group: str = GROUP
+    #: Where each batch ended, in order: next offset of each input.
+    cuts: list[dict[str, dict[str, int]]] = field(default_factory=list)
+
+    def about(self, group: str) -> "Evidence":
+        """The same, of another group; what concerns all of them is not decoded again."""
+        other = Evidence(self.cluster, self.shards, self.replies, group, self.cuts)
+        for name in ("asked", "positions", "judged", "said", "told", "_answer_records", "answers"):
+            other.__dict__[name] = getattr(self, name)
+        return other
 
     @cached_property
     def asked(self) -> list[Asked]:
         """Requests of members and strangers that can be read; no ticks."""
-        found = []
+        return list(self._read("requests", REQUESTS))
+
+    @cached_property
+    def positions(self) -> list[Asked]:
+        """The same of the input for those who are no members."""
+        return list(self._read("offsets", COMMITS))
+
+    @cached_property
+    def judged(self) -> list[Asked]:
+        """Requests and positions of each shard in the order in which they were judged."""
+        if not self.positions:
+            return self.asked
+        ends = {shard: self._ends(shard) for shard in range(self.shards)}
+
+        def place(each: Asked) -> tuple[int, int, int, int]:
+            if each.topic == REQUESTS:
+                return (each.shard, each.offset, 0, 0)
+            rows = ends[each.shard]
+            number = bisect_right(rows, each.offset, key=lambda row: row[1])
+            last = rows[number][0] - 1 if number < len(rows) else self._last(each.shard)
+            return (each.shard, last, 1, each.offset)
+
+        return sorted((*self.asked, *self.positions), key=place)
+
+    def _ends(self, shard: int) -> list[tuple[int, int]]:
+        """After each batch: the next request, and the next position."""
+        topics = (f"{PREFIX}.requests", f"{PREFIX}.offsets")
+        found = [
+            tuple(cut.get(topic, {}).get(str(shard), 0) for topic in topics) for cut in self.cuts
+        ]
+        return [(requests, positions) for requests, positions in found]
+
+    def _last(self, shard: int) -> int:
+        return self.cluster.partitions[(f"{PREFIX}.requests", shard)].end
+
+    def _read(self, topic: str, letter: str) -> Iterator[Asked]:
         for shard in range(self.shards):
-            for record in self._visible("requests", shard):
+            for record in self._visible(topic, shard):
                 request = codec.decode_request(record.value)
                 if isinstance(request, rq.Request):
-                    found.append(Asked(shard, record.offset, record.true_ms, request))
-        return found
+                    yield Asked(shard, record.offset, record.true_ms, request, letter)
 
     @cached_property
     def answers(self) -> dict[str, list[dict[str, Any]]]:
@@ -90,7 +138,7 @@ class Evidence:
     @cached_property
     def releases(self) -> set[int]:
         """Where the Releases of the group's shard stand."""
-        is_ours = [each for each in self.asked if each.request.group == GROUP]
+        is_ours = [each for each in self.asked if each.request.group == self.group]
         return {each.offset for each in is_ours if isinstance(each.request, rq.Release)}
 
     @cached_property
@@ -98,7 +146,7 @@ class Evidence:
         lines = [
             event
             for event in self.told
-            if event.group == GROUP and event.offset >= 0 and event.type in TOLD_BY_KIND
+            if event.group == self.group and event.offset >= 0 and event.type in TOLD_BY_KIND
         ]
         return [event.offset for event in lines], [event.kind for event in lines]
 

@@ -5,7 +5,18 @@ from random import Random
 
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing.simulation import assignors, forgeries, late, poison, reassigned, strangers
+from coordlib.testing.simulation import (
+    assignors,
+    company,
+    crowds,
+    forgeries,
+    late,
+    poison,
+    positions,
+    reassigned,
+    strangers,
+    users,
+)
 from coordlib.testing.simulation.engine import CRASH_POINTS
 from coordlib.testing.simulation.late import Mend, join, somebody
 from coordlib.testing.simulation.plan import CLASSIC, Fault
@@ -346,4 +357,30 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "forged-listings": forgeries.forged_listings,
     "copied-control": forgeries.copied_control,
     assignors.KIND: assignors.raises,
+    "bulk-reader": users.bulk_reader,
+    "user-seeks": users.seeks,
+    "user-pauses": users.pauses,
+    "user-unsubscribes": users.unsubscribes,
+    "subscription-changes": users.subscription_changes,
+    "topic-created": users.topic_created,
+    "commit-waits": users.commit_waits,
+    "commit-cancelled": users.commit_cancelled,
+    "callback-raises": users.callback_raises,
+    "callback-closes": users.callback_closes,
+    "patient-close": users.patient_close,
+    "members-share": users.members_share,
+    "odd-answers": users.odd_answers,
+    "release-refused": users.release_refused,
+    "company-joins": company.joins,
+    "query-positions": positions.query_positions,
+    "query-deleted": positions.query_deleted,
+    "positions-of-members": positions.of_members,
+    "group-deleted": positions.group_deleted,
+    "offsets-deleted": positions.offsets_deleted,
+    "group-described": positions.group_described,
+    "aside-and-rebuilt": company.aside_and_rebuilt,
+    "new-groups": crowds.new_groups,
+    "shard-fills": crowds.shard_fills,
+    "hoarder": crowds.hoarder,
+    "greedy-fetch": crowds.greedy_fetch,
 }

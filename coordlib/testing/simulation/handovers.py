@@ -14,19 +14,19 @@ from coordlib.records import requests as rq
 from coordlib.testing.simulation.evidence import Asked, Evidence, Told
 from coordlib.testing.simulation.plan import ASSIGNED, MEMBER_KINDS
 from coordlib.testing.simulation.rules import NOT_LET_GO, Ticks, Visible, clock_steps_ms
-from coordlib.testing.simulation.world import GROUP, Violation, World
+from coordlib.testing.simulation.world import Violation, World
 
 Spot = tuple[str, int]
 
 
-def check(world: World, evidence: Evidence) -> None:
+def check(world: World, evidence: Evidence, seen: Visible | None = None) -> None:
     """Everything here; the first that is broken is raised."""
-    if not any(event.kind == ASSIGNED and event.group == GROUP for event in evidence.told):
+    if not any(event.kind == ASSIGNED and event.group == evidence.group for event in evidence.told):
         return
     check_owners(evidence)
     check_pictures(evidence)
     check_commits(evidence)
-    check_time_to_let_go(world, evidence, Visible(world))
+    check_time_to_let_go(world, evidence, seen or Visible(world))
 
 
 # ---- who owns what ------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def steps(evidence: Evidence) -> Iterator[tuple[Holders, int, list[Told]]]:
     """Who had what before a record, where it stands, and the lines of history that it caused."""
     holders = Holders()
     # Lines about the offsets topic are in no order with the requests.
-    ours = [e for e in evidence.told if e.group == GROUP and e.offset >= 0]
+    ours = [e for e in evidence.told if e.group == evidence.group and e.offset >= 0]
     lines = [event for event in ours if event.kind == ASSIGNED]
     for offset, some in groupby(lines, key=lambda event: event.offset):
         events = list(some)
@@ -84,7 +84,8 @@ def check_owners(evidence: Evidence) -> None:
 
     Its word is a Release that names the demand, or that it leaves; or it is out of the group.
     """
-    words = {each.offset: each.request for each in evidence.asked if each.request.group == GROUP}
+    ours = [each for each in evidence.asked if each.request.group == evidence.group]
+    words = {each.offset: each.request for each in ours}
     for holders, offset, events in steps(evidence):
         before = dict(holders.owned)
         gone = {event.member for event in events if event.type == "MemberRemoved"}
@@ -142,7 +143,7 @@ def pictures(evidence: Evidence) -> list[Picture]:
     for number, value in enumerate(evidence.said):
         is_notice = value["type"] == "AssignmentChanged"
         is_answer = value["type"] == "Subscribe" and value.get("error") == "NONE"
-        if (is_notice or is_answer) and value["group"] == GROUP:
+        if (is_notice or is_answer) and value["group"] == evidence.group:
             coordinate = int(value["cause"].rsplit("-", 1)[1])
             found.append((coordinate, number, _picture(coordinate, value, is_notice)))
     return [picture for _, _, picture in sorted(found, key=lambda row: row[:2])]
@@ -221,14 +222,17 @@ def check_commits(evidence: Evidence) -> None:
         owned.append(now.owned)
     for each in evidence.asked:
         request = each.request
-        if request.group != GROUP or not isinstance(request, rq.OffsetCommit | rq.Release):
+        if request.group != evidence.group or not isinstance(request, rq.OffsetCommit | rq.Release):
             continue
         if not evidence.is_assigned(each) or not request.member:
             continue
         number = bisect_right(offsets, each.offset) - 1
         is_same = number >= 0 and offsets[number] == each.offset
         at = 2 * number + (0 if is_same else 1)
-        has = owned[at].get(request.member, frozenset()) if at >= 0 else frozenset()
+        owners = owned[at] if at >= 0 else {}
+        if not owners and isinstance(request, rq.OffsetCommit) and request.generation < 0:
+            continue  # nobody is in the group, and whose name it gives is not looked at
+        has = owners.get(request.member, frozenset())
         for spot in taken(each, evidence):
             if spot not in has:
                 raise Violation(
@@ -265,7 +269,7 @@ def check_time_to_let_go(world: World, evidence: Evidence, seen: Visible) -> Non
         if isinstance(each.request, rq.Release) and _is_taken(each, evidence):
             met.setdefault((each.request.member, each.request.cause), each.offset)
     for event in evidence.told:
-        if event.group != GROUP or event.kind != ASSIGNED or event.shard in forged:
+        if event.group != evidence.group or event.kind != ASSIGNED or event.shard in forged:
             continue
         key = (event.member, event.detail.get("cause", -1))
         if event.type == "ReleaseDemanded":

@@ -16,6 +16,8 @@ class Happened(msgspec.Struct, frozen=True, omit_defaults=True):
     started, ended: a member's process; detail says how it ended.
     assigned, revoked, lost: what its callbacks were told.
     act: it did something in the world about record `offset`, with `fence` in its hand.
+    rewound: it goes back to record `offset` of a partition; of no member: offsets were forgotten.
+    deleted: the group is no more, and begins anew when somebody joins.
     commit: it sent next offsets to read; committed, commit_failed: the answer.
     fault, healed: something was broken or mended.
     """

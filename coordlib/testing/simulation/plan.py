@@ -1,13 +1,21 @@
 """What a seed draws before anything happens: the world's size, its habits, and its faults.
 
 Swarm testing: every seed draws for each kind of fault whether it never happens, rarely, or often;
-some seeds have one kind only, so that its consequences stand alone, and some have all.
+some seeds have one kind only, so that its consequences stand alone, and some have all. Kinds that
+came later, and settings of the job, are drawn from luck of their own.
 """
 
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, NamedTuple
 
+from coordlib.testing.simulation.kinds import (
+    LATER_ASSIGNED_KINDS,
+    LATER_CLASSIC_KINDS,
+    LATER_KINDS,
+    LATER_MEMBER_KINDS,
+    NEEDS,
+)
 from coordlib.testing.simulation.signed_worlds import (
     FORGERY_KINDS,
     draw_forgeries,
@@ -27,8 +35,9 @@ class Fault(NamedTuple):
         return f"{self.at_ms} {self.kind} for {self.for_ms} ms, dice {self.dice}"
 
 
-#: Kind -> (its number in reliability, shortest and longest time, milliseconds).
-KINDS: Final[dict[str, tuple[str, int, int]]] = {
+#: Kind -> (its number in reliability, shortest and longest time, milliseconds). Closed: one more
+#: would give every seed another world, so new kinds stand in `kinds.py`.
+FIRST_KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "duplicate-request": ("F-01", 0, 0),
     "late-consent": ("F-01", 2_000, 20_000),
     "late-commits": ("F-04", 2_000, 20_000),
@@ -76,13 +85,17 @@ KINDS: Final[dict[str, tuple[str, int, int]]] = {
     **FORGERY_KINDS,
     "assignor-raises": ("F-33", 2_000, 40_000),
 }
+KINDS: Final[dict[str, tuple[str, int, int]]] = FIRST_KINDS | LATER_KINDS
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
 ASSIGNED_KINDS: Final = frozenset(
     {"topic-appears", "topic-vanishes", "stale-listing", "wish-changes", "late-words"}
     | {"never-lets-go", "kind-changes"}
+    | LATER_ASSIGNED_KINDS
 )
-CLASSIC_KINDS: Final = frozenset({"late-consent", "twin-starts", "assignor-raises"})
+CLASSIC_KINDS: Final = (
+    frozenset({"late-consent", "twin-starts", "assignor-raises"}) | LATER_CLASSIC_KINDS
+)
 #: Drawn apart from the others: of the classic groups one in so many has assignors that raise.
 RAISING, RAISING_SHARE = "assignor-raises", 0.15
 #: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
@@ -105,6 +118,7 @@ MEMBER_KINDS: Final = frozenset(
         "never-lets-go",
         "assignor-raises",
     }
+    | LATER_MEMBER_KINDS
 )
 #: One forward step of the brokers' clocks within one session is what is promised to be survived.
 CLOCK_KINDS: Final = frozenset({"broker-clock-jumps", "leaders-move"})
@@ -115,6 +129,9 @@ MODES: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 ASSIGNED_SHARE: Final = 1 / 3
 #: group.remote.assignor; empty: none is named.
 STRATEGIES: Final = ("", "sticky", "uniform", "range", "roundrobin")
+#: Of the seeds, those in which offsets expire while one looks on, and how soon then.
+RETENTION_SHARE: Final = 0.15
+RETENTIONS_MS: Final = (8_000, 15_000, 30_000)
 
 
 @dataclass(frozen=True)
@@ -149,6 +166,17 @@ class Plan:
     kind: str = CLASSIC
     #: Drivers that start before this time are of before, and sign nothing.
     unsigned_ms: int = 0
+    #: Whether the core checks its groups after every step, as it does in no job by default.
+    checks_invariants: int = 1
+    #: Offsets expire after this time; 0: after a week, which no run lasts.
+    retention_ms: int = 0
+    #: How many groups a shard makes each second; 0: as many as by default.
+    new_groups_per_second: int = 0
+    #: What a shard's state, and one group's offsets, may have; 0: as much as by default.
+    shard_bytes: int = 0
+    offsets_bytes: int = 0
+    #: By how much the bounds of sizes in `limits.py` are divided.
+    sizes: int = 1
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, first: int, count: int = 1) -> "Plan":
@@ -188,8 +216,13 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
     if not kinds:
         faults += _faults(Random(f"forged {seed}"), plan.length_ms, draw_forgeries(seed))
         plan = replace(plan, unsigned_ms=draw_unsigned_ms(seed, plan.length_ms))
+        later = Random(f"later {seed}")
+        faults += _faults(later, plan.length_ms, _later_swarm(later, kind))
+        faults = tuple(sorted(faults, key=lambda fault: fault.at_ms))
     plan = replace(plan, faults=faults)
-    return plan if kinds else _with_raising_assignors(plan)
+    if not kinds:
+        plan = _with_raising_assignors(plan)
+    return _with_settings(plan, is_swarm=not kinds)
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -218,6 +251,17 @@ def _with_raising_assignors(plan: Plan) -> Plan:
     return replace(plan, faults=tuple(sorted((*plan.faults, *more))))
 
 
+def _with_settings(plan: Plan, is_swarm: bool) -> Plan:
+    """How the job is set: half as in production, and bounds that the faults can reach."""
+    luck = Random(f"settings {plan.seed}")
+    plan = replace(plan, checks_invariants=luck.randrange(2))
+    if is_swarm and luck.random() < RETENTION_SHARE:
+        plan = replace(plan, retention_ms=luck.choice(RETENTIONS_MS))
+    for kind in sorted({fault.kind for fault in plan.faults} & NEEDS.keys()):
+        plan = replace(plan, **NEEDS[kind])  # type: ignore[arg-type]  # fields by name, all numbers
+    return plan
+
+
 def _strategies(luck: Random) -> tuple[str, ...]:
     """Mostly one for all; sometimes a rolling upgrade half-way."""
     if luck.random() < 0.2:
@@ -229,7 +273,7 @@ def _swarm(luck: Random, group: str) -> tuple[str, ...]:
     """Kinds of faults, each as often as it is to come."""
     others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
     beside = {*others, *FORGERY_KINDS, RAISING}
-    kinds = [kind for kind in KINDS if kind not in beside]
+    kinds = [kind for kind in FIRST_KINDS if kind not in beside]
     dice = luck.random()
     if dice < 0.3:
         return (luck.choice(kinds),) * luck.choice([RARE, OFTEN])
@@ -237,6 +281,19 @@ def _swarm(luck: Random, group: str) -> tuple[str, ...]:
     drawn = [kind for kind in kinds if luck.random() < share]
     often = luck.choice([0.0, 0.2, 0.5])
     return tuple(kind for kind in drawn for _ in range(OFTEN if luck.random() < often else RARE))
+
+
+def _later_swarm(luck: Random, group: str) -> tuple[str, ...]:
+    """The same of the later kinds: none in a third of the seeds, one alone in another third."""
+    others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
+    kinds = [kind for kind in LATER_KINDS if kind not in others]
+    dice = luck.random()
+    if dice < 0.33:
+        return ()
+    if dice < 0.66:
+        return (luck.choice(kinds),) * luck.choice([RARE, RARE, OFTEN])
+    share = luck.choice([0.1, 0.1, 0.2, 0.4])
+    return tuple(kind for kind in kinds if luck.random() < share)
 
 
 def _faults(luck: Random, length_ms: int, kinds: tuple[str, ...]) -> tuple[Fault, ...]:

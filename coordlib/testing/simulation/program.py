@@ -1,95 +1,41 @@
 """A consumer program in the simulated world: the real client, a user who works, and a witness.
 
-It reads one message, works on it for a while, asks whether it may still act, acts, and commits from
-time to time. When partitions are revoked it commits first. It writes down all it did.
+It reads messages, works on each for a while, asks whether it may still act, acts, and commits from
+time to time. When partitions are revoked it commits first. It writes down all it did. What else
+users do, `users.py` makes them do.
 """
 
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client import AssignedMember, AssignmentFailed
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.division import AssignorFailed
 from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.client.steps import State
+from coordlib.client.steps import ACTIVE, State
 from coordlib.errors import CoordError
+from coordlib.testing.simulation import waiting
 from coordlib.testing.simulation.cluster import Cluster
+from coordlib.testing.simulation.data import DataConsumer, Message
 from coordlib.testing.simulation.history import Happened
-from coordlib.testing.simulation.scheduler import Process
+from coordlib.testing.simulation.scheduler import Gone, Process
 from coordlib.testing.simulation.transport import SimulatedTransport
+from coordlib.testing.simulation.violation import Violation
 from coordlib.testing.simulation.wishes import Wish
 
-
-class Message:
-    """As much of a confluent-kafka Message as a consumer looks at."""
-
-    def __init__(self, topic: str, partition: int, offset: int) -> None:
-        self._topic, self._partition, self._offset = topic, partition, offset
-
-    def topic(self) -> str:
-        return self._topic
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
-
-    def leader_epoch(self) -> int:
-        return 0
-
-    def error(self) -> None:
-        return None
+#: How long a user who waits for an answer does so.
+PATIENCE_S = 5.0
+RAISES, CLOSES = "raises", "closes"
 
 
-class DataConsumer:
-    """As much of a confluent-kafka Consumer as `Reading` uses: partitions, positions, poll."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._positions: dict[tuple[str, int], int] = {}
-        self._paused: set[tuple[str, int]] = set()
-
-    def incremental_assign(self, partitions: list[KafkaTopicPartition]) -> None:
-        for each in partitions:
-            start = 0 if each.offset == OFFSET_BEGINNING else each.offset
-            self._positions[(each.topic, each.partition)] = start
-
-    def incremental_unassign(self, partitions: list[KafkaTopicPartition]) -> None:
-        for each in partitions:
-            del self._positions[(each.topic, each.partition)]
-
-    def unassign(self) -> None:
-        self._positions.clear()
-
-    def poll(self, timeout: float) -> Message | None:
-        for place, position in list(self._positions.items()):
-            if place in self._paused or position >= self._cluster.partitions[place].end:
-                continue
-            if place[0] in self._cluster.hidden:
-                continue
-            # To the end of the row: the next partition has its turn first.
-            del self._positions[place]
-            self._positions[place] = position + 1
-            return Message(*place, position)
-        return None
-
-    def seek(self, partition: KafkaTopicPartition) -> None:
-        self._positions[(partition.topic, partition.partition)] = partition.offset
-
-    def pause(self, partitions: list[KafkaTopicPartition]) -> None:
-        self._paused |= {(each.topic, each.partition) for each in partitions}
-
-    def resume(self, partitions: list[KafkaTopicPartition]) -> None:
-        self._paused -= {(each.topic, each.partition) for each in partitions}
-
-    def close(self) -> None:
-        self._positions.clear()
+class UserError(Exception):
+    """What a user's own code raises."""
 
 
 @dataclass
@@ -103,10 +49,18 @@ class Habits:
     #: While set, its thread is stuck in something and does not poll.
     is_busy: bool = False
     config: dict[str, Any] = field(default_factory=dict)
+    #: How many messages it asks for at once; 1: it polls.
+    takes: int = 1
+    #: Whether it waits for the answers to its commits.
+    waits: bool = False
+    #: Whether it gives up the futures of its commits.
+    cancels: bool = False
+    #: What the next callback does in the end: RAISES, CLOSES, or nothing.
+    next_callback: str = ""
 
 
 class Program(Process):
-    """One process with one consumer."""
+    """One process with one consumer; or a consumer of a process that has others (`host`)."""
 
     def __init__(  # noqa: PLR0913, PLR0917  # all that one process is
         self,
@@ -115,17 +69,21 @@ class Program(Process):
         habits: Habits,
         record: Callable[[Happened], None],
         connect: Callable[["Program"], SimulatedTransport],
-        topics: tuple[str, ...],
+        wish: Wish,
         failed: Callable[["Program", CoordError], None] = lambda program, problem: None,
-        wish: Wish | None = None,
+        host: "Program | None" = None,
     ) -> None:
         self._cluster, self.habits, self._record = cluster, habits, record
-        #: What it subscribes to, by name.
-        self.topics = topics
-        #: The same of a member of a server-assigned group; None: it is none.
-        self.wish = wish
+        #: What it subscribes to, and since when, newest last.
+        self.wishes: list[tuple[int, Wish]] = [(cluster.scheduler.now_ms, wish)]
         self._failed = failed
         super().__init__(cluster.scheduler, name)
+        #: The program whose process and transport it shares; None: it has its own.
+        self.host = host
+        #: Programs that share its process, itself not among them.
+        self.guests: list[Program] = []
+        if host is not None:
+            host.guests.append(self)
         self.transport = connect(self)
         self.group = str(habits.config["group.id"])
         self.consumer = CoordinatedConsumer(
@@ -133,21 +91,36 @@ class Program(Process):
             transport=self.transport,
             data_consumer=DataConsumer(cluster),
         )
+        waiting.install(self.consumer.member, self)
         self._ownership = self.consumer.member._membership.held
         #: What it believes to be its own, by what it was told.
         self.held: set[TopicPartition] = set()
         self._since_commit = 0
-        #: The message that is being worked on.
-        self._pending: Message | None = None
+        #: The messages that are being worked on, and that are not begun.
+        self._pending: deque[Message] = deque()
         self.acts = 0
+        #: What else it has met.
+        self.counts: Counter[str] = Counter()
         #: Whether its user has ended it; it may still be writing.
         self.is_done = False
+        #: How it is to be ended when its thread waits no more.
+        self._ends_later = ""
+        #: The member id of which a callback that ended it owes the others a LeaveGroup; None: no
+        #: callback has.
+        self._owes_leave: str | None = None
         self.tell("started", detail=str(habits.config.get("group.instance.id") or ""))
-        names = list(topics) if wish is None else _first_word(wish)
-        self.consumer.subscribe(names, self._assigned, self._revoked, self._lost)
-        if wish is not None and wish != Wish(tuple(names)):
-            self.say(wish)
+        self.begin()
         self.after(1, self._turn)
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether it is a member of a server-assigned group."""
+        return isinstance(self.consumer.member, AssignedMember)
+
+    @property
+    def wish(self) -> Wish:
+        """What it wants now."""
+        return self.wishes[-1][1]
 
     @property
     def told(self) -> Partitions | None:
@@ -156,20 +129,46 @@ class Program(Process):
 
     def wants(self) -> tuple[str, ...]:
         """The topics that exist and that it subscribes to."""
-        if self.wish is None:
-            return self.topics
         return self.wish.among(self._cluster.listing())
 
     def fences(self) -> dict[TopicPartition, int | None]:
         """What it may work on now, each with its fencing token."""
         return {each: self._fence_of(each) for each in self.consumer.member.assignment}
 
+    def begin(self) -> None:
+        """Its user says what it wants, with its callbacks."""
+        wish, member = self.wish, self.consumer.member
+        is_assigned = isinstance(member, AssignedMember)
+        # Of an expression of a server-assigned group the consumer can say this much only.
+        names = list(wish.names) or [f"^{wish.pattern}"] if is_assigned else wish.words()
+        self.consumer.subscribe(names, self._assigned, self._revoked, self._lost)
+        if isinstance(member, AssignedMember) and wish != Wish(tuple(names)):
+            wish.tell(member)
+
     def say(self, wish: Wish) -> None:
         """Its user wants this from now on."""
+        if wish != self.wish:
+            self.wishes.append((self.scheduler.now_ms, wish))
         member = self.consumer.member
         if isinstance(member, AssignedMember):
-            self.wish = wish
             wish.tell(member)
+        else:
+            self.begin()
+
+    def rewind(self, place: TopicPartition, offset: int) -> None:
+        """Its user wants to see everything of a partition again from there on."""
+        self._drop({place})
+        self.consumer.seek(KafkaTopicPartition(*place, offset))
+        self.tell("rewound", partitions=(_name(place),), offset=offset)
+
+    def behind(self) -> dict[TopicPartition, int]:
+        """How far it is done with each partition that it may work on: where it could seek to."""
+        rows = self.consumer.position(self.consumer.assignment())
+        done = {TopicPartition(each.topic, each.partition): each.offset for each in rows}
+        for message in reversed(self._pending):
+            if _place(message) in done:
+                done[_place(message)] = message.offset()
+        return {place: offset for place, offset in done.items() if offset > 0}
 
     def may_act_on(self) -> Partitions:
         """What it may work on now, by what it was told and by its fence.
@@ -189,18 +188,38 @@ class Program(Process):
             self.after(self.habits.poll_every_ms, self._turn)
             return
         try:
-            message: Any = self.consumer.poll(0)
-        except CoordError as problem:
-            if not self._is_out(problem):
-                self.after(self.habits.poll_every_ms, self._turn)
-                return
-            self._fail(problem)
+            fetched = self._fetch()  # its callbacks may drop what is pending
+            self._pending.extend(fetched)
+        except Gone:
             return
-        if message is None:
-            self.after(self.habits.poll_every_ms, self._turn)
-        else:
-            self._pending = message
+        except CoordError as problem:
+            if self._is_out(problem):
+                if not self._must_end():
+                    self._fail(problem)
+                return
+        except UserError:
+            pass  # its own: it goes on
+        if not self._must_end():
+            self._go_on()
+
+    def _fetch(self) -> list[Any]:
+        try:
+            if self.habits.takes > 1:
+                messages: list[Any] = self.consumer.consume(self.habits.takes, 0)
+                self.counts["many"] += len(messages) > 1
+                return messages
+            message: Any = self.consumer.poll(0)
+        except RuntimeError as problem:
+            raise Violation(f"INV-29: {self.name} polls and is told {problem!r}") from problem
+        return [] if message is None else [message]
+
+    def _go_on(self) -> None:
+        """With the next message, or by looking for one."""
+        if self._pending:
+            message = self._pending[0]
             self.after(self.habits.work_ms(), lambda: self._act(message))
+        else:
+            self.after(self.habits.poll_every_ms, self._turn)
 
     def _act(self, message: Message) -> None:
         """The work is done; its effect on the world comes now, or later, or not at all.
@@ -208,12 +227,15 @@ class Program(Process):
         A fence that closes may open again, and then nobody else has done this. So the message is
         kept until the member may act, or is told that it has lost the partition.
         """
-        place = TopicPartition(message.topic(), message.partition())
+        place = _place(message)
+        if not self._pending or self._pending[0] is not message:
+            self._go_on()  # it has lost the partition meanwhile
+            return
         if place not in self.consumer.member.assignment:
             self._wait_for_word(place, message)
             return
         self.acts += 1
-        self._pending = None
+        self._pending.popleft()
         self.tell(
             "act",
             partitions=(_name(place),),
@@ -222,9 +244,17 @@ class Program(Process):
             fence=_or_none(self._fence_of(place)),
         )
         self._since_commit += 1
-        if self._since_commit >= self.habits.commit_every:
-            self._commit()
-        self.after(0, self._turn)
+        try:
+            if self._since_commit >= self.habits.commit_every:
+                self._commit()
+        except Gone:
+            return
+        if self._must_end():
+            return
+        if self._pending:
+            self._go_on()
+        else:
+            self.after(0, self._turn)
 
     def _fence_of(self, place: TopicPartition) -> int | None:
         member = self.consumer.member
@@ -235,15 +265,28 @@ class Program(Process):
     def _wait_for_word(self, place: TopicPartition, message: Message) -> None:
         try:
             self.consumer.member.poll()
+        except Gone:
+            return
         except CoordError as problem:
             if self._is_out(problem):
-                self._fail(problem)
+                if not self._must_end():
+                    self._fail(problem)
                 return
-        if place in self.held:
+        except UserError:
+            pass
+        if self._must_end():
+            return
+        if place in self.held and self._pending and self._pending[0] is message:
             self.after(50, lambda: self._act(message))
-        else:
-            self._pending = None
-            self.after(50, self._turn)
+            return
+        self._drop({place})
+        self.after(50, self._go_on if self._pending else self._turn)
+
+    def _drop(self, gone: set[TopicPartition]) -> None:
+        """Of what is lost nothing is worked on any more."""
+        kept = deque(each for each in self._pending if _place(each) not in gone)
+        self.counts["dropped"] += len(self._pending) - len(kept)
+        self._pending = kept
 
     def _is_out(self, problem: CoordError) -> bool:
         """Whether this is the end; the group has no assignment for now otherwise."""
@@ -251,27 +294,51 @@ class Program(Process):
         return not is_told_once or self.consumer.member._membership.state is State.FAILED
 
     def _commit(self, leaving: list[KafkaTopicPartition] | None = None) -> None:
-        """All that is done: not the message that is being worked on.
+        """All that is done: not the messages that are being worked on.
 
         Of a server-assigned group's just what it lets go of: that goes with the Release.
         """
         self._since_commit = 0
         rows = self.consumer.position(self.consumer.assignment())
-        if leaving is not None and self.wish is not None:
+        if leaving is not None and self.is_assigned:
             rows = self.consumer.position(leaving)
-        if self._pending is not None:
-            for row in rows:
-                if (row.topic, row.partition) == (self._pending.topic(), self._pending.partition()):
-                    row.offset = self._pending.offset()
+        undone: dict[tuple[str, int], int] = {}
+        for message in self._pending:
+            undone.setdefault((message.topic(), message.partition()), message.offset())
+        for row in rows:
+            row.offset = undone.get((row.topic, row.partition), row.offset)
         offsets = {f"{row.topic}-{row.partition}": row.offset for row in rows if row.offset >= 0}
         try:
-            self.consumer.commit(offsets=rows if self._pending is not None else None)
+            self._write_commit(rows, leaving)
         except CoordError as problem:
             self.tell("commit_failed", detail=str(problem))
         else:
             if offsets:
                 generation = self.consumer.member.generation
                 self.tell("commit", offsets=offsets, generation=generation)
+
+    def _write_commit(
+        self, rows: list[KafkaTopicPartition], leaving: list[KafkaTopicPartition] | None
+    ) -> None:
+        """As this user does it: without waiting, waiting for the answer, or giving it up."""
+        named = rows if self._pending else None
+        if self.habits.cancels:
+            known = {
+                TopicPartition(row.topic, row.partition): row.offset
+                for row in rows
+                if row.offset >= 0
+            }
+            future = self.consumer.member.commit_async(known)
+            self.after(self.habits.luck.choice([0, 5, 50]), lambda: _ignore(future.cancel()))
+            self.tell("commit_failed", detail="given up by its user")
+        elif self.habits.waits and not self.scheduler.is_waited:
+            self.counts["waited"] += 1
+            self.counts["waited in a callback"] += leaving is not None
+            with waiting.on_virtual_time(self):
+                done = self.consumer.commit(offsets=named, asynchronous=False, timeout_s=PATIENCE_S)
+            self._committed(None, done or [])
+        else:
+            self.consumer.commit(offsets=named)
 
     def _committed(self, error: Any, partitions: list[KafkaTopicPartition]) -> None:
         offsets = {f"{each.topic}-{each.partition}": each.offset for each in partitions}
@@ -283,39 +350,118 @@ class Program(Process):
     def _assigned(self, consumer: CoordinatedConsumer, some: list[KafkaTopicPartition]) -> None:
         self.held |= _ours(some)
         self.tell("assigned", partitions=_names(some))
+        self._end_callback()
 
     def _revoked(self, consumer: CoordinatedConsumer, some: list[KafkaTopicPartition]) -> None:
-        self._commit(some)
+        if self.habits.next_callback == RAISES:
+            self.tell("commit_failed", detail="its callback raises before it commits")
+        else:
+            self._commit(some)
         self.held -= _ours(some)
+        self._drop(_ours(some))
         self.tell("revoked", partitions=_names(some))
+        self._end_callback()
 
     def _lost(self, consumer: CoordinatedConsumer, some: list[KafkaTopicPartition]) -> None:
         self.held -= _ours(some)
+        self._drop(_ours(some))
         self.tell("lost", partitions=_names(some))
+        self._end_callback()
+
+    def _end_callback(self) -> None:
+        """Whatever else its user does in there."""
+        does, self.habits.next_callback = self.habits.next_callback, ""
+        if does == RAISES:
+            self.tell("callback_raised")
+            raise UserError
+        if does == CLOSES and not self.is_done:
+            self.tell("closed_in_callback")
+            self._owes_leave = self._known_as()
+            self.end("closed in a callback")
 
     # ---- ends ---------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, patience_s: float = 0.0) -> None:
         """The user ends it in good order; what is still on its way gets its time."""
-        self.end("closed")
+        self.end("closed", patience_s)
 
     def _fail(self, problem: CoordError) -> None:
         """Its client cannot go on, and its user ends it; perhaps somebody starts it again."""
         self.end(f"failed: {problem}")
         self._failed(self, problem)
 
-    def end(self, how: str) -> None:
+    def end(self, how: str, patience_s: float = 0.0) -> None:
+        """Close the consumer; later, if its thread waits for something now."""
         if not self.is_alive:
             return
-        self.consumer.close(timeout_s=0)
+        if self.is_blocked:
+            self._ends_later = how
+            return
+        known_as = self._known_as()
+        try:
+            self._close_consumer(patience_s)
+        except Gone:
+            return
         self.tell("ended", detail=how)
+        if self._owes_leave is None:
+            self._require_leave(known_as)
         # The process goes when its producer has written everything, as flush() does.
-        self.is_done = True
-        self.after(5_000, self.kill)
+        self.is_done, self._ends_later = True, ""
+        self.after(5_000, self._exit)
+
+    def _close_consumer(self, patience_s: float) -> None:
+        with suppress(UserError):
+            self.consumer.close(timeout_s=patience_s)
+
+    def _must_end(self) -> bool:
+        """Whether it was ended, or is to be, since its thread last looked."""
+        if self._ends_later:
+            self.end(self._ends_later)
+            return True
+        if self._owes_leave is not None:
+            self._require_leave(self._owes_leave)
+            return True
+        return False
+
+    def _known_as(self) -> str:
+        """The id under which the coordinator may wait for it; empty: none."""
+        life = self.consumer.member._membership
+        return str(life.member) if life.state in ACTIVE else ""
+
+    def _require_leave(self, member: str) -> None:
+        """INV-29: who is closed says so, or others wait for its session."""
+        if member and member not in self.transport.said_leave:
+            raise Violation(f"INV-29: {member} was closed, and has written no LeaveGroup")
+
+    def _exit(self) -> None:
+        """Its process ends, unless somebody else lives in it."""
+        if all(each.is_done for each in self._mates):
+            self.kill()
+        elif self.host is not None:
+            self._die()
+
+    @property
+    def _mates(self) -> "tuple[Program, ...]":
+        """All that live in its process."""
+        first = self.host or self
+        return (first, *first.guests)
+
+    def stop(self) -> None:
+        for each in self._mates:
+            Process.stop(each)
+
+    def resume(self) -> None:
+        for each in self._mates:
+            Process.resume(each)
 
     def kill(self) -> None:
+        """Its process, and whoever lives in it."""
+        for each in self._mates:
+            each._die()
+        self.transport.close()
+
+    def _die(self) -> None:
         if self.is_alive:
-            self.transport.close()
             super().kill()
             self.tell("ended", detail="killed")
 
@@ -324,9 +470,12 @@ class Program(Process):
         self._record(Happened(now_ms, what, member=self.name, group=self.group, **fields))
 
 
-def _first_word(wish: Wish) -> list[str]:
-    """What `subscribe` of the consumer can say of it."""
-    return list(wish.names) or [f"^{wish.pattern}"]
+def _ignore(outcome: object) -> None:
+    """What a user who gives something up does not look at."""
+
+
+def _place(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic(), message.partition())
 
 
 def _name(place: TopicPartition) -> str:

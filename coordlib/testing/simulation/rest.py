@@ -5,14 +5,15 @@ from coordlib.coordinators.assigned.group import Group, State
 from coordlib.coordinators.registry import MACHINES
 from coordlib.records.partitioner import shard_of
 from coordlib.testing.simulation.plan import ASSIGNED
+from coordlib.testing.simulation.teams import Team
 from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
 
 
-def saved_group(world: World) -> Group | None:
-    """The group as the compacted topic has it."""
-    shard = shard_of(GROUP, world.plan.shards)
+def saved_group(world: World, name: str = GROUP) -> Group | None:
+    """A server-assigned group as the compacted topic has it."""
+    shard = shard_of(name, world.plan.shards)
     records, _ = world.cluster.partitions[(f"{PREFIX}.groups", shard)].read(0)
-    values = [record.value for record in records if record.key == GROUP.encode()]
+    values = [record.value for record in records if record.key == name.encode()]
     value = values[-1] if values else None
     if value is None or b'"assigned"' not in value:
         return None
@@ -20,9 +21,9 @@ def saved_group(world: World) -> Group | None:
     return group
 
 
-def check(world: World) -> None:
+def check(world: World, team: Team) -> None:
     """INV-28: Stable, nobody is waited for, and members and coordinator agree on each fence."""
-    group = saved_group(world)
+    group = saved_group(world, team.name)
     if group is None:
         raise Violation("INV-28: nobody has made a server-assigned group")
     if group.state is not State.STABLE or group.guards:
@@ -31,7 +32,7 @@ def check(world: World) -> None:
             f"INV-28: the group is {group.state.value}; {open_} owe a Release, "
             f"{list(group.guards)} are guarded"
         )
-    believed = {p.consumer.member.member_id: p for p in world.living}
+    believed = {p.consumer.member.member_id: p for p in team.living}
     if believed.keys() != group.members.keys():
         raise Violation(f"INV-28: members are {list(group.members)}, and {list(believed)} run")
     for name, program in believed.items():

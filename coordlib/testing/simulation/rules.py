@@ -15,7 +15,6 @@ from coordlib.testing.simulation.evidence import Evidence, Told
 from coordlib.testing.simulation.plan import CLASSIC, CLOCK_KINDS, MEMBER_KINDS
 from coordlib.testing.simulation.signing import genuine
 from coordlib.testing.simulation.world import (
-    GROUP,
     PREFIX,
     REPLY_PARTITIONS,
     Violation,
@@ -34,15 +33,20 @@ NOT_LET_GO = "did not let go in time"
 
 
 def check(world: World, evidence: Evidence) -> None:
-    """Everything here; the first that is broken is raised."""
+    """Everything here that concerns all groups; the first that is broken is raised."""
     seen = Visible(world)
-    check_heartbeats(evidence)
     check_order_of_deadlines(evidence)
     check_first_joins(evidence)
+    for shard in range(world.plan.shards):
+        check_published(world, evidence, seen, shard)
+
+
+def check_group(world: World, evidence: Evidence, seen: "Visible") -> None:
+    """Everything here that concerns one group with members."""
+    check_heartbeats(evidence)
     check_reactions(world, evidence, seen)
     check_sessions(world, evidence, seen)
     for shard in range(world.plan.shards):
-        check_published(world, evidence, seen, shard)
         check_owed(world, evidence, seen, shard)
 
 
@@ -101,12 +105,12 @@ def check_heartbeats(evidence: Evidence) -> None:
     newest = {
         (event.shard, event.offset): event.generation
         for event in evidence.told
-        if event.group == GROUP and event.type in ("GenerationStarted", "GroupEmptied")
+        if event.group == evidence.group and event.type in ("GenerationStarted", "GroupEmptied")
     }
     generation, since, members = 0, sorted(newest), Lives(evidence)
     for each in evidence.asked:
         request = each.request
-        if request.group != GROUP or not isinstance(request, rq.Heartbeat):
+        if request.group != evidence.group or not isinstance(request, rq.Heartbeat):
             continue
         while since and since[0] <= (each.shard, each.offset):
             generation = newest[since.pop(0)]
@@ -131,9 +135,9 @@ class Lives:
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
         for event in evidence.told:
-            if event.group == GROUP and event.type == "MemberJoined":
+            if event.group == evidence.group and event.type == "MemberJoined":
                 self._first[event.member] = event.offset
-            elif event.group == GROUP and event.type in ("MemberRemoved", "MemberFenced"):
+            elif event.group == evidence.group and event.type in ("MemberRemoved", "MemberFenced"):
                 self._last[event.member] = event.offset
 
     def has(self, member: str, offset: int) -> bool:
@@ -180,7 +184,7 @@ def check_reactions(world: World, evidence: Evidence, seen: Visible) -> None:
     forged = {s for s in range(world.plan.shards) if Ticks(world, s).are_forged}
     asked_ms: dict[str, int] = {}
     for event in evidence.told:
-        if event.group != GROUP or event.shard in forged:
+        if event.group != evidence.group or event.shard in forged:
             continue
         asked_ms[event.type] = seen.since_ms(event.record)
         question = QUESTIONS.get(event.reason) if event.type == "MemberRemoved" else None
@@ -215,7 +219,7 @@ def check_sessions(world: World, evidence: Evidence, seen: Visible) -> None:
         heard_ms[member] = max(heard_ms[member], since_ms)
     for event in evidence.told:
         is_expiry = event.type == "MemberRemoved" and event.reason == "session expired"
-        if not is_expiry or event.group != GROUP or event.shard in forged:
+        if not is_expiry or event.group != evidence.group or event.shard in forged:
             continue
         since_ms = evidence.taken_ms(event.shard, event.offset) - heard_ms[event.member]
         if since_ms < least_ms:
@@ -251,9 +255,10 @@ def check_owed(world: World, evidence: Evidence, seen: Visible, shard: int) -> N
     if not {fault.kind for fault in world.plan.faults} <= MEMBER_KINDS:
         return
     ticks, events = Ticks(world, shard), [each for each in evidence.told if each.shard == shard]
-    emptied = [e.offset for e in events if e.type == "GroupEmptied" and e.group == GROUP]
-    for event in events:
-        if event.type != "GenerationStarted" or event.group != GROUP or event.kind != CLASSIC:
+    ours = [each for each in events if each.group == evidence.group]
+    emptied = [each.offset for each in ours if each.type == "GroupEmptied"]
+    for event in ours:
+        if event.type != "GenerationStarted" or event.kind != CLASSIC:
             continue
         first = next((row for row in ticks.rows if row[1] >= event.offset), None)
         is_over = any(offset > event.offset for offset in emptied)

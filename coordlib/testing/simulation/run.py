@@ -17,7 +17,7 @@ from coordlib.testing.simulation.checks import (
     evidence_of,
 )
 from coordlib.testing.simulation.history import Happened
-from coordlib.testing.simulation.plan import ASSIGNED, Plan
+from coordlib.testing.simulation.plan import Plan
 from coordlib.testing.simulation.sometimes import count_sometimes
 from coordlib.testing.simulation.story import tell
 from coordlib.testing.simulation.watch import KNOWN_MS
@@ -99,8 +99,9 @@ def play(world: World) -> None:
         settled_ms += mourning_ms(world)
         world.scheduler.run(settled_ms, world.check)
         check_mourned(world)
-    for program in world.living:
-        program.close()
+    for team in world.teams:
+        for program in team.living:
+            program.close()
     world.scheduler.run(settled_ms + leaving_ms(world), world.check)
     check_end(world)
 
@@ -170,7 +171,7 @@ def peace_ms(world: World) -> int:
     longest_batch_ms = 3 * chosen.batch_ms
     waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS if chosen.group_size_max else 0
     # The driver tells of topics; members need not look, unless the kind has changed.
-    watch_ms = KNOWN_MS if chosen.kind == ASSIGNED else 0
+    watch_ms = KNOWN_MS if world.engine.watches else 0
     if any(fault.kind == "kind-changes" for fault in chosen.faults):
         waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS
     if any(fault.kind == plan.RAISING for fault in chosen.faults):

@@ -11,6 +11,14 @@ from random import Random
 Action = Callable[[], None]
 
 
+def _nothing() -> None:
+    pass
+
+
+class Gone(BaseException):
+    """The process was killed while its thread waited: nothing of what it does may go on."""
+
+
 class Scheduler:
     """What happens when. Things that fall on one millisecond come in an order drawn by luck."""
 
@@ -22,6 +30,9 @@ class Scheduler:
         self.now_ms = 0
         #: Things that have happened.
         self.events = 0
+        self._until_ms, self._each = 0, _nothing
+        #: Whether some thread waits for something: one at a time, since it waits inside `run`.
+        self.is_waited = False
 
     def after(self, delay_ms: float, action: Action) -> None:
         """Let something happen; fractions of a millisecond are cut off."""
@@ -31,12 +42,28 @@ class Scheduler:
 
     def run(self, until_ms: int, each: Action) -> None:
         """Let time go on; `each` is called after everything that happens."""
+        self._until_ms, self._each = until_ms, each
         while self._queue and self._queue[0][0] <= until_ms:
-            self.now_ms, _, _, action = heappop(self._queue)
-            self.events += 1
-            action()
-            each()
+            self._next()
         self.now_ms = until_ms
+
+    def wait(self, is_over: Callable[[], bool]) -> None:
+        """Inside of something that happens, let everything else go on until `is_over`.
+
+        At the latest until the end of `run`: nobody waits longer than the world is looked at.
+        """
+        self.is_waited = True
+        try:
+            while not is_over() and self._queue and self._queue[0][0] <= self._until_ms:
+                self._next()
+        finally:
+            self.is_waited = False
+
+    def _next(self) -> None:
+        self.now_ms, _, _, action = heappop(self._queue)
+        self.events += 1
+        action()
+        self._each()
 
 
 class Clock:
@@ -64,6 +91,30 @@ class Process:
         self.is_alive = True
         self.is_stopped = False
         self._waiting: list[Action] = []
+        #: Whether its user's thread waits for something.
+        self.is_blocked = False
+
+    def wait(self, for_ms: float, is_over: Callable[[], bool]) -> bool:
+        """Its user's thread waits, and everything else goes on; whether it is over.
+
+        Not at all while some other thread waits. Raises Gone.
+        """
+        if is_over() or self.scheduler.is_waited:
+            return is_over()
+        until_ms = self.scheduler.now_ms + for_ms
+
+        def goes_on() -> bool:
+            is_due = self.scheduler.now_ms >= until_ms or is_over()
+            return not self.is_alive or (is_due and not self.is_stopped)
+
+        self.is_blocked = True
+        try:
+            self.scheduler.wait(goes_on)
+        finally:
+            self.is_blocked = False
+        if not self.is_alive:
+            raise Gone
+        return is_over()
 
     def after(self, delay_ms: float, action: Action) -> None:
         """Let something happen in this process."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from coordlib.records import requests as rq
 from coordlib.testing.defects import DEADLINE
-from coordlib.testing.simulation import forgeries, sometimes_assigned
+from coordlib.testing.simulation import forgeries, sometimes_assigned, sometimes_beside
 from coordlib.testing.simulation.evidence import Evidence, Told
 from coordlib.testing.simulation.strangers import STRANGER
 from coordlib.testing.simulation.world import GROUP, REPLY_PARTITIONS, World
@@ -41,6 +41,7 @@ SITUATIONS: Final = (
     "assigned after its leader could not divide",
     *sometimes_assigned.SITUATIONS,
     *forgeries.SITUATIONS,
+    *sometimes_beside.SITUATIONS,
 )
 
 #: What a group does that goes on.
@@ -56,7 +57,8 @@ def count_sometimes(world: World) -> dict[str, int]:
     _from_quarantines(found, evidence.told)
     sometimes_assigned.count(found, world, evidence)
     forgeries.count(found, world, evidence)
-    topics = {program.wish or program.topics for program in world.programs}
+    sometimes_beside.count(found, world, evidence)
+    topics = {program.wish for program in world.programs}
     found["members of different topics"] += len(topics) > 1
     late = tuple(f"{name}-" for name in world.tried_again)
     for event in events:

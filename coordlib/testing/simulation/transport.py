@@ -23,6 +23,7 @@ from coordlib.records import requests as rq
 from coordlib.records.stored import Layout
 from coordlib.testing.simulation.cluster import Cluster, Record
 from coordlib.testing.simulation.scheduler import Channel, Clock, Process
+from coordlib.testing.simulation.violation import Violation
 
 ASK_INTERVAL_MS = 500
 MESSAGE_TIMEOUT_MS = 30_000
@@ -86,8 +87,11 @@ class SimulatedTransport:
         self._acks = Channel(process.scheduler, network.latency_ms)
         self._read_ms = clock.now_ms()
         self._is_fetching = False
-        self._tokens = 0
         self._is_closed = False
+        #: Whether it has ever served two members at a time; else its member takes it along.
+        self._is_shared = False
+        #: Under which ids LeaveGroup was sent over it.
+        self.said_leave: set[str] = set()
         self._responses.appended.append(self._fetch_soon)
         self._every(TIMER_INTERVAL_MS, self._tell_time)
         self._every(ASK_INTERVAL_MS, self._ask_end)
@@ -102,12 +106,18 @@ class SimulatedTransport:
 
     def attach(self, handler: Handler) -> None:
         self._handlers[handler.identity.token] = handler
-        handler.feed(sg.ReadToEnd(self.now_ms(), self._read_ms))
+        self._is_shared = self._is_shared or len(self._handlers) > 1
+        _feed(handler, sg.ReadToEnd(self.now_ms(), self._read_ms))
 
     def detach(self, handler: Handler) -> None:
         self._handlers.pop(handler.identity.token, None)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
+        if handler.identity.token not in self._handlers and not self._is_shared:
+            kind = type(request).__name__
+            raise Violation(f"INV-29: {handler.identity.client} sends {kind} when it is closed")
+        if isinstance(request, rq.LeaveGroup):
+            self.said_leave |= {each.member for each in request.members}
         self._unwritten.append(_Unwritten(handler, request, self.now_ms()))
         if not self._is_writing:
             self._is_writing = True
@@ -182,7 +192,7 @@ class SimulatedTransport:
 
     def _tell(self, handler: Handler, event: sg.Input) -> None:
         if handler.identity.token in self._handlers:
-            handler.feed(event)
+            _feed(handler, event)
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -210,7 +220,7 @@ class SimulatedTransport:
         message = codec.decode_response(record.value)
         for handler in list(self._handlers.values()):
             if concerns(handler.identity, message):
-                handler.feed(sg.Received(self.now_ms(), message))
+                _feed(handler, sg.Received(self.now_ms(), message))
 
     def _ask_end(self) -> None:
         if self._is_reachable:
@@ -235,7 +245,7 @@ class SimulatedTransport:
     def _has_read(self, asked_ms: int) -> None:
         self._read_ms = max(self._read_ms, asked_ms)
         for handler in list(self._handlers.values()):
-            handler.feed(sg.ReadToEnd(self.now_ms(), asked_ms))
+            _feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
 
     # ---- time ---------------------------------------------------------------------------------
 
@@ -243,7 +253,7 @@ class SimulatedTransport:
         for handler in list(self._handlers.values()):
             wake_ms = handler.wake_ms()
             if wake_ms is not None and wake_ms <= self.now_ms():
-                handler.feed(sg.Elapsed(self.now_ms()))
+                _feed(handler, sg.Elapsed(self.now_ms()))
 
     def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
         def again() -> None:
@@ -252,3 +262,14 @@ class SimulatedTransport:
                 self._process.after(interval_ms, again)
 
         self._process.after(self._luck.uniform(0, interval_ms), again)
+
+
+def _feed(handler: Handler, event: sg.Input) -> None:
+    """In the transport's thread: what is raised there ends it, for all its members (INV-70)."""
+    try:
+        handler.feed(event)
+    except Violation:
+        raise
+    except Exception as problem:
+        what = type(event).__name__
+        raise Violation(f"INV-70: {handler.identity.client} hears {what}: {problem!r}") from problem

@@ -66,7 +66,7 @@ class SimulatedWatch:
             if not is_users(topic, self._own) or dice < errs / 2:
                 continue
             seen[topic] = None if dice < errs else count
-        return seen
+        return seen | self._cluster.elsewhere
 
     def _write(self, record: TopicMetadata) -> None:
         for shard in range(self._shards):

@@ -1,4 +1,4 @@
-"""What members of server-assigned groups want: topics by name, existing or not, and expressions."""
+"""What members want: topics by name, existing or not, and expressions."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from random import Random
 
 from coordlib.client import AssignedMember
+
+#: What the job's own topics begin with: no expression means them, whatever it matches.
+OWN = "coord."
+#: Everything that there is, by an expression.
+ANYTHING = ".*"
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,14 @@ class Wish:
     def _means(self, topic: str) -> bool:
         if topic in self.names:
             return True
-        is_matched = self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
+        if self.pattern is None or topic.startswith(OWN):
+            return False
+        is_matched = re.fullmatch(self.pattern, topic) is not None
         return is_matched and not (self.exclude and re.fullmatch(self.exclude, topic))
+
+    def words(self) -> list[str]:
+        """The same for `subscribe` of a consumer; without `exclude`, which that cannot say."""
+        return [*self.names, *([f"^(?:{self.pattern})$"] if self.pattern else [])]
 
     def tell(self, member: AssignedMember) -> None:
         """The user says it."""
@@ -44,3 +55,18 @@ def draw(luck: Random, topics: Sequence[str]) -> Wish:
     if dice < 0.8:
         return Wish(pattern="|".join(some))
     return Wish(names=some, pattern="[a-z]*s", exclude=luck.choice(topics))
+
+
+def draw_classic(luck: Random, topics: Sequence[str]) -> Wish:
+    """The same for a member of a classic group, whose client matches by itself."""
+    some = tuple(sorted(luck.sample(topics, luck.randint(1, len(topics)))))
+    dice = luck.random()
+    if dice < 0.3:
+        return Wish(tuple(topics))
+    if dice < 0.5:
+        return Wish(some)
+    if dice < 0.7:
+        return Wish(pattern=ANYTHING)
+    if dice < 0.85:
+        return Wish(pattern="[a-z]*s")
+    return Wish(names=some[:1], pattern="|".join(some))

@@ -21,11 +21,17 @@ from coordlib.testing.simulation.checkpoint import Checkpoint
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.engine import Driver, Engine
 from coordlib.testing.simulation.history import Happened
+from coordlib.testing.simulation.inspection import Inspector
+from coordlib.testing.simulation.kinds import LATER_KINDS
 from coordlib.testing.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
 from coordlib.testing.simulation.program import Habits, Program
 from coordlib.testing.simulation.scheduler import Clock, Process, Scheduler
+from coordlib.testing.simulation.teams import Team
 from coordlib.testing.simulation.transport import Network, SimulatedTransport
+from coordlib.testing.simulation.violation import Violation
 from coordlib.testing.simulation.wishes import Wish, draw
+
+__all__ = ["Violation", "World"]
 
 PREFIX = "coord"
 INCARNATION = "Simulat0"
@@ -36,12 +42,12 @@ RATE_ERROR = 0.002
 BROKERS = 3
 METADATA_REFRESH_MS = 5_000
 MEMBERS_MAX = 8
+#: Faults that bring server-assigned groups into a world whose first group is none.
+WATCHED_KINDS = ("company-joins", "aside-and-rebuilt", "hoarder")
+#: How often a shard looks for what has expired, while something can expire.
+CHECKS_OF_RETENTION = 8
 #: Whoever found the group full is started again after this time, at the latest.
 TRIES_AGAIN_MS = 8_000
-
-
-class Violation(AssertionError):
-    """A promise was broken; the text says which, and how it was seen."""
 
 
 class World:
@@ -64,33 +70,64 @@ class World:
         self.checkpoints = 0
         self.checkpoint = self._new_checkpoint()
         self.drivers: list[Driver] = []
-        self.programs: list[Program] = []
+        #: The group that everything began with, and others with members in its shard.
+        self.readers = Team(GROUP, plan.kind, read_at_rest=frozenset(self.topics))
+        self.company: list[Team] = []
         self.networks: dict[str, Network] = {}
-        self._names = 0
         #: Whether the supervisor starts drivers again.
         self.is_supervised = True
         #: Whether anything that a user of the group notices may still be disturbed.
         self.is_healing = False
         #: Until peace has been seen: from then on everybody is in, or will never be.
         self.takes_newcomers = True
-        self.perturbations = 0
         self.are_ticks_lost = False
         self._lasting: list[Callable[[], None]] = []
         #: What each living program was told to own when that was last looked at.
-        self._told: dict[str, Partitions | None] = {}
+        self._told: dict[Program, Partitions | None] = {}
         self._is_contested = False
         #: Programs that live, and some that have died since the newest news.
         self._watched: list[Program] = []
         self.refusals = 0
         #: Programs that were started again because the group had been full.
         self.tried_again: set[str] = set()
-        self._habits_luck = self.stream("habits")
-        #: What programs that start now take part in: it changes when all have left.
-        self.protocol = plan.kind
-        self.read_at_rest = frozenset(self.topics)  # as somebody wanted them when last at rest
 
     def stream(self, name: str) -> Random:
         return Random(f"{self.plan.seed} {name}")
+
+    # ---- groups -------------------------------------------------------------------------------
+
+    @property
+    def teams(self) -> list[Team]:
+        """All groups that have members."""
+        return [self.readers, *self.company]
+
+    @property
+    def programs(self) -> list[Program]:
+        """Of the group that everything began with."""
+        return self.readers.programs
+
+    @property
+    def living(self) -> list[Program]:
+        """Those of them whose user has not ended them."""
+        return self.readers.living
+
+    @property
+    def protocol(self) -> str:
+        """What programs of it that start now take part in."""
+        return self.readers.protocol
+
+    @protocol.setter
+    def protocol(self, protocol: str) -> None:
+        self.readers.protocol = protocol
+
+    @property
+    def perturbations(self) -> int:
+        """How much has happened after which groups may rebalance."""
+        return self.readers.perturbations
+
+    @perturbations.setter
+    def perturbations(self, count: int) -> None:
+        self.readers.perturbations = count
 
     # ---- topics -------------------------------------------------------------------------------
 
@@ -104,6 +141,8 @@ class World:
             self.topics, (self.plan.partitions, *self.plan.more_topics), strict=True
         ):
             self.cluster.create(topic, count)
+        if any(fault.kind in LATER_KINDS for fault in self.plan.faults):
+            self.cluster.create_quietly(f"{PREFIX}.lag")
 
     def _engine(self) -> Engine:
         plan, luck = self.plan, self.stream("engine")
@@ -117,10 +156,12 @@ class World:
             reply_partitions=REPLY_PARTITIONS,
             incarnation=INCARNATION,
             group=_group_config(plan),
-            checks_invariants=True,
+            checks_invariants=bool(plan.checks_invariants),
         )
         engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, settings)
-        engine.watches = plan.kind == ASSIGNED
+        engine.inspector = Inspector(plan.sizes, looks_at_states=not plan.checks_invariants)
+        kinds = {fault.kind for fault in plan.faults}
+        engine.watches = plan.kind == ASSIGNED or not kinds.isdisjoint(WATCHED_KINDS)
         engine.usual_ms = lambda: luck.uniform(0.5, 1.5) * plan.batch_ms
         return engine
 
@@ -146,7 +187,7 @@ class World:
         )
         made.control.is_mute = self.are_ticks_lost
         self.drivers.append(made)
-        self.note("driver starts", name)
+        self.note("driver starts", name, "rebuild" if is_rebuild else "")
         made.start(after_ms)
         return made
 
@@ -200,12 +241,14 @@ class World:
 
     # ---- members ------------------------------------------------------------------------------
 
-    def start_program_after(self, delay_ms: float, instance: str | None) -> None:
+    def start_program_after(
+        self, delay_ms: float, instance: str | None, team: Team | None = None
+    ) -> None:
         """Unless peace is made before."""
 
         def start() -> None:
             if not self.is_healing:
-                self.start_program(instance)
+                self.start_program(instance, team=team)
 
         self.scheduler.after(delay_ms, start)
 
@@ -213,24 +256,28 @@ class World:
         self,
         instance: str | None = None,
         strategy: str | None = None,
-        topics: tuple[str, ...] | None = None,
+        wish: Wish | None = None,
+        team: Team | None = None,
+        host: Program | None = None,
     ) -> Program:
-        self._names += 1
-        name = f"m{self._names}"
+        """One more program, or one member more in a program (`host`)."""
+        team = team or self.readers
+        name = team.new_name()
         luck = self.stream(f"program {name}")
         plan = self.plan
         config: dict[str, Any] = {
-            "group.id": GROUP,
+            "group.id": team.name,
             "session.timeout.ms": plan.session_timeout_ms,
             "max.poll.interval.ms": plan.rebalance_timeout_ms,
             "heartbeat.interval.ms": plan.heartbeat_interval_ms,
             "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
             "auto.offset.reset": "earliest",
         }
-        if self.protocol == ASSIGNED:
-            config |= self._assigned_config(luck)
+        if team.protocol == ASSIGNED:
+            config |= self._assigned_config(luck, team)
         else:
-            config["partition.assignment.strategy"] = strategy or self._mode(luck)
+            mode = strategy or team.strategy or self._mode(luck)
+            config["partition.assignment.strategy"] = mode
         if instance is not None:
             config["group.instance.id"] = instance
         habits = Habits(
@@ -242,29 +289,31 @@ class World:
         )
         latency_ms = plan.latency_ms
         network = Network(lambda: luck.uniform(0.5, 2) * latency_ms)
-        self.networks[name] = network
+        self.networks[name] = self.networks[host.name] if host else network
         clock = Clock(self.scheduler, _rate(luck), luck.randrange(10**9))
         where = Where(PREFIX, plan.shards, REPLY_PARTITIONS, INCARNATION)
 
         def connect(process: Process) -> SimulatedTransport:
+            if host is not None:
+                return host.transport
             reply = luck.randrange(REPLY_PARTITIONS)
             return SimulatedTransport(process, self.cluster, where, reply, clock, network, luck)
 
-        wish = None
-        if self.protocol == ASSIGNED:
-            wish = Wish(topics) if topics else self.draw_wish(luck)
-        topics = topics or self._topics_of(instance or name)
+        wish = wish or team.wish
+        if wish is None and team.protocol == ASSIGNED:
+            wish = self.draw_wish(luck)
+        wish = wish or Wish(self._topics_of(instance or name))
         told, failed = self.history.append, self._program_failed
-        program = Program(name, self.cluster, habits, told, connect, topics, failed, wish)
-        self.programs.append(program)
+        program = Program(name, self.cluster, habits, told, connect, wish, failed, host)
+        team.programs.append(program)
         self._watched.append(program)
         return program
 
     def _mode(self, luck: Random) -> str:
         return luck.choice(self.plan.strategies if self.plan.kind == CLASSIC else MODES)
 
-    def _assigned_config(self, luck: Random) -> dict[str, Any]:
-        strategy = self.plan.strategies[0]
+    def _assigned_config(self, luck: Random, team: Team) -> dict[str, Any]:
+        strategy = self.plan.strategies[0] if team.strategy is None else team.strategy
         named = {"group.remote.assignor": strategy} if strategy else {}
         capacity = luck.choice([1, 1, 1, 2, 5])
         return {"group.protocol": ASSIGNED, "group.capacity": capacity, **named}
@@ -287,6 +336,7 @@ class World:
     def _program_failed(self, program: Program, problem: CoordError) -> None:
         """Who finds the group full, or of another kind, waits a while and tries again."""
         code = problem.code if isinstance(problem, GroupError) else None
+        team = next(each for each in self.teams if program in each.programs)
         is_of_other_kind = (
             self.plan.kind == ASSIGNED and code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         )
@@ -296,18 +346,13 @@ class World:
         def again() -> None:
             # In peace only those come for whom there will be a place.
             most = self.plan.group_size_max or MEMBERS_MAX
-            has_place = not self.is_healing or len(self.living) < most
+            has_place = not self.is_healing or len(team.living) < most
             if self.takes_newcomers and has_place:
                 instance = program.habits.config.get("group.instance.id")
-                self.tried_again.add(self.start_program(instance).name)
+                self.tried_again.add(self.start_program(instance, team=team).name)
 
         luck = self.stream(f"again {program.name}")
         self.scheduler.after(luck.uniform(0.3, 1) * TRIES_AGAIN_MS, again)
-
-    @property
-    def living(self) -> list[Program]:
-        """Programs whose user has not ended them."""
-        return [each for each in self.programs if each.is_alive and not each.is_done]
 
     # ---- what is always checked ---------------------------------------------------------------
 
@@ -320,19 +365,22 @@ class World:
         has_news = False
         for program in self._watched:
             told = program.told if program.is_alive else None
-            if self._told.get(program.name) is not told:
-                self._told[program.name] = told
+            if self._told.get(program) is not told:
+                self._told[program] = told
                 has_news = True
         if has_news:
             self._watched = [program for program in self._watched if program.is_alive]
-            claims = [each for told in self._told.values() for each in told or ()]
+            claims = [
+                (program.group, each) for program, told in self._told.items() for each in told or ()
+            ]
             self._is_contested = len(claims) > len(set(claims))
         if self._is_contested:
-            self._check_fences()
+            for team in self.teams:
+                self._check_fences(team)
 
-    def _check_fences(self) -> None:
+    def _check_fences(self, team: Team) -> None:
         owners: dict[TopicPartition, Program] = {}
-        for program in self.programs:
+        for program in team.programs:
             if program.is_alive and not program.is_stopped:
                 for each in program.may_act_on():
                     if owners.setdefault(each, program) is not program:
@@ -365,15 +413,20 @@ class World:
         self.cluster.listing_errs = 0.0
         for end in self._lasting:
             end()
-        self._cover_topics()
+        for team in self.teams:
+            self._cover_topics(team)
         self.require_driver(1_000)
 
-    def _cover_topics(self) -> None:
-        """Every topic has somebody who reads it, even when the first of them is killed."""
-        living = self.living
+    def _cover_topics(self, team: Team) -> None:
+        """Every topic has somebody who reads it, even when the first of the readers is killed."""
+        living = team.living
+        if team is not self.readers:
+            if not living:
+                self.start_program(team=team)
+            return
         read = {topic for program in living[1:] or living for topic in program.wants()}
         if not living or not read >= set(self.topics):
-            self.start_program(topics=self.topics)
+            self.start_program(wish=Wish(self.topics))
 
     def every(self, interval_ms: int, action: Callable[[], bool]) -> None:
         """Do it again and again, until it says False."""
@@ -390,9 +443,15 @@ def _group_config(plan: Plan) -> ClassicConfig:
         initial_rebalance_delay_ms=plan.initial_rebalance_delay_ms,
         requires_member_id=plan.requires_member_id,
     )
-    if not plan.group_size_max:
-        return config
-    return msgspec.structs.replace(config, max_size=plan.group_size_max)
+    near = {
+        "max_size": plan.group_size_max,
+        "offsets_retention_ms": plan.retention_ms,
+        "offsets_retention_check_interval_ms": plan.retention_ms // CHECKS_OF_RETENTION,
+        "new_groups_per_second_max": plan.new_groups_per_second,
+        "shard_bytes_max": plan.shard_bytes,
+        "offsets_bytes_per_group_max": plan.offsets_bytes,
+    }
+    return msgspec.structs.replace(config, **{name: each for name, each in near.items() if each})
 
 
 def _rate(luck: Random) -> float:

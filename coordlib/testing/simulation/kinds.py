@@ -1,0 +1,61 @@
+"""Kinds of faults that have luck of their own: users, other groups of the shard, and crowds.
+
+A seed draws them from a second stream. So what it drew before these were there has stayed as it
+was, and a known bug is still met by the seeds that once met it. Who adds a kind adds it here.
+"""
+
+from typing import Final
+
+#: Kind -> (its number in reliability, shortest and longest time, milliseconds).
+Kinds = dict[str, tuple[str, int, int]]
+
+#: What the users of consumers do, and what becomes of their programs.
+USER_KINDS: Final[Kinds] = {
+    "bulk-reader": ("F-05", 5_000, 40_000),
+    "user-seeks": ("F-05", 0, 0),
+    "user-pauses": ("F-05", 2_000, 20_000),
+    "user-unsubscribes": ("F-06", 0, 15_000),
+    "subscription-changes": ("F-30", 0, 0),
+    "topic-created": ("F-30", 0, 0),
+    "commit-waits": ("F-05", 5_000, 40_000),
+    "commit-cancelled": ("F-05", 2_000, 20_000),
+    "callback-raises": ("F-05", 5_000, 30_000),
+    "callback-closes": ("F-06", 5_000, 30_000),
+    "patient-close": ("F-06", 0, 0),
+    "members-share": ("F-06", 0, 0),
+    "odd-answers": ("F-18", 1_000, 5_000),
+    "release-refused": ("F-04", 5_000, 20_000),
+}
+#: Other groups with members, those who only keep positions, and administrators.
+COMPANY_KINDS: Final[Kinds] = {
+    "company-joins": ("F-06", 0, 0),
+    "query-positions": ("F-35", 5_000, 30_000),
+    "query-deleted": ("F-35", 2_000, 20_000),
+    "positions-of-members": ("F-35", 3_000, 20_000),
+    "group-deleted": ("F-23", 0, 0),
+    "offsets-deleted": ("F-23", 0, 0),
+    "group-described": ("F-23", 2_000, 10_000),
+    "aside-and-rebuilt": ("F-33", 12_000, 20_000),
+}
+#: Who wants more than there is; each needs a world whose bounds are near (`NEEDS`).
+CROWD_KINDS: Final[Kinds] = {
+    "new-groups": ("F-21", 5_000, 40_000),
+    "shard-fills": ("F-21", 5_000, 20_000),
+    "hoarder": ("F-21", 10_000, 30_000),
+    "greedy-fetch": ("F-21", 0, 0),
+}
+LATER_KINDS: Final[Kinds] = USER_KINDS | COMPANY_KINDS | CROWD_KINDS
+
+#: They happen where the group is server-assigned, and those of the second line where it is classic.
+LATER_ASSIGNED_KINDS: Final = frozenset({"release-refused"})
+LATER_CLASSIC_KINDS: Final = frozenset({"subscription-changes", "topic-created"})
+#: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
+LATER_MEMBER_KINDS: Final = frozenset(USER_KINDS) - {"odd-answers"}
+
+#: What the world must be like for a kind, as fields of the plan.
+NEEDS: Final[dict[str, dict[str, int]]] = {
+    "new-groups": {"new_groups_per_second": 1, "shards": 2},
+    "shard-fills": {"shard_bytes": 96 * 1024, "offsets_bytes": 24 * 1024},
+    "hoarder": {"sizes": 32},
+    "greedy-fetch": {"sizes": 32},
+}

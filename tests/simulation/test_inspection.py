@@ -1,0 +1,211 @@
+"""What is looked at while batches are judged: each of these checks can fail."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+
+from coordlib import limits
+from coordlib.coordinators.registry import MACHINES
+from coordlib.coordinators.shard import InputRecord, Shard
+from coordlib.coordinators.shard_state import decode_blob
+from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.effects.routing import EffectTooLarge
+from coordlib.errors import ErrorCode
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.testing.driving import SETTINGS, commit, describe, join, leave, settings
+from coordlib.testing.simulation import inspection
+from coordlib.testing.simulation.inspection import Inspector, WatchedShard, check_against_topics
+from tests.simulation.test_checks import assert_breaks
+
+PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)
+
+
+def log(*requests: rq.AnyRequest, topic: str = REQUESTS) -> list[InputRecord]:
+    return [
+        InputRecord(topic, number, 1_000_000 + number, codec.encode(request))
+        for number, request in enumerate(requests)
+    ]
+
+
+def blob_of(*requests: rq.AnyRequest) -> bytes:
+    shard = Shard(None, SETTINGS)
+    for record in log(*requests):
+        shard.judge(record)
+    shard.close()
+    return shard.encode()
+
+
+# ---- states, and what no state comes of ---------------------------------------------------------
+
+
+def test_an_unsound_group_is_seen_though_the_core_checks_nothing() -> None:
+    """INV-14: a leader that is no member stays unseen in production, until somebody needs it."""
+    state = decode_blob(blob_of(join("a")))
+    (row,) = state.cells
+    machine = MACHINES[row.kind]
+    Inspector(looks_at_states=True).check_states(PRODUCTION, state)
+
+    group = msgspec.structs.replace(machine.decode(row.hard), leader="nobody")
+    row.hard = msgspec.Raw(machine.encode(group))
+
+    inspector = Inspector(looks_at_states=True)
+    assert_breaks("INV-14", lambda: inspector.check_states(PRODUCTION, state))
+
+
+def test_states_are_looked_at_in_worlds_with_the_production_s_settings() -> None:
+    """The same by way of a batch: the core is told to check nothing, and the inspector does."""
+    looked: list[Any] = []
+    inspector = Inspector(looks_at_states=True)
+    inspector.check_states = lambda *each: looked.append(each)  # type: ignore[method-assign]
+
+    inspector.judge(None, log(join("a")), PRODUCTION, [])
+
+    assert len(looked) == 1
+
+
+def test_a_shard_that_keeps_more_than_it_may_is_seen() -> None:
+    """INV-43."""
+    state = decode_blob(blob_of(join("a")))
+    near = settings(shard_bytes_max=64)
+
+    assert_breaks("INV-43", lambda: Inspector(looks_at_states=True).check_states(near, state))
+
+
+def test_a_batch_that_cannot_be_judged_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INV-67: what the sink cannot write ends the task, and so the same batch after any restart."""
+
+    def raises(*args: object) -> None:
+        raise EffectTooLarge("groups record of 10876527 bytes")
+
+    monkeypatch.setattr(inspection, "judge_rows", raises)
+
+    assert_breaks("INV-67", lambda: Inspector().judge(None, log(join("a")), PRODUCTION, []))
+
+
+def test_a_state_that_cannot_be_read_is_none_of_its_business() -> None:
+    """A damaged state ends a driver, which is then started into a rebuild."""
+    with pytest.raises(msgspec.MsgspecError):
+        Inspector().judge(b"", log(join("a")), PRODUCTION, [])
+
+
+def test_a_batch_of_too_many_bytes_is_seen() -> None:
+    """INV-68: a request of 50 KB has had 309 MB of answers."""
+    inspector, records = Inspector(sizes=1_000_000), log(describe("x"))
+    few, many = [(0, 0, b"x" * 100, None)], [(0, 0, b"x" * 100_000, None)]
+
+    inspector.check_size(PRODUCTION, records, few)
+    assert_breaks("INV-68", lambda: inspector.check_size(PRODUCTION, records, many))
+
+
+def test_sizes_are_divided_only_where_it_is_wanted() -> None:
+    """Small worlds meet bounds that take megabytes otherwise; what clients know stays."""
+    whole, request = limits.GROUP_BYTES_MAX, limits.REQUEST_BYTES_MAX
+
+    with inspection.sizes_divided(32):
+        assert whole == limits.GROUP_BYTES_MAX * 32
+        assert request == limits.REQUEST_BYTES_MAX
+
+    assert whole == limits.GROUP_BYTES_MAX
+
+
+# ---- refused requests ---------------------------------------------------------------------------
+
+
+@contextmanager
+def commits_that_touch(code: ErrorCode, failed: bool = False) -> Iterator[None]:
+    """A core in which a commit that is refused counts as a sign of life."""
+
+    def judge(draft: Any, request: rq.OffsetCommit) -> None:
+        draft.touched += list(draft.live.members)
+        row = rs.FailedPartition("t", 0, ErrorCode.PARTITION_NOT_OWNED.name)
+        rows = {"failed": (row,)} if failed else {}
+        if code is ErrorCode.NONE:
+            draft.answer(request, rs.OffsetCommitResponse, **rows)
+        else:
+            draft.refuse(request, rs.OffsetCommitResponse, code)
+
+    with patch.dict(MACHINES["classic"].HANDLERS, {rq.OffsetCommit: judge}):
+        yield
+
+
+def watched(*requests: rq.AnyRequest) -> None:
+    shard = WatchedShard(None, PRODUCTION)
+    for record in log(*requests):
+        shard.judge(record)
+
+
+@pytest.mark.parametrize(
+    ("code", "failed"), [(ErrorCode.ILLEGAL_GENERATION, False), (ErrorCode.NONE, True)]
+)
+def test_a_refusal_that_counts_as_a_sign_of_life_is_seen(code: ErrorCode, failed: bool) -> None:
+    """INV-24: positions under a member's name have kept dead members alive."""
+    with commits_that_touch(code, failed):
+        assert_breaks("INV-24.*sign of life", lambda: watched(join("a"), commit("b")))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS])
+def test_what_is_taken_or_comes_too_early_is_a_sign_of_life(code: ErrorCode) -> None:
+    """Rule 13: who is told that the group is busy has been heard."""
+    with commits_that_touch(code):
+        watched(join("a"), commit("b"))
+
+
+# ---- what the topics say ------------------------------------------------------------------------
+
+
+def topics_of(shard: Shard) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    newest = {(o.topic, o.key): o.value for o in shard.outputs}
+    live = {key: value for key, value in newest.items() if value is not None}
+    groups = {key: value for (topic, key), value in live.items() if topic == "groups"}
+    committed = {key: value for (topic, key), value in live.items() if topic == "committed"}
+    return groups, committed
+
+
+def test_an_offset_that_only_the_topics_have_is_seen() -> None:
+    """INV-38: what went out and was not applied a rebuild has, and the job not."""
+    shard = Shard(None, SETTINGS)
+    for record in log(commit("a"), topic=COMMITS):
+        shard.judge(record)
+    shard.close()
+    groups, committed = topics_of(shard)
+    check_against_topics(0, shard.encode(), groups, committed)
+
+    blank = Shard(None, SETTINGS)
+    for record in log(commit("a"), topic=COMMITS):
+        blank.judge(record)
+    (cell,) = blank.cells.values()
+    row = cell.stored
+    cell.apply_commit("t", 0, None)
+    assert row.offset_count == 0
+
+    assert_breaks(
+        "INV-38.*offsets", lambda: check_against_topics(0, blank.encode(), groups, committed)
+    )
+
+
+def test_a_group_that_the_topics_lack_is_seen() -> None:
+    """INV-38."""
+    blob = blob_of(join("a"))
+
+    assert_breaks("INV-38.*only", lambda: check_against_topics(0, blob, {}, {}))
+
+
+def test_a_rebuild_that_believes_old_counts_is_seen() -> None:
+    """INV-38: a group that is set aside does not hear of topics that grow."""
+
+    def knows(count: int) -> bytes:
+        topics = rq.TopicMetadata(v=1, topics=(rq.Topic("orders", count),))
+        return blob_of(topics, leave("x", "nobody"))
+
+    inspector = Inspector()
+    inspector.note_topics("checkpoint-1", 7, {0: knows(6)})
+    inspector.note_topics("checkpoint-1", 8, {})
+    inspector.check_rebuilt("checkpoint-1", 8, {0: knows(6)})
+
+    assert_breaks("INV-38", lambda: inspector.check_rebuilt("checkpoint-1", 8, {0: knows(3)}))
