@@ -28,7 +28,8 @@ def test_groups_get_answers_while_the_archive_fails_and_history_is_made_up_for(
         assert own_stack.status().job_state == "running"
         own_stack.tables.unlink()
 
-        wait_until("history is written", lambda: _generations(own_stack) == 1)
+        # The pause before the next try has grown while the job was starting.
+        wait_until("history is written", lambda: _generations(own_stack) == 1, patience_s=240)
 
         wait_until("nothing is told any more", lambda: _failing(own_stack) == set())
         assert wire.answer(wire.commit_position("h", offsets=[]))["error"] == "NONE"
