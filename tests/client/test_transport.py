@@ -5,6 +5,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,6 +20,7 @@ from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.stored import Layout
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker
@@ -164,6 +166,29 @@ def test_topics_tell_the_layout_before_the_job_ever_ran(scene: Scene) -> None:
     place = find_place(scene.config, scene.prefix)
 
     assert (place.shards, place.reply_partitions, len(place.incarnation)) == (2, 2, 8)
+
+
+def test_the_features_are_those_of_the_newest_record(scene: Scene) -> None:
+    """The job is upgraded while its clients run; they need what it reads now, not then."""
+    placed(scene)
+    progress = f"{scene.prefix}.progress"
+    admin = AdminClient(dict(scene.config))
+    admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(30)
+    transport = KafkaTransport(scene.config, scene.prefix, "c")
+    assert transport.features() == frozenset()
+
+    layout = Layout(shards=2, reply_partitions=2, topic_ids={})
+    for features in ((), ("of-yesterday",), ("of-yesterday", "of-today")):
+        scene.job.begin_transaction()
+        record = codec.encode(msgspec.structs.replace(layout, features=features))
+        scene.job.produce(progress, record, key=b"layout")
+        scene.job.commit_transaction(10)
+    scene.job.begin_transaction()
+    scene.job.produce(progress, codec.encode(layout), key=b"layout")
+    scene.job.abort_transaction(10)
+
+    assert transport.features() == {"of-yesterday", "of-today"}
+    transport.close()
 
 
 def test_a_prefix_without_topics_is_told(broker: "Broker") -> None:

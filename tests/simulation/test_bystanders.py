@@ -8,7 +8,7 @@ import pytest
 
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.records import requests as rq
-from coordlib.testing.driving import Conversation, commit, delete, describe, join
+from coordlib.testing.driving import Conversation, commit, describe, join
 from coordlib.testing.simulation import bystanders, checks, one_fold, plan
 from coordlib.testing.simulation.cluster import Outcome, Record, Transaction
 from coordlib.testing.simulation.crowds import CROWD
@@ -93,24 +93,6 @@ def test_a_group_that_was_made_for_nothing_is_seen() -> None:
 
     bystanders.check_creations(Made([], [*lines, kept]))
     assert_breaks("INV-24", lambda: bystanders.check_creations(Made([], lines)))
-
-
-@pytest.mark.parametrize("written_ms", [9_000, 11_000])
-def test_a_group_that_an_older_position_brings_back_is_seen(written_ms: int) -> None:
-    """INV-27: a position, ten seconds later the deletion, and both fall into one batch."""
-    some = [asked(delete("ops"), "r0-5", 10_000), asked(commit("q"), "o0-2", written_ms)]
-    lines = [
-        told("GroupDeleted", "r0-5", reason="deleted"),
-        told("GroupCreated", "o0-2", reason="first commit"),
-    ]
-
-    def look() -> None:
-        bystanders.check_deletions(world(), Made(some, lines))
-
-    if written_ms > 10_000:
-        look()
-    else:
-        assert_breaks("INV-27.*1000 ms older", look)
 
 
 # ---- retention ----------------------------------------------------------------------------------

@@ -102,6 +102,7 @@ def _full_requests() -> tuple[rq.AnyRequest, ...]:
             protocol="range",
             assignments={"a-t-0-0": assignments()[-1], "b": b""},
         ),
+        driving.sync("a", 3, "a-t-0-0", error="UNKNOWN_SERVER_ERROR", message="why not \u4e2d"),
         driving.heartbeat("a", 3, "a-t-0-0", instance="i", reply=1),
         driving.leave("a", leaver, rq.Leaver("b"), reason="closed", remain=True),
         driving.commit("a", 3, "a-t-0-0", instance="i", offsets=(row, row)),

@@ -31,7 +31,6 @@ def check(world: World, evidence: Evidence) -> None:
     check_sizes(world, evidence)
     check_creations(evidence)
     if not any(fault.kind in CLOCK_KINDS for fault in world.plan.faults):
-        check_deletions(world, evidence)
         check_retention(world, evidence)
     check_turns(world, evidence)
     check_pauses(world, evidence)
@@ -58,22 +57,6 @@ def check_creations(evidence: Evidence) -> None:
         is_by_commit = event.type == "GroupCreated" and event.reason == "first commit"
         if is_by_commit and (event.group, event.cause) not in kept:
             raise Violation(f"INV-24: {event.group} was made by {event.cause}, which kept nothing")
-
-
-def check_deletions(world: World, evidence: Evidence) -> None:
-    """INV-27: no position that is older than a group's deletion brings it back."""
-    written_ms = {each.coordinate: each.true_ms for each in evidence.positions}
-    deleted_ms: dict[str, int] = {}
-    for event in evidence.told:
-        if event.type == "GroupDeleted" and event.reason == "deleted":
-            deleted_ms[event.group] = evidence.taken_ms(event.shard, event.offset)
-        elif event.type == "GroupCreated" and event.cause in written_ms:
-            older_ms = deleted_ms.get(event.group, 0) - written_ms[event.cause]
-            if older_ms > world.plan.broker_skew_ms * 2 + SKEW_MS:
-                raise Violation(
-                    f"INV-27: {event.group} is back by {event.cause}, which is {older_ms} ms older "
-                    "than its deletion"
-                )
 
 
 # ---- retention ----------------------------------------------------------------------------------
