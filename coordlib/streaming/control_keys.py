@@ -36,7 +36,7 @@ class Folder(Protocol):
     path: str
 
     def secret(self) -> bytes | None:
-        """What its drivers sign with; None: there is nothing yet. Raises StartRefused."""
+        """What its drivers sign with; None: there is nothing yet."""
 
     def keep_secret(self, secret: bytes) -> bytes:
         """Keep it; what another start has kept meanwhile stays, and is returned."""
