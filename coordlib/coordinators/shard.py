@@ -16,7 +16,15 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators import batch_end, deadlines, kinds, quarantine, rejection, topics
+from coordlib.coordinators import (
+    answered,
+    batch_end,
+    deadlines,
+    kinds,
+    quarantine,
+    rejection,
+    topics,
+)
 from coordlib.coordinators.answered import Asked, counted_bytes
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.draft import Draft, Surroundings
@@ -24,7 +32,7 @@ from coordlib.coordinators.groups import Groups
 from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.outbox import size_of
-from coordlib.coordinators.registry import ANSWERS, MACHINES
+from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
@@ -128,7 +136,8 @@ class Shard(Groups):
         if record.offset <= self.commits_offset:
             return
         self.commits_offset = record.offset
-        self._begin(record)
+        self._newest = record
+        self._outbox.begin_record()
         at = self._at(record, COMMITS)
         request: rq.AnyRequest | codec.Refusal = rejection.without_time()
         if record.timestamp_ms != UNTRUSTED_TIME_MS:
@@ -151,15 +160,12 @@ class Shard(Groups):
             )
         self.previous_ms = timestamp_ms
         self.offset = record.offset
-        self._begin(record)
+        self._newest = record
+        self._outbox.begin_record()
         if not self._agenda.is_quiet(self.clock_ms):
             at = self._at(record, REQUESTS)
             self._fire_due(at)
             self._expire(at)
-
-    def _begin(self, record: InputRecord) -> None:
-        self._newest = record
-        self._outbox.begin_record()
 
     def _trusted_time(self, record: InputRecord) -> int:
         """A record without the broker's time stands still at the time before it."""
@@ -199,7 +205,7 @@ class Shard(Groups):
         if cell is not None and machine is not cell.machine and not cell.group.is_empty:
             self._put(at, *kinds.refused(request, at, cell.group, cell.machine.KIND))
         else:
-            asked = Asked(request, request_bytes, ANSWERS[type(request)])
+            asked = Asked(request, request_bytes)
             self._step(at, request.group, lambda draft: handler(draft, request), machine, asked)
 
     def _reject(self, at: At, refused: codec.Refusal, value: bytes | None) -> None:
@@ -224,15 +230,13 @@ class Shard(Groups):
         decide(draft)
         if self.settings.checks_invariants and draft.group is not None:
             machine.check(draft.group)
-        if draft.group is not None and draft.group is not before:
-            batch_end.check_writable(machine, draft.group, before)
         if cell and is_other and draft.group is not None and draft.group is not before:
             draft.emit(kinds.changed(group, at, cell.stored.kind, machine.KIND))
         outputs = self._outbox.ready(draft.effects, at)
         counted = counted_bytes(size_of(outputs), asked)
-        if asked and self._answered.must_wait(asked, counted, self._is_unread(cell)):
+        if counted and asked and self._answered.must_wait(asked, counted, self._is_unread(cell)):
             self._outbox.undo()
-            self._step(at, name, asked.put_off, machine)
+            self._step(at, name, partial(answered.put_off, asked.request), machine)
             return
         try:
             self._keep(at, cell, draft, machine, before)
@@ -240,7 +244,8 @@ class Shard(Groups):
             self._outbox.undo()
             raise
         self._outbox.say(outputs)
-        self._count(at, name, counted)
+        if counted:
+            self._count(at, name, counted)
 
     def _keep(
         self, at: At, cell: Cell | None, draft: Draft[Any], machine: Machine, before: Any
