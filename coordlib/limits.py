@@ -45,7 +45,7 @@ ASSIGNED_MEMBERS_BYTES_MAX = 3 * MIB  # members, what they want, and former owne
 ASSIGNED_PARTITIONS_BYTES_MAX = 4_608 * KIB  # topics, targets, grants, demands, however divided
 GRANTS_PER_MEMBER_MAX = 4  # of more the oldest become one; each has a fence of its own
 DEMANDS_PER_MEMBER_MAX = 4  # open at a time; the rest is asked for when one of them is met
-FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer
+FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 ANSWER_BYTES_MAX = 16 * MIB  # all parts: as much as a group's offsets may have
 ANSWERED_BYTES_MAX = 64 * MIB  # of a shard, said and not known to be published (answered.py)
 

@@ -25,9 +25,9 @@ from typing import Any, Final, NamedTuple
 
 from coordlib import limits
 from coordlib.coordinators.draft import Draft
+from coordlib.coordinators.registry import ANSWERS
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 #: What one step says without being counted, beside this many times the bytes of its request.
 FREE_BYTES: Final = 8 * limits.KIB
@@ -58,13 +58,12 @@ class Asked(NamedTuple):
 
     request: rq.Request
     size_bytes: int
-    #: Of which type its answer is.
-    answer: type[rs.Response]
 
-    def put_off(self, draft: Draft[Any]) -> None:
-        """The step of a request that has to wait."""
-        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        draft.refuse(self.request, self.answer, code, TOO_MUCH_UNREAD)
+
+def put_off(request: rq.Request, draft: Draft[Any]) -> None:
+    """The step of a request that has to wait."""
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    draft.refuse(request, ANSWERS[type(request)], code, TOO_MUCH_UNREAD)
 
 
 class Answered:
@@ -125,5 +124,7 @@ class Answered:
 
 def counted_bytes(said_bytes: int, asked: Asked | None) -> int:
     """How much of what a step says counts; `asked`: by its request, or of itself."""
+    if said_bytes <= FREE_BYTES:
+        return 0  # nearly all
     brought_bytes = asked.size_bytes if asked else 0
     return max(said_bytes - FREE_BYTES - FREE_SHARE * brought_bytes, 0)

@@ -71,9 +71,7 @@ class Groups(ABC):
         row = cell.stored
         before = (row.timeout_ms, row.next_due_ms, row.expires_ms, row.size_bytes)
         had = (cell.group, row.offset_count)
-        with cell.or_as_before():
-            row.kind = kind or row.kind
-            cell.set_group(group, self.clock_ms, touched)
+        cell.take_over(group, self.clock_ms, touched, kind)
         for commit in commits:
             cell.apply_commit(commit.topic, commit.partition, commit.value)
         cell.bound_expiry(*had, self._retention_ms)
@@ -94,7 +92,7 @@ class Groups(ABC):
 
     def _count(self, at: At, name: str, size_bytes: int) -> None:
         """What a step has said and readers cannot see yet.  # INV-68"""
-        if not size_bytes or at.topic != REQUESTS:
+        if at.topic != REQUESTS:
             return
         self._answered.count(at.offset, size_bytes)
         if name in self.cells:

@@ -74,4 +74,8 @@ class Outbox:
 
 def size_of(outputs: Iterable[Output]) -> int:
     """How many bytes they have."""
-    return sum(len(output.key) + len(output.value or b"") for output in outputs)
+    total = 0
+    for output in outputs:  # no generator: this runs for every step
+        value = output.value
+        total += len(output.key) + (len(value) if value else 0)
+    return total

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators import batch_end
+from coordlib.coordinators.cell import check_writable
 from coordlib.coordinators.group import AnyGroup, BrokenInvariant
 from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.registry import ANSWERS
@@ -52,7 +52,7 @@ def refused_release(machine: Machine | None, group: AnyGroup | None) -> dict[str
         )
     try:
         machine.check(group)
-        batch_end.check_writable(machine, group, None)
+        check_writable(machine, group, None)
     except BrokenInvariant as broken:
         why = f"Mend the job first, its state is unsound: {broken}."
         return refusal(ErrorCode.INVALID_REQUEST, why)

@@ -16,7 +16,15 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators import batch_end, deadlines, kinds, quarantine, rejection, topics
+from coordlib.coordinators import (
+    answered,
+    batch_end,
+    deadlines,
+    kinds,
+    quarantine,
+    rejection,
+    topics,
+)
 from coordlib.coordinators.answered import Asked, counted_bytes
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.control import ControlRecords
@@ -25,7 +33,6 @@ from coordlib.coordinators.groups import Groups
 from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.offset_table import OffsetTable
 from coordlib.coordinators.outbox import size_of
-from coordlib.coordinators.registry import ANSWERS
 from coordlib.coordinators.restore import restore
 from coordlib.coordinators.shard_state import (
     STATE_VERSION,
@@ -129,7 +136,8 @@ class Shard(Groups):
         if record.offset <= self.commits_offset:
             return
         self.commits_offset = record.offset
-        self._begin(record)
+        self._newest = record
+        self._outbox.begin_record()
         at = self._at(record, COMMITS)
         request = rejection.read(record)
         if isinstance(request, codec.Refusal):
@@ -150,15 +158,12 @@ class Shard(Groups):
             )
         self.previous_ms = timestamp_ms
         self.offset = record.offset
-        self._begin(record)
+        self._newest = record
+        self._outbox.begin_record()
         if not self._agenda.is_quiet(self.clock_ms):
             at = self._at(record, REQUESTS)
             self._fire_due(at)
             self._expire(at)
-
-    def _begin(self, record: InputRecord) -> None:
-        self._newest = record
-        self._outbox.begin_record()
 
     def _trusted_time(self, record: InputRecord) -> int:
         """A record without the broker's time stands still at the time before it."""
@@ -198,7 +203,7 @@ class Shard(Groups):
         if cell is not None and machine is not cell.machine and not cell.group.is_empty:
             self._put(at, *kinds.refused(request, at, cell.group, cell.machine.KIND))
         else:
-            asked = Asked(request, request_bytes, ANSWERS[type(request)])
+            asked = Asked(request, request_bytes)
             kind = kinds.only_kind(type(request)) if cell is None else None
             self._step(
                 at, request.group, lambda draft: handler(draft, request), machine, kind, asked
@@ -225,15 +230,16 @@ class Shard(Groups):
         """Let a group judge something; keep the outcome only if it is sound.  # INV-44"""
         cell = self.cells.get(name)
         done = take(decide, machine, name, cell, at, self._surroundings(at, cell), kind)
-        self._check(done, machine, cell)
+        if self.settings.checks_invariants and done.group and done.kind == machine.KIND:
+            machine.check(done.group)
         effects = list(done.effects)
         if cell is not None and done.group is not None and done.kind != cell.stored.kind:
             effects.append(kinds.changed(cell.group, at, cell.stored.kind, machine.KIND))
         outputs = self._outbox.ready(effects, at)
         counted = counted_bytes(size_of(outputs), asked)
-        if asked and self._answered.must_wait(asked, counted, self._is_unread(cell)):
+        if counted and asked and self._answered.must_wait(asked, counted, self._is_unread(cell)):
             self._outbox.undo()
-            self._step(at, name, asked.put_off, machine, kind)
+            self._step(at, name, partial(answered.put_off, asked.request), machine, kind)
             return
         try:
             self._keep(at, name, cell, done)
@@ -241,17 +247,8 @@ class Shard(Groups):
             self._outbox.undo()
             raise
         self._outbox.say(outputs)
-        self._count(at, name, counted)
-
-    def _check(self, done: Outcome, machine: Machine, cell: Cell | None) -> None:
-        """Raise BrokenInvariant where the group is unsound, or too large to be written."""
-        if done.group is None or done.kind != machine.KIND:
-            return
-        if self.settings.checks_invariants:
-            machine.check(done.group)
-        before = cell.group if cell is not None and cell.machine is machine else None
-        if done.group is not before:
-            batch_end.check_writable(machine, done.group, before)
+        if counted:
+            self._count(at, name, counted)
 
     def _keep(self, at: At, name: str, cell: Cell | None, done: Outcome) -> None:
         """Store what a step has come to, all of it or nothing."""

@@ -174,7 +174,7 @@ def _rows_fault(rows: tuple[rq.CommittedOffset, ...]) -> str | None:
     for row in rows:
         if not is_name(row.topic, limits.NAME_LENGTH_MAX):
             return _name_fault("offsets.topic", limits.NAME_LENGTH_MAX)
-    if len({(row.topic, row.partition) for row in rows}) < len(rows):
+    if len(rows) > 1 and len({(row.topic, row.partition) for row in rows}) < len(rows):
         return _NAMED_TWICE.format("offsets")
     return None
 
@@ -202,15 +202,15 @@ def _delete_fault(request: rq.OffsetDelete) -> str | None:
 
 
 def _topics_fault(rows: tuple[rq.TopicPartitions, ...], partitions_max: int) -> str | None:
-    if sum(len(row.partitions) for row in rows) > partitions_max:
+    count = sum(len(row.partitions) for row in rows)
+    if count > partitions_max:
         return (
             f"topics names more than {partitions_max} partitions: ask for them in several requests."
         )
     for row in rows:
         if not is_name(row.topic, limits.NAME_LENGTH_MAX):
             return _name_fault("topics.topic", limits.NAME_LENGTH_MAX)
-    places = {(row.topic, partition) for row in rows for partition in row.partitions}
-    if len(places) < sum(len(row.partitions) for row in rows):
+    if len({(row.topic, each) for row in rows for each in row.partitions}) < count:
         return _NAMED_TWICE.format("topics")
     return None
 

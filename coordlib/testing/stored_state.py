@@ -141,6 +141,10 @@ def _have_everything(talk: Conversation) -> None:
     talk.send(join("d", group="preparing", **consumers))
     talk.send(join("e", group="announced", id="first", **consumers))
     _start(talk, "initial", "f", instance="initial-f")
+    # What readers cannot see yet is counted.
+    rows = tuple(rq.CommittedOffset("t", each, each, metadata="m" * 4_000) for each in range(3))
+    talk.send(commit("tool", group="tools", offsets=rows))
+    talk.send(driving.fetch("tool", group="tools"))
     _divide_anew(talk)
 
 

@@ -25,7 +25,6 @@ from coordlib.effects.routing import COMMITTED, EVENTS, GROUPS, RESPONSES, Outpu
 from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.testing import assigned_logs, random_logs
 from coordlib.testing.assigned_groups import subscribe, topics
 from coordlib.testing.driving import (
@@ -62,7 +61,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(request: rq.Request, size_bytes: int = 0) -> Asked:
-    return Asked(request, size_bytes, rs.Response)
+    return Asked(request, size_bytes)
 
 
 def test_ordinary_requests_count_nothing() -> None:

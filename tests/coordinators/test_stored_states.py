@@ -93,6 +93,10 @@ def test_the_fixture_is_a_rich_shard() -> None:
     assert any(group and group.sync_timer for group in groups)
     assert any(group and group.failure for group in groups)
     assert len(CURRENT.committed) > 20
+    state = decode_blob(CURRENT.blob)
+    assert CURRENT.position.answered == state.answered
+    assert all((state.answered, state.free_us, state.offsets_free_us))
+    assert any(row.answered >= 0 for row in state.cells)
     assert CURRENT.position.commits_offset >= 0
 
 

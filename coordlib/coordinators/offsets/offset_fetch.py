@@ -23,11 +23,11 @@ _TOO_LARGE: Final = (
 
 def offset_fetch(draft: Draft[Any], request: rq.OffsetFetch) -> None:
     """Answer with the named partitions' offsets, or with all of them, sorted."""
-    rows = _all(draft) if request.topics is None else _named(draft, request.topics)
-    parts = _parts(rows)
-    if parts is None:
+    rows = list(_all(draft) if request.topics is None else _named(draft, request.topics))
+    if _are_too_large(rows):
         draft.refuse(request, rs.OffsetFetchResponse, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
         return
+    parts = _parts(rows)
     for number, part in enumerate(parts):
         draft.answer(
             request,
@@ -55,15 +55,29 @@ def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffs
     return rs.FetchedOffset(topic, partition, value.offset, value.leader_epoch, value.metadata)
 
 
-def _parts(rows: Iterator[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]] | None:
-    """Cut so that each part stays far below an output record; None: all are too much together."""
-    parts: list[list[rs.FetchedOffset]] = [[]]
-    total_bytes = size_bytes = 0
+def _are_too_large(rows: list[rs.FetchedOffset]) -> bool:
+    """Whether the answer has more bytes than an answer may; encoded only if that is near."""
+    if sum(map(_bytes_of, rows)) <= limits.ANSWER_BYTES_MAX:
+        return False
+    size_bytes = 0
     for row in rows:
-        row_bytes = len(codec.encode(row)) + 1
-        total_bytes += row_bytes
-        if total_bytes > limits.ANSWER_BYTES_MAX:
-            return None
+        size_bytes += len(codec.encode(row)) + 1
+        if size_bytes > limits.ANSWER_BYTES_MAX:
+            return True
+    return False
+
+
+def _bytes_of(row: rs.FetchedOffset) -> int:
+    """At most, escapes included."""
+    return 160 + 6 * (len(row.topic) + len(row.metadata))
+
+
+def _parts(rows: list[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]]:
+    """Cut so that each part's encoding, escapes included, stays far below an output record."""
+    parts: list[list[rs.FetchedOffset]] = [[]]
+    size_bytes = 0
+    for row in rows:
+        row_bytes = _bytes_of(row)
         if parts[-1] and size_bytes + row_bytes > limits.FETCH_PART_BYTES_MAX:
             parts.append([])
             size_bytes = 0

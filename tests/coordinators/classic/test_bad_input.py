@@ -373,25 +373,6 @@ def test_metadata_is_measured_as_kafka_measures_it(metadata: str, accepted: bool
     assert ("OFFSET_METADATA_TOO_LARGE" in str(lines)) is not accepted
 
 
-def test_a_partition_that_is_named_twice_is_stored_in_order() -> None:
-    """As in Kafka: one record per row, and the last one holds."""
-    rows = (rq.CommittedOffset("t", 0, 9), rq.CommittedOffset("t", 0, 3))
-    talk = Conversation()
-    talk.send(commit("a", offsets=rows))
-
-    assert talk.send(fetch("a"))[0].endswith("offsets=[(topic=t offset=3 error=NONE)] parts=1")
-
-
-def test_a_partition_that_is_fetched_twice_is_answered_twice() -> None:
-    """As in Kafka: an answer has a row for each that was asked."""
-    talk = Conversation()
-    talk.send(commit("a"))
-
-    lines = talk.send(fetch("a", topics=(rq.TopicPartitions("t", (0, 0)),)))
-
-    assert lines[0].count("(topic=t offset=5 error=NONE)") == 2
-
-
 def test_a_member_that_is_named_twice_in_a_leave_is_gone_the_second_time() -> None:
     """As in Kafka: each row for itself, one rebalance."""
     lines = settled().send(leave("b", FOLLOWER, FOLLOWER))
