@@ -1,7 +1,8 @@
 """Secrets in command lines and options: what may be shown of them, and which stand there in clear.
 
 What looks like a secret is known by its name (`sasl.password`, `--api-token`), wherever in an
-argument it stands, and also where `=` was mistyped.
+argument it stands, and also where `=` was mistyped. An argument may be long: everything here takes
+time in proportion to its length.
 """
 
 import os
@@ -14,14 +15,11 @@ SECRET: Final = re.compile(
 )
 REDACTED: Final = "***"
 
-_NAME: Final = rf"[\w.\-]*(?:{SECRET.pattern.removeprefix('(?i)')})[\w.\-]*"
-_ASSIGNED: Final = re.compile(rf"({_NAME}\s*[=:]\s*)(\S.*)", re.I | re.S)
-#: A name whose value is the next argument, or was mistyped to be.
-_ALONE: Final = re.compile(rf"(?:.*[=\s])?-*{_NAME}[=:]?", re.I | re.S)
-#: As an option is meant to be given: `--kafka sasl.password=…`, `--kafka=sasl.password=…`.
-_OPTION: Final = re.compile(rf"(?:--?[\w\-]+=|-X)?({_NAME})=(.+)", re.I | re.S)
+_NAME: Final = re.compile(r"[\w.\-]+")
+_BEFORE_VALUE: Final = re.compile(r"\s*[=:]\s*(?=\S)")
 _REFERENCE: Final = re.compile(r"\$\{ENV:(\w+)\}")
 _LOGIN: Final = re.compile(r"(://)([^/@\s]+)(@)")  # s3://key:secret@host/…
+_LONG: Final = 8  # characters; shorter secrets are looked for as whole words only
 
 
 def redacted(command: Sequence[str]) -> list[str]:
@@ -41,25 +39,37 @@ def secrets_of(command: Sequence[str]) -> set[str]:
     for argument in command:
         if is_value:
             found.update(_parts(argument))
-        found.update(part for each in _ASSIGNED.finditer(argument) for part in _parts(each[2]))
+        elif (begin := _value_at(argument)) is not None:
+            found.update(_parts(argument[begin:]))
         for login in _LOGIN.finditer(argument):
             found.update({login[2], login[2].rpartition(":")[2]})
         is_value = not is_value and _names_next(argument)
-    names = [name for text in found for name in _REFERENCE.findall(text)]
+    names = {name for text in found for name in _REFERENCE.findall(text)}
     return {each for each in found | {os.environ.get(name, "") for name in names} if each}
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """A text in which none of the secrets stands, as whole words."""
+    """A text in which none of the secrets stands."""
     for secret in sorted(secrets, key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", REDACTED, text)
+        if len(secret) >= _LONG:
+            text = text.replace(secret, REDACTED)
+        else:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", REDACTED, text)
     return text
 
 
-def in_clear(command: Sequence[str]) -> list[str]:
-    """Names of the secrets that are given as options, and not by reference to the environment."""
-    found = (_OPTION.fullmatch(argument) for argument in command)
-    return [each[1] for each in found if each and not _REFERENCE.fullmatch(each[2])]
+def in_clear(command: Sequence[str]) -> dict[str, str]:
+    """The secrets that are given as options, and not by reference to the environment, by name."""
+    found = {}
+    for argument in command:
+        name, _, value = argument.partition("=")
+        if name.startswith("-") and "=" in value:  # --kafka=sasl.password=…
+            name, _, value = value.partition("=")
+        name = name.removeprefix("-X").lstrip("-")
+        is_secret = _NAME.fullmatch(name) and SECRET.search(name)
+        if is_secret and value and not _REFERENCE.fullmatch(value):
+            found[name] = value
+    return found
 
 
 def warning_of(name: str) -> str:
@@ -70,17 +80,35 @@ def warning_of(name: str) -> str:
     )
 
 
-def _parts(value: str) -> Iterator[str]:
-    """A value, its first word, and the secrets inside of it (of a JAAS line)."""
-    yield value
-    yield value.split(maxsplit=1)[0].strip("=:\"';") if value.strip() else ""
-    for each in _ASSIGNED.finditer(value):
-        yield from _parts(each[2])
-
-
 def _redacted(argument: str) -> str:
-    return _LOGIN.sub(rf"\1{REDACTED}\3", _ASSIGNED.sub(rf"\1{REDACTED}", argument))
+    begin = _value_at(argument)
+    shown = argument if begin is None else argument[:begin] + REDACTED
+    return _LOGIN.sub(rf"\1{REDACTED}\3", shown)
+
+
+def _value_at(text: str) -> int | None:
+    """Where the value of the first secret begins; it goes on to the end."""
+    return next(_values_at(text), None)
+
+
+def _values_at(text: str) -> Iterator[int]:
+    for name in _NAME.finditer(text):
+        if SECRET.search(name[0]) and (before := _BEFORE_VALUE.match(text, name.end())):
+            yield before.end()
 
 
 def _names_next(argument: str) -> bool:
-    return _ALONE.fullmatch(argument) is not None
+    """Whether the value of a secret is the next argument, or was mistyped to be."""
+    name = re.split(r"[=\s]", argument.rstrip("=:"))[-1]
+    return SECRET.search(name) is not None and _NAME.fullmatch(name) is not None
+
+
+def _parts(value: str) -> Iterator[str]:
+    """A value, its first word, and the first words of the secrets inside of it (of a JAAS line)."""
+    yield value
+    for begin in (0, *_values_at(value)):
+        word = re.match(r"\s*(\S*)", value[begin : begin + _WORD_LENGTH_MAX])
+        yield word[1].strip("=:\"';") if word else ""
+
+
+_WORD_LENGTH_MAX: Final = 4_096

@@ -7,6 +7,7 @@ delete it; `rebuild` and `core` take nothing else.
 from importlib import import_module
 from typing import Any, Literal
 
+from coordlib.cli.numbers import Count, Millis, Partitions, Rate
 from coordlib.cli.where import HERE, Where
 
 Peer = Literal["kafka", "none"]
@@ -15,13 +16,13 @@ Protocol = Literal["range", "cooperative-sticky", "assigned"]
 
 def settle(  # noqa: PLR0913  # a command line's options
     *,
-    members: int = 20,
-    partitions: int = 40,
-    repeats: int = 20,
-    block: int = 5,
+    members: Count = 20,
+    partitions: Partitions = 40,
+    repeats: Count = 20,
+    block: Count = 5,
     peer: Peer = "kafka",
     protocol: Protocol = "range",
-    peer_heartbeat_ms: int | None = None,
+    peer_heartbeat_ms: Millis | None = None,
     light: bool | None = None,
     where: Where = HERE,
 ) -> int:
@@ -63,11 +64,11 @@ def settle(  # noqa: PLR0913  # a command line's options
 
 def load(
     *,
-    groups: int = 1000,
-    members: int = 10,
-    heartbeat_ms: int = 3000,
-    seconds: int = 60,
-    probes_per_second: float = 4.0,
+    groups: Count = 1000,
+    members: Count = 10,
+    heartbeat_ms: Millis = 3000,
+    seconds: Count = 60,
+    probes_per_second: Rate = 4.0,
     sweep: bool = False,
     where: Where = HERE,
 ) -> int:
@@ -102,11 +103,11 @@ def load(
 
 def core(
     *,
-    groups: int = 500,
-    members: int = 10,
-    batch: tuple[int, ...] = (2_000, 20_000, 60_000),
-    rebalance: int = 100,
-    repeats: int = 9,
+    groups: Count = 500,
+    members: Count = 10,
+    batch: tuple[Count, ...] = (2_000, 20_000, 60_000),
+    rebalance: Count = 100,
+    repeats: Count = 9,
 ) -> int:
     """Requests per second that the core alone judges: no Kafka, no Spark, one core.
 
@@ -135,9 +136,9 @@ def core(
 
 def hostile(
     *,
-    joins_per_second: int = 10_000,
-    seconds: int = 20,
-    probes_per_second: float = 4.0,
+    joins_per_second: Count = 10_000,
+    seconds: Count = 20,
+    probes_per_second: Rate = 4.0,
     where: Where = HERE,
 ) -> int:
     """Time to an answer for others while a client floods the job with joins of ever-new ids.
@@ -160,7 +161,7 @@ def hostile(
     )
 
 
-def rebuild(*, groups: int = 10_000, members: int = 2, partitions: int = 10) -> int:
+def rebuild(*, groups: Count = 10_000, members: Count = 2, partitions: Partitions = 10) -> int:
     """Time from a start with --rebuild until a join is answered, on a stack of its own.
 
     Parameters

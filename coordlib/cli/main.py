@@ -111,12 +111,13 @@ def _shown(arguments: list[str]) -> str:
 
 
 def _hide_secrets(arguments: list[str]) -> None:
-    """Keep them out of every error, and warn of those that everybody can see already."""
+    """Keep them out of what is printed, and warn of those that everybody can see already."""
     from coordlib.cli.output import hide, say
     from coordlib.redaction import in_clear, secrets_of, warning_of
 
-    hide(secrets_of(arguments))
-    for name in in_clear(arguments):
+    seen = in_clear(arguments)
+    hide(in_errors=secrets_of(arguments), in_results=seen.values())
+    for name in seen:
         say(warning_of(name))
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal
 
@@ -27,8 +27,9 @@ LINE_LENGTH_MAX: Final = 1_000  # of what an error says
 #: overrides, zero-width), surrogates, private use, line and paragraph separators.
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
-#: Of the command that runs; an error may repeat what was typed, or sent.
-_hidden: set[str] = set()
+#: Secrets of the command that runs: what it says may repeat what was typed, or sent.
+_in_errors: set[str] = set()
+_in_results: set[str] = set()
 
 
 def now() -> datetime:
@@ -44,7 +45,7 @@ def visible(value: object) -> str:
         return str(value).lower()
     if isinstance(value, datetime):
         return time_text(value)
-    text = str(value)
+    text = without(str(value), _in_results)
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(char) for char in text)
@@ -112,7 +113,8 @@ def print_json(command: str, as_of_time: datetime | None = None, **fields: Any) 
         "_version": VERSION,
         "as_of_time": time_text(as_of_time or now()),
     }
-    print(json.dumps(envelope | fields, default=as_json, allow_nan=False))
+    text = json.dumps(envelope | fields, default=as_json, allow_nan=False)
+    print(without(text, _in_results))
 
 
 def jsonable(value: object) -> object:
@@ -137,25 +139,35 @@ def as_json(value: object) -> str:
 
 def say(line: str) -> None:
     """Talk: a line on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    print(without(line, _in_results), file=sys.stderr, flush=True)
 
 
 def complain(what: str, where: str, mend: str) -> None:
     """An error: what happened, where, what to do next; one line each."""
     for part in (what, where, mend):
-        for line in _without_secrets(str(part)).splitlines():
+        for line in without(str(part), _in_errors).splitlines():
             if line.strip():
                 say(shortened(visible(line)))
 
 
-def hide(secrets: set[str]) -> None:
-    """Show these texts in no error from now on."""
-    _hidden.clear()
-    _hidden.update(secrets)
+def hide(in_errors: Iterable[str], in_results: Iterable[str]) -> None:
+    """Show these texts nowhere from now on.
+
+    Args:
+        in_errors: whatever may be a secret.
+        in_results: what surely is one; a result must not be changed for less.
+    """
+    _in_errors.clear()
+    _in_errors.update(_spelled(in_errors))
+    _in_results.clear()
+    _in_results.update(_spelled(in_results))
 
 
-def _without_secrets(text: str) -> str:
-    return without(text, _hidden) if _hidden else text
+def _spelled(secrets: Iterable[str]) -> Iterator[str]:
+    """As they are, and as JSON spells them."""
+    for secret in secrets:
+        yield secret
+        yield json.dumps(secret)[1:-1]
 
 
 def shortened(text: str) -> str:
@@ -169,6 +181,6 @@ def error_fields(problem: CoordError) -> dict[str, str]:
     """An error as JSON has it."""
     parts = {"what": problem.what, "where": problem.where, "mend": problem.mend}
     return {
-        key: "\n".join(shortened(line) for line in _without_secrets(str(part)).splitlines())
+        key: "\n".join(shortened(line) for line in without(str(part), _in_errors).splitlines())
         for key, part in parts.items()
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from coordlib.cli.numbers import Count, Seed
 from coordlib.cli.output import Format, counted, print_head, print_json, print_table
 from coordlib.errors import SetupError
 
@@ -25,10 +26,10 @@ Choice = Annotated[Format, Parameter(env_var="COORD_FORMAT")]
 
 def sim(
     *,
-    seeds: int | None = None,
-    seed: int = 0,
+    seeds: Count | None = None,
+    seed: Seed = 0,
     fault: Annotated[list[str] | None, Parameter(negative="")] = None,
-    jobs: int | None = None,
+    jobs: Count | None = None,
     format: Choice = "text",  # the option's name
 ) -> int:
     """Play simulated worlds: real core and client, virtual time, faults, every promise checked.
@@ -55,8 +56,6 @@ def sim(
 
     kinds = _kinds(fault)
     count = seeds if seeds is not None else SEEDS if seed == 0 else 1
-    if count < 1 or seed < 0 or (jobs is not None and jobs < 1):
-        raise SetupError("--seeds and --jobs must be at least 1, --seed not below 0.")
     began = time.monotonic()
     chosen = range(seed, seed + count)
     summary = campaign(chosen, kinds, jobs or os.cpu_count() or 1, _progress(count))

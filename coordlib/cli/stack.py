@@ -9,22 +9,22 @@ from coordlib.cli.numbers import NotNegative, Partitions
 from coordlib.cli.output import complain, print_head, print_json, say, visible
 from coordlib.cli.where import (
     DEFAULT_STACK,
-    STACK_VARIABLE,
     TABLES_HERE,
+    StackFolder,
+    StackName,
     WhereTables,
     local_stack,
     named_stack,
     progress,
+    require_topic_prefix,
 )
-
-StackName = Annotated[str, Parameter(name="--stack", env_var=STACK_VARIABLE)]
 
 
 def up(
     *,
     stack: StackName = DEFAULT_STACK,
-    stack_folder: str | None = None,
-    prefix: str = "coord",
+    stack_folder: StackFolder = None,
+    prefix: Annotated[str, Parameter(validator=require_topic_prefix)] = "coord",
     shards: Partitions = 2,
     responses: Partitions = 4,
     new_ports: bool = False,
@@ -50,9 +50,7 @@ def up(
         An argument for jobs/coordinate.py; may be repeated.
     """
     from coordlib.local.stack import Stack
-    from coordlib.topics import require_prefix
 
-    require_prefix(prefix)
     running = Stack(named_stack(stack, stack_folder), prefix, shards, responses)
     running.up(progress(), job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
@@ -63,7 +61,7 @@ def up(
 def down(
     *,
     stack: StackName = DEFAULT_STACK,
-    stack_folder: str | None = None,
+    stack_folder: StackFolder = None,
     wipe: bool = False,
     yes: bool = False,
 ) -> int:

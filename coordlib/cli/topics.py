@@ -1,11 +1,16 @@
 """`coord topics create` and `check`: the engine's own topics."""
 
+from coordlib.cli.numbers import Partitions, Replication
 from coordlib.cli.output import counted, print_json, print_table, say
 from coordlib.cli.where import HERE, Where
 
 
 def create(
-    *, shards: int = 2, responses: int = 4, replication: int = 3, where: Where = HERE
+    *,
+    shards: Partitions = 2,
+    responses: Partitions = 4,
+    replication: Replication = 3,
+    where: Where = HERE,
 ) -> int:
     """Create the topics that are missing; existing ones are left as they are.
 

@@ -22,6 +22,45 @@ STACK_VARIABLE = "COORD_STACK_NAME"
 REACH_TIMEOUT_S = 5.0
 
 
+def require_topic_prefix(_: Any, prefix: str | None) -> None:
+    """Raises SetupError for what Kafka takes as no part of a topic's name."""
+    from coordlib.topics import require_prefix
+
+    if prefix is not None:
+        require_prefix(prefix)
+
+
+def require_stack_name(_: Any, name: str) -> None:
+    """Raises SetupError for what is no name, but may be a path."""
+    from coordlib.local.home import stack_home
+
+    stack_home(name)
+
+
+def require_stack_folder(_: Any, folder: str | None) -> None:
+    """Raises SetupError for what names no folder."""
+    from coordlib.local.home import folder_named
+
+    if folder is not None:
+        folder_named(folder, "--stack-folder")
+
+
+def require_folder_or_uri(_: Any, tables: str | None) -> None:
+    """Raises SetupError for what names no folder; the root of a disk would be taken for one."""
+    from coordlib.local.home import folder_named
+
+    if tables is not None:
+        folder_named(tables, "--tables", may_be_uri=True)
+
+
+StackName = Annotated[
+    str, Parameter(name="--stack", env_var=STACK_VARIABLE, validator=require_stack_name)
+]
+StackFolder = Annotated[
+    str | None, Parameter(name="--stack-folder", validator=require_stack_folder)
+]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Output:
@@ -40,13 +79,15 @@ class Where(Output):
         str | None, Parameter(env_var="COORD_BOOTSTRAP_SERVERS", alias="-b")
     ] = None
     """host:port[,host:port] of a Kafka cluster; without it the local stack's."""
-    prefix: Annotated[str | None, Parameter(env_var="COORD_PREFIX")] = None
+    prefix: Annotated[
+        str | None, Parameter(env_var="COORD_PREFIX", validator=require_topic_prefix)
+    ] = None
     """First part of the topic names; "coord" unless told."""
     kafka: Annotated[list[str], Parameter(alias="-X", negative="")] = field(default_factory=list)
     """key=value for the Kafka client, in librdkafka's spelling; ${ENV:NAME} hides a secret."""
-    stack: Annotated[str, Parameter(env_var=STACK_VARIABLE)] = DEFAULT_STACK
+    stack: StackName = DEFAULT_STACK
     """Name of the local stack: its folder below .coord/stacks."""
-    stack_folder: str | None = None
+    stack_folder: StackFolder = None
     """Folder of a local stack that lies elsewhere."""
 
     @property
@@ -64,15 +105,8 @@ class Where(Output):
         return local_stack(self.stack, self.stack_folder)
 
     def topic_prefix(self) -> str:
-        """The prefix that is meant: told, or the local stack's own.
-
-        Raises:
-            SetupError: Kafka has no topics of such names.
-        """
-        from coordlib.topics import require_prefix
-
+        """The prefix that is meant: told, or the local stack's own."""
         if self.prefix is not None:
-            require_prefix(self.prefix)
             return self.prefix
         return str(self.local().status().prefix) if self.is_local else DEFAULT_PREFIX
 
@@ -123,7 +157,9 @@ class Where(Output):
 class WhereTables(Where):
     """Where to look, with the history's tables."""
 
-    tables: Annotated[str | None, Parameter(env_var="COORD_TABLES")] = None
+    tables: Annotated[
+        str | None, Parameter(env_var="COORD_TABLES", validator=require_folder_or_uri)
+    ] = None
     """Folder or URI of the Delta tables; without it the local stack's."""
 
     def tables_dir(self) -> str:

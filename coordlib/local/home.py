@@ -59,13 +59,14 @@ def stack_home(stack: str | Path) -> Path:
     return coord_home() / "stacks" / stack
 
 
-def folder_named(text: str, option: str) -> Path:
+def folder_named(text: str, option: str, may_be_uri: bool = False) -> Path:
     """A folder that somebody named on a command line.
 
     Raises:
         SetupError: the text is empty, or no path.
     """
-    if not text or not text.isprintable() or len(os.fsencode(text)) > PATH_BYTES_MAX:
+    is_path = text.isprintable() and len(os.fsencode(text)) <= PATH_BYTES_MAX
+    if not text or not is_path or ("://" in text and not may_be_uri):
         raise SetupError("This names no folder", f"{option} {text[:200]!r}", "Name a folder.")
     return Path(text)
 
