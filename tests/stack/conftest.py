@@ -1,5 +1,7 @@
 """One broker and one job for the ordinary tests; fault tests bring their own."""
 
+import gc
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,33 +9,48 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from coordlib.lag import Place
+from coordlib.local.broker import Broker
 from coordlib.local.stack import Stack
+from coordlib.log_bounds import log_bounds
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
 from tests.stack.wire import Wire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 JOB_ARGS = (
     *("--set", "group.initial_rebalance_delay_ms=0"),
     *("--set", "engine.check_invariants=true"),
-    # Else samples never cease to come, and the archive never has all there is.
+    # Else samples never cease to come.
     *("--set", "engine.lag_interval_ms=0"),
 )
+#: What the archive reads of groups, and `archived` waits for.
+HISTORY = ("events", "groups", "committed")
 
 
 @pytest.fixture(scope="session")
-def shared_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def shared_stack(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The job, on the broker that all tests share. It samples lag, and mirrors some groups."""
     stack = Stack(tmp_path_factory.mktemp("stack"))
-    stack.up(job_args=(*JOB_ARGS, "--without-archive"))
+    stack.broker = broker
+    watches = (
+        *("--set", "engine.lag_interval_ms=1000"),
+        *("--set", 'engine.mirror_offsets=["^mirrored-.*"]'),
+    )
+    stack.up(job_args=(*JOB_ARGS, *watches, "--without-archive"))
     yield stack
-    stack.down()
+    stack.stop_job()
+    stack.kill_job()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def wire(shared_stack: Stack) -> Iterator[Wire]:
+    """One for all tests of the shared stack: to read everything anew takes longer each time."""
     with Wire(shared_stack.bootstrap_servers) as wire:
         yield wire
 
@@ -67,29 +84,49 @@ def crew(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterato
         yield crew
 
 
-@pytest.fixture
-def archived(shared_stack: Stack, spark: "SparkSession", tmp_path: Path) -> Callable[[], Path]:
+@pytest.fixture(scope="session")
+def archived(
+    shared_stack: Stack, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], Path]:
     """Bring what `shared_stack` wrote until now into Delta; returns the tables' folder."""
     from coordlib import queries
     from coordlib.history.archive import ArchiveOptions, start_archive
 
-    tables = tmp_path / "tables"
+    folder = tmp_path_factory.mktemp("history")
     options = ArchiveOptions(
         bootstrap_servers=shared_stack.bootstrap_servers,
-        tables=str(tables),
-        checkpoint=str(tmp_path / "archive"),
+        tables=str(folder / "tables"),
+        checkpoint=str(folder / "archive"),
         interval_seconds=0.5,
     )
 
     def archive() -> Path:
+        ends = _ends(shared_stack)
         query = start_archive(spark, options)
         try:
-            query.processAllAvailable()
+            wait_until("all of it is archived", lambda: _has_read(query, ends), 180)
         finally:
             queries.stop_between_batches(query)
-        return tables
+        return folder / "tables"
 
     return archive
+
+
+def _ends(stack: Stack) -> dict[Place, int]:
+    """How long the topics of history are now."""
+    names = [f"{stack.prefix}.{name}" for name in HISTORY]
+    places = [Place(name, shard) for name in names for shard in range(stack.shards)]
+    found = log_bounds(AdminClient({"bootstrap.servers": stack.bootstrap_servers}), places)
+    return {place: bounds.end for place, bounds in found.items() if bounds is not None}
+
+
+def _has_read(query: "StreamingQuery", ends: dict[Place, int]) -> bool:
+    """Whether its finished batches have all records before these offsets."""
+    assert query.isActive, query.exception()
+    progress = query.lastProgress
+    told = progress["sources"][0]["endOffset"] if progress else None
+    read = json.loads(told) if isinstance(told, str) else told or {}
+    return all(read.get(p.topic, {}).get(str(p.partition), 0) >= end for p, end in ends.items())
 
 
 @pytest.fixture
@@ -98,6 +135,7 @@ def own_stack(tmp_path: Path) -> Iterator[Stack]:
     stack = Stack(tmp_path / "stack")
     stack.start_broker()
     yield stack
+    gc.collect()  # clients that are not closed would tell that the broker is gone
     stack.down()
 
 
