@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -134,3 +135,18 @@ def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker)
 
     assert topics.check(conf, "older").layout == before
     assert not any(name.endswith(".lag") for name in before.topic_ids)
+
+
+@pytest.mark.stack
+def test_outputs_of_the_limit_are_accepted_and_requests_of_theirs(broker: Broker) -> None:
+    """A leader's answer of nearly 8 MiB must not replay its batch for ever."""
+    conf = {"bootstrap.servers": broker.bootstrap_servers}
+    topics.create(conf, "large", 2, 4, 1)
+    producer = Producer(conf | {"message.max.bytes": 16_000_000})
+    outcomes: list[object] = []
+    for topic, size in [("responses", 8 * 2**20 - 1_024), ("requests", 2**20)]:
+        producer.produce(
+            f"large.{topic}", b"x" * size, b"group", on_delivery=lambda e, _: outcomes.append(e)
+        )
+    producer.flush(30)
+    assert outcomes == [None, None]

@@ -56,17 +56,26 @@ def _utc(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
+@pytest.fixture(scope="module")
+def divided(
+    spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
+) -> "tuple[Path, SparkSession]":
+    """Tables of a group whose coordinator divides, and a session with views of its own."""
+    tables = a_life_of_an_assigned_group().write(tmp_path_factory.mktemp("assigned"))
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    register_spark(session, str(tables))
+    return tables, session
+
+
 @pytest.mark.parametrize("name", ["generations", "member_history", "offset_history", "ownership"])
 def test_both_engines_agree_where_the_coordinator_divides(
-    spark: "SparkSession", tmp_path: Path, name: str
+    divided: "tuple[Path, SparkSession]", name: str
 ) -> None:
     """Rows of each member's own assignments, which follow upon each other member by member."""
     from pyspark.testing import assertDataFrameEqual
 
-    tables = a_life_of_an_assigned_group().write(tmp_path)
-    session = spark.newSession()  # with views of its own
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    register_spark(session, str(tables))
+    tables, session = divided
     answer = query_tables(tables, f"SELECT * FROM {name}")
     expected = session.table(name)
 

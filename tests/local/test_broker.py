@@ -83,18 +83,3 @@ def test_full_disk_is_told_before_the_start(
     monkeypatch.setattr("coordlib.local.broker.FREE_SPACE_MIN", 1 << 60)
     with pytest.raises(SetupError, match="MB left"):
         broker.start()
-
-
-def test_outputs_of_the_limit_are_accepted_and_requests_of_theirs(broker: Broker) -> None:
-    """A leader's answer of nearly 8 MiB must not replay its batch for ever."""
-    broker.start()
-    conf = {"bootstrap.servers": broker.bootstrap_servers}
-    topics.create(conf, "coord", 2, 4, 1)
-    producer = Producer(conf | {"message.max.bytes": 16_000_000})
-    outcomes: list[object] = []
-    for topic, size in [("responses", 8 * 2**20 - 1_024), ("requests", 2**20)]:
-        producer.produce(
-            f"coord.{topic}", b"x" * size, b"group", on_delivery=lambda e, _: outcomes.append(e)
-        )
-    producer.flush(30)
-    assert outcomes == [None, None]

@@ -1,5 +1,6 @@
 """One broker and one job for the ordinary tests; fault tests bring their own."""
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from coordlib.local.broker import Broker
 from coordlib.local.stack import Stack
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
@@ -19,21 +21,31 @@ if TYPE_CHECKING:
 JOB_ARGS = (
     *("--set", "group.initial_rebalance_delay_ms=0"),
     *("--set", "engine.check_invariants=true"),
-    # Else samples never cease to come, and the archive never has all there is.
+    # Else samples never cease to come.
     *("--set", "engine.lag_interval_ms=0"),
 )
+#: What the archive reads of groups, and `archived` waits for.
+HISTORY = ("events", "groups", "committed")
 
 
 @pytest.fixture(scope="session")
-def shared_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def shared_stack(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The job, on the broker that all tests share. It samples lag, and mirrors some groups."""
     stack = Stack(tmp_path_factory.mktemp("stack"))
-    stack.up(job_args=(*JOB_ARGS, "--without-archive"))
+    stack.broker = broker
+    watches = (
+        *("--set", "engine.lag_interval_ms=1000"),
+        *("--set", 'engine.mirror_offsets=["^mirrored-.*"]'),
+    )
+    stack.up(job_args=(*JOB_ARGS, *watches, "--without-archive"))
     yield stack
-    stack.down()
+    stack.stop_job()
+    stack.kill_job()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def wire(shared_stack: Stack) -> Iterator[Wire]:
+    """One for all tests of the shared stack: to read everything anew takes longer each time."""
     with Wire(shared_stack.bootstrap_servers) as wire:
         yield wire
 
@@ -67,21 +79,23 @@ def crew(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterato
         yield crew
 
 
-@pytest.fixture
-def archived(shared_stack: Stack, spark: "SparkSession", tmp_path: Path) -> Callable[[], Path]:
+@pytest.fixture(scope="session")
+def archived(
+    shared_stack: Stack, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], Path]:
     """Bring what `shared_stack` wrote until now into Delta; returns the tables' folder."""
     from coordlib.history.archive import Archive, ArchiveOptions
 
-    tables = tmp_path / "tables"
+    folder = tmp_path_factory.mktemp("history")
     options = ArchiveOptions(
         bootstrap_servers=shared_stack.bootstrap_servers,
-        tables=str(tables),
-        checkpoint=str(tmp_path / "archive"),
+        tables=str(folder / "tables"),
+        checkpoint=str(folder / "archive"),
     )
 
     def archive() -> Path:
         Archive(spark, options).catch_up()
-        return tables
+        return folder / "tables"
 
     return archive
 
@@ -92,6 +106,7 @@ def own_stack(tmp_path: Path) -> Iterator[Stack]:
     stack = Stack(tmp_path / "stack")
     stack.start_broker()
     yield stack
+    gc.collect()  # clients that are not closed would tell that the broker is gone
     stack.down()
 
 

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.stack.crew import PATIENCE_S, Place
+from tests.stack.wire import close
 
 PER_SECOND: Final = 150
 
@@ -59,6 +60,7 @@ class Flow(AbstractContextManager["Flow"]):
     ) -> None:
         self._stop.set()
         self._thread.join(PATIENCE_S)
+        close(self._producer)
 
     def _run(self) -> None:
         while not self._stop.wait(1 / PER_SECOND):

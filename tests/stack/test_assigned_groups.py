@@ -1,11 +1,8 @@
 """Server-assigned groups over a real broker and Spark job: members in processes of their own."""
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
-from unittest.mock import patch
+from typing import Final
 from uuid import uuid4
 
 import pytest
@@ -13,26 +10,16 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from coordlib.client.assigned import AssignedMember
 from coordlib.client.wording import Timing
-from coordlib.errors import SetupError
 from coordlib.history.sql import query_tables
 from coordlib.local.stack import Stack
-from coordlib.streaming import crash
 from tests.stack.conftest import wait_until
 from tests.stack.crew import Crew, Place
 from tests.stack.flow import Flow
-from tests.stack.truths import holds, outputs_are_exactly_once, read_twice
+from tests.stack.truths import read_twice
 from tests.stack.wire import Wire
 
 pytestmark = pytest.mark.stack
 
-MEMBER: Final[dict[str, Any]] = {
-    "group.id": "crew",
-    "group.protocol": "assigned",
-    "auto.offset.reset": "earliest",
-    "session.timeout.ms": 6_000,
-    "heartbeat.interval.ms": 1_000,
-    "max.poll.interval.ms": 60_000,
-}
 ASSIGNED: Final = {"group__protocol": "assigned", "partition__assignment__strategy": None}
 FIRST: Final = ("a", "b")
 TIMING: Final = Timing(
@@ -65,42 +52,6 @@ def test_one_joins_and_one_dies_and_nobody_stops(
     sql = "SELECT member_id, fence, topic, partition FROM ownership WHERE group_id = ?"
     rows = query_tables(archived(), sql, [group]).rows
     assert {(t, p) for _, _, t, p in rows} == flow.places
-
-
-@pytest.mark.parametrize(
-    "place", [pytest.param("before-commit", marks=pytest.mark.chaos), "after-commit"]
-)
-def test_the_job_dies_while_partitions_change_hands(
-    own_stack: Stack, start_job: Callable[..., None], tmp_path: Path, place: str
-) -> None:
-    """SIGKILL between what was demanded and the Release, and another one around its commit: who
-    was asked goes on letting go, and nobody is given a partition twice."""
-    start_job()
-    servers = own_stack.bootstrap_servers
-    with (
-        Wire(servers) as wire,
-        Flow(servers, "records", 6) as flow,
-        Crew(tmp_path, flow.topic, MEMBER | {"bootstrap.servers": servers}) as crew,
-    ):
-        crew.start(*FIRST)
-        flow.begin()
-        until_even(crew, flow.places, *FIRST)
-        for name in FIRST:
-            crew[name].hold.touch()
-        crew.start("c")
-        crew.until("they are asked", lambda: all(crew[n].told("revoking") for n in FIRST))
-        own_stack.kill_job()
-        for name in FIRST:
-            crew[name].hold.unlink()
-        with patch.dict(os.environ, {crash.VARIABLE: f"{place}:1"}), suppress(SetupError):
-            start_job()  # it may die before it is ready
-        wait_until("the job has died", lambda: not own_stack.job.is_running, 180.0)
-        own_stack.kill_job()
-        start_job()
-        until_even(crew, flow.places, *FIRST, "c")
-        assert not wire.events("crew", "MemberRemoved")
-        holds(crew, flow, wire, "crew")
-        outputs_are_exactly_once(wire)
 
 
 def until_even(crew: Crew, places: set[Place], *names: str) -> None:

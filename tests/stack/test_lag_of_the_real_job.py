@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from coordlib.compacted import newest_by_key
-from coordlib.local.stack import Stack
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import LagLine, LagSample
 from tests.stack.flow import Flow
@@ -17,20 +16,9 @@ from tests.stack.wire import Wire
 pytestmark = pytest.mark.stack
 
 
-def test_what_a_query_commits_is_sampled_and_mirrored(
-    own_stack: Stack, start_job: Callable[..., None]
-) -> None:
+def test_what_a_query_commits_is_sampled_and_mirrored(wire: Wire, flow: Flow, group: str) -> None:
     """A Spark query was invisible to lag tools: it never joins, it only tells how far it is."""
-    start_job(
-        *("--set", "engine.lag_interval_ms=1000"),
-        *("--set", 'engine.mirror_offsets=["^mirrored-.*"]'),
-    )
-    servers = own_stack.bootstrap_servers
-    with Wire(servers) as wire, Flow(servers, "records", 6) as flow:
-        _is_sampled_and_mirrored(wire, flow, "mirrored-g")
-
-
-def _is_sampled_and_mirrored(wire: Wire, flow: Flow, name: str) -> None:
+    name = f"mirrored-{group}"
     row = {"topic": flow.topic, "partition": 2, "offset": 0}
     assert wire.answer(wire.commit_position(name, offsets=[row]))["failed"] == []
     options = {"bootstrap.servers": wire.bootstrap_servers, "group.id": name, "log_level": 0}

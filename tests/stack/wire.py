@@ -21,6 +21,13 @@ REBALANCE_MS = 6_000
 PATIENCE_S = 60.0
 
 
+def close(producer: Producer) -> None:
+    """Also where the broker is away: what it has not taken by then is given up."""
+    producer.flush(5)
+    producer.purge()
+    producer.close()
+
+
 class Wire:
     """All of a prefix's topics, from their beginning on, as a read-committed reader sees them."""
 
@@ -39,14 +46,19 @@ class Wire:
         self.seen: dict[str, list[tuple[Message, Any]]] = {name: [] for name in OUTPUT_TOPICS}
         self._ends: dict[tuple[str, int], int] = {}
         self._arrived = threading.Condition()
+        self._repeated: list[tuple[threading.Event, threading.Thread]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
+        for over, _ in self._repeated:
+            over.set()
+        for _, thread in self._repeated:
+            thread.join(PATIENCE_S)
         self._stop.set()
         self._thread.join(10)
-        self._producer.flush(5)
+        close(self._producer)
 
     def __enter__(self) -> "Wire":
         return self
@@ -82,6 +94,19 @@ class Wire:
         """An OffsetCommit of one who is no member."""
         request = {"v": 1, "type": "OffsetCommit", "id": uuid4().hex, "client": "p", "group": group}
         return self.send_raw(json.dumps(request | fields).encode(), group, "offsets")
+
+    def repeat(self, what: Callable[[], Any], every_s: float) -> threading.Event:
+        """Do it again and again, until the event is set or this is closed."""
+        over = threading.Event()
+
+        def run() -> None:
+            while not over.wait(every_s):
+                what()
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._repeated.append((over, thread))
+        thread.start()
+        return over
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -279,13 +304,7 @@ class RawMember:
 
     def start_heartbeats(self, every_s: float = 1.0) -> None:
         """Until `die`. Other than coordlib's client it heartbeats whatever it is told."""
-        beating = self._beating = threading.Event()
-
-        def beat() -> None:
-            while not beating.wait(every_s):
-                self.heartbeat()
-
-        threading.Thread(target=beat, daemon=True).start()
+        self._beating = self.wire.repeat(self.heartbeat, every_s)
 
     def die(self) -> None:
         """Fall silent."""
