@@ -24,8 +24,6 @@ JOB_ARGS = (
     # Else samples never cease to come.
     *("--set", "engine.lag_interval_ms=0"),
 )
-#: What the archive reads of groups, and `archived` waits for.
-HISTORY = ("events", "groups", "committed")
 
 
 @pytest.fixture(scope="session")
