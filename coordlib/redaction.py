@@ -74,9 +74,12 @@ def in_clear(command: Sequence[str]) -> dict[str, str]:
 
 def warning_of(name: str) -> str:
     """What to say of a secret that was given in clear."""
+    mend = f"Write '{name}=${{ENV:NAME}}', and set NAME in the environment."
+    if name.startswith("spark."):
+        mend = "Write it into a file that only you can read: --properties-file FILE."
     return (
         f"{name} is given in clear: everybody on this machine can see it in the list of "
-        f"processes. Write '{name}=${{ENV:NAME}}', and set NAME in the environment."
+        f"processes. {mend}"
     )
 
 

@@ -10,6 +10,7 @@ from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.kafka_options import KafkaOptions
+from coordlib.redaction import secrets_of, without
 from coordlib.streaming import failures, logs
 from coordlib.streaming.arguments import Parser
 from coordlib.streaming.lifecycle import stop_flag_on_signals, write_pid
@@ -23,7 +24,7 @@ def main() -> int:
     try:
         options = _options()
     except CoordError as error:
-        print(error, file=sys.stderr)
+        print(_shown(error), file=sys.stderr)
         return exit_codes.of_job(error)
     from pyspark.sql import SparkSession
 
@@ -36,11 +37,15 @@ def main() -> int:
         reason = problem if isinstance(problem, CoordError) else failures.explain_archive(problem)
         if reason is None:
             raise
-        print(reason, file=sys.stderr)
+        print(_shown(reason), file=sys.stderr)
         return exit_codes.of_job(reason)
     finally:
         spark.stop()
     return exit_codes.OK
+
+
+def _shown(problem: Exception) -> str:
+    return without(str(problem), secrets_of(sys.argv[1:]))
 
 
 def _options() -> ArchiveOptions:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.redaction import secrets_of, without
 from coordlib.streaming import failures, lifecycle, logs
 from coordlib.streaming.archive_watch import ArchiveWatch
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
@@ -24,15 +25,19 @@ def main() -> int:
     try:
         options = coordinator_options(arguments)
     except CoordError as problem:
-        print(problem, file=sys.stderr)
+        print(_shown(problem), file=sys.stderr)
         return exit_codes.of_job(problem)
     try:
         _run(arguments, options, stop_flag)
     except CoordError as reason:
         # Last of all: Spark's end leaves lines of its own in the log.
-        print(f"coordinator: {reason}", file=sys.stderr, flush=True)
+        print(f"coordinator: {_shown(reason)}", file=sys.stderr, flush=True)
         return exit_codes.of_job(reason)
     return exit_codes.OK
+
+
+def _shown(problem: CoordError) -> str:
+    return without(str(problem), secrets_of(sys.argv[1:]))
 
 
 def _run(arguments: Namespace, options: CoordinatorOptions, stop_flag: threading.Event) -> None:

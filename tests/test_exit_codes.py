@@ -105,6 +105,20 @@ def test_a_job_shows_no_password(
     assert "hunter2" not in capsys.readouterr().err
 
 
+def test_what_ended_a_job_shows_no_password_either(
+    job: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A client repeats a value that it does not take."""
+    monkeypatch.setenv("PASSWORD_OF_ALICE", "hunter2")
+    given = ["--without-archive", "--kafka", "sasl.password=${ENV:PASSWORD_OF_ALICE}"]
+    problem = errors.SetupError("A Kafka option is wrong", "hunter2 is no value of it")
+
+    job("coordinate", *NEEDED, *given, fails_with=problem)
+    assert "*** is no value of it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("problem", [each for each, *_ in CODES], ids=lambda v: type(v).__name__)
 def test_the_job_ends_with_the_code_of_its_reason(
     job: Callable[..., int], problem: errors.CoordError, capsys: pytest.CaptureFixture[str]

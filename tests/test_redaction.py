@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.redaction import in_clear, redacted, secrets_of, without
+from coordlib.redaction import in_clear, redacted, secrets_of, warning_of, without
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,12 @@ def test_secrets_in_clear_are_named() -> None:
 
     fine = ["--kafka", "sasl.password=${ENV:PASSWORD}", "sql", "select 'password = x'", "--token"]
     assert in_clear(fine) == {}
+
+
+def test_a_secret_of_spark_has_another_way() -> None:
+    """Only options of Kafka clients are looked up in the environment."""
+    assert "${ENV:NAME}" in warning_of("sasl.password")
+    assert "--properties-file" in warning_of("spark.hadoop.fs.s3a.secret.key")
 
 
 def test_a_long_argument_takes_no_time() -> None:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from coordlib.cli.numbers import Count, Seconds
 from coordlib.cli.output import as_json, counted, jsonable, print_json, print_table, say
 from coordlib.cli.where import TABLES_HERE, WhereTables
+from coordlib.errors import CoordError
 
 if TYPE_CHECKING:
     from coordlib.history.sql import Question
@@ -61,16 +62,24 @@ def sql(
 
 def _print(question: "Question", rows: Iterator[Sequence[Any]], limit: int, is_json: bool) -> None:
     shown = list(islice(rows, limit))
-    left_out = question.count() - limit if next(rows, None) is not None else 0
+    left_out = _left_out(question, limit) if next(rows, None) is not None else 0
     if is_json:
         names = unique(question.columns)
         objects = [dict(zip(names, map(jsonable, row), strict=True)) for row in shown]
         print_json("sql", columns=names, rows=objects, left_out=left_out)
     else:
         print_table(question.columns, shown)
-    if left_out:
-        rest = f"{counted(left_out, 'row')} more"
+    if left_out != 0:
+        rest = "there are more" if left_out is None else f"{counted(left_out, 'row')} more"
         say(f"{counted(limit, 'row')} shown, {rest}: --limit shows more, --lines all")
+
+
+def _left_out(question: "Question", limit: int) -> int | None:
+    """How many rows are not shown; None if there is no time to count them."""
+    try:
+        return question.count() - limit
+    except CoordError:
+        return None
 
 
 def _print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

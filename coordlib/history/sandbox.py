@@ -67,7 +67,8 @@ def _require_reading(node: dict[str, Any]) -> None:
     kind = node.get("type")
     if not isinstance(kind, str):
         return
-    if kind.endswith("_NODE") and kind not in _READING:
+    is_query = kind.endswith("_NODE") or "cte_map" in node
+    if is_query and kind not in _READING:
         name = kind.removesuffix("_NODE").removesuffix("_QUERY")
         raise _refusal("Only a SELECT is answered", f"this one has {name} in it")
     if kind == "TABLE_FUNCTION":

@@ -190,7 +190,11 @@ def _connect(tables_dir: str) -> "duckdb.DuckDBPyConnection":
             "Else name the tables' folder with --tables.",
         )
     connection = duckdb.connect(
-        config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        config={
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,  # a table of no name is no variable of a caller
+        }
     )
     try:
         connection.execute("SET TimeZone = 'UTC'")

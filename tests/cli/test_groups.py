@@ -8,7 +8,7 @@ import pytest
 
 from coordlib import topics
 from coordlib.cli.main import main
-from coordlib.exit_codes import FAILED, OK, UNHEALTHY
+from coordlib.exit_codes import FAILED, OK, UNHEALTHY, USAGE
 from coordlib.records import codec, stored
 from coordlib.records import consumer_protocol as cp
 from coordlib.records.partitioner import shard_of
@@ -284,7 +284,7 @@ def test_a_prefix_without_topics_is_named(
     engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--bootstrap-servers", engine.servers, "--prefix", "nothing-here"]
-    assert main(["groups", "list", *where]) == FAILED
+    assert main(["groups", "list", *where]) == USAGE
 
     assert "nothing-here.groups" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.errors import CoordError
 from coordlib.exit_codes import FAILED, INTERRUPTED, OK, USAGE
 from tests.cli.tables import write_events
 from tests.history.rows import Log, a_life_of_a_group
@@ -236,6 +237,24 @@ def test_rows_beyond_the_limit_are_counted(tables: str, capsys: pytest.CaptureFi
 
     assert main([*command, "--limit", "12000"]) == OK
     assert capsys.readouterr().err == ""
+
+
+def test_rows_are_shown_also_when_there_is_no_time_to_count_the_others(
+    tables: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are there already; counting runs the query once more."""
+
+    def too_long(_: object) -> int:
+        raise CoordError("The query was ended after 9 s")
+
+    monkeypatch.setattr("coordlib.history.sql.Question.count", too_long)
+    command = ["sql", "select range as n from range(12000)", "--tables", tables, "--limit", "2"]
+    assert main(command) == OK
+    told = capsys.readouterr()
+    assert told.out.split() == ["n", "0", "1"]
+    assert told.err == "2 rows shown, there are more: --limit shows more, --lines all\n"
+    assert main([*command, "--format", "json"]) == OK
+    assert json.loads(capsys.readouterr().out)["left_out"] is None
 
 
 def test_rows_come_as_json_lines(tables: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,10 @@ def _no_stack(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         ["groups", "list", "--nothing"],
         ["groups", "history", "g", "--limit", "many"],
         ["up", "--shards", "two"],
+        ["up", "--shards", "0"],
+        ["sim", "--seeds", "0"],
+        ["groups", "history", "g", "--limit", "-1"],
+        ["sql", "select 1", "--timeout", "nan"],
     ],
 )
 def test_wrong_usage_is_told_in_three_lines(

@@ -375,6 +375,15 @@ def test_what_reads_is_answered(tmp_path: Path, sql: str) -> None:
     assert query_tables(write(tmp_path, rows_of(1)), sql).rows == ((1,),)
 
 
+def test_a_variable_of_the_program_is_no_table(tmp_path: Path) -> None:
+    """DuckDB looks for tables among the callers' variables, unless told not to."""
+    secrets = pa.table({"password": ["hush"]})
+
+    with pytest.raises(CoordError, match="secrets"):
+        query_tables(write(tmp_path, rows_of(1)), "SELECT * FROM secrets")
+    assert secrets.num_rows == 1
+
+
 @pytest.mark.parametrize(
     ("sql", "what"),
     [
