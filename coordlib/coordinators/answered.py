@@ -9,7 +9,9 @@ reason to wait:
 
     who only asks        is refused, as soon as its answer would be one too many
     a member's request   is refused only if its group has large outputs to be seen already: whatever
-                         others do, each group makes one large step at a time
+                         others do, each group makes one large step at a time. What it was asked
+                         for by a date (to join again, to fetch its share) is never refused: the
+                         list that a leader is told has no more bytes than the JoinGroups brought
     a deadline           waits for as long, on the same condition
     retention            waits while there are too many
     a commit             says no more than its rows brought, so it is counted and not refused

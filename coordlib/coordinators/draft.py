@@ -79,7 +79,17 @@ G = TypeVar("G", bound=AnyGroup)
 class Draft(ABC, Generic[G]):
     """One group during one step."""
 
-    __slots__ = ("around", "at", "cause", "effects", "group", "is_deleted", "name", "touched")
+    __slots__ = (
+        "around",
+        "at",
+        "cause",
+        "effects",
+        "group",
+        "is_deleted",
+        "is_reaction",
+        "name",
+        "touched",
+    )
 
     #: Which kind of group this is; history names it.
     KIND: str
@@ -92,6 +102,9 @@ class Draft(ABC, Generic[G]):
         self.group = group
         #: Whether this step deleted the group; then `group` is None.
         self.is_deleted = False
+        #: Whether the coordinator asked for just this, by a date. The sender's fence takes it for
+        #: done when the log has it (rule 10), so it is not refused for now (answered.py).
+        self.is_reaction = False
         self.at = at
         #: What history gives as the cause: the record's coordinate, or a deadline's name.
         self.cause = at.coordinate

@@ -11,7 +11,7 @@ from typing import Any
 
 from coordlib.coordinators import quarantine
 from coordlib.coordinators.agenda import Agenda
-from coordlib.coordinators.answered import Answered
+from coordlib.coordinators.answered import Answered, Asked
 from coordlib.coordinators.cell import Cell
 from coordlib.coordinators.machine import Machine
 from coordlib.coordinators.offsets import retention
@@ -139,6 +139,9 @@ class Groups(ABC):
         else:  # heartbeats have pushed it later since the bound was set
             cell.stored.next_due_ms = due.due_ms
             self._agenda.schedule(cell.stored)
+
+    def _must_wait(self, asked: Asked, size_bytes: int, cell: Cell | None) -> bool:
+        return self._answered.must_wait(asked, size_bytes, self._is_unread(cell))
 
     def _is_unread(self, cell: Cell | None) -> bool:
         """Whether a group has said something large that no tick covers yet."""

@@ -321,6 +321,38 @@ def test_a_group_that_says_too_much_itself_waits(small: None) -> None:
     assert "generation=1" in talk.send(again)[0]
 
 
+def full_of_itself() -> Conversation:
+    """Group g has said too much that nobody has seen: its leader asks for its list no more."""
+    talk = prepared()
+    again = join("a", "j1", group="g", protocols={"range": METADATA})
+    while THROTTLED not in talk.send(again)[0]:
+        pass
+    return talk
+
+
+def test_who_was_asked_to_join_again_is_never_put_off(small: None) -> None:
+    """INV-57: the rejoin is in the log, so its sender's fence takes the demand for met (rule 10),
+    and a cooperative member works on. If it were refused until the rebalance timeout, the group
+    would go on without it, and give what it has to others before it could hear."""
+    talk = full_of_itself()
+    for member in list(talk.group("g").members):
+        metadata = {"range": METADATA}
+        request = join(member[0], "again", member=member, generation=1, protocols=metadata)
+        lines = talk.send(request)
+        assert THROTTLED not in str(lines)
+    leader = talk.group("g").leader or ""
+    shares = dict.fromkeys(talk.group("g").members, b"p" * 3_000)
+    assert talk.group("g").generation == 2
+
+    assert THROTTLED not in str(talk.send(sync("a", 2, leader, assignments=shares)))
+    told = [talk.send(sync(m[0], 2, m))[-1] for m in talk.group("g").members if m != leader]
+    again = talk.send(sync("b", 2, list(talk.group("g").members)[1], id="s2"))
+
+    assert [line.split()[2] for line in told] == ["SyncGroup"] * 2
+    assert all("assignment=ppp" in line for line in told)
+    assert THROTTLED in again[0]  # it has its share: this is only a question
+
+
 def test_who_is_put_off_changes_nothing_and_history_tells(small: None) -> None:
     """INV-24, and whoever wanted to change something finds out why it did not happen."""
     talk = prepared()

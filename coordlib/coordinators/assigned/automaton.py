@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 #: Positions of an expression; RE2 itself repeats nothing more often.
 _POSITIONS_MAX: Final = 1_100
-#: Subsets looked at, times character classes. It bounds the time that this takes: some 30 ms.
-_STEPS_MAX: Final = 100_000
+#: Subsets looked at, times character classes. It bounds the time that this takes: some 20 ms.
+_STEPS_MAX: Final = 60_000
 #: Words of 8 bytes that RE2 has for the states of the automaton: a third of its memory, less what
 #: is estimated too low here.
 _WORDS_MAX: Final = 75_000

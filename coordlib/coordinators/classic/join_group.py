@@ -182,6 +182,7 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
         if not _has_place(draft, member):
             _turn_away(draft, request, member)
         return
+    draft.is_reaction = True
     changed = member.protocols != _offered(request)
     is_leader = member.member == group.leader
     if group.state is State.PREPARING_REBALANCE:

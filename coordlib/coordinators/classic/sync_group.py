@@ -31,8 +31,10 @@ def sync_group(draft: Draft, request: rq.SyncGroup) -> None:
     elif draft.live.state is State.PREPARING_REBALANCE:
         draft.refuse(request, rs.SyncGroupResponse, ErrorCode.REBALANCE_IN_PROGRESS)
     elif draft.live.state is State.STABLE:
+        draft.is_reaction = not member.has_synced
         _return_assignment(draft, request, member)
     else:
+        draft.is_reaction = True
         _park(draft, request, member)
         if member.member == draft.live.leader:
             _assign(draft, request)
