@@ -24,6 +24,8 @@ BACKLOG_TOLD_MS: Final = 3_600_000
 #: How long the job's end waits for the batch that runs; a batch that is cut off is repeated.
 STOP_S: Final = 10.0
 
+ERROR_LENGTH_MAX: Final = 1_000
+
 ARCHIVE: Final = "archive"
 BACKLOG: Final = "archive backlog"
 
@@ -89,7 +91,7 @@ class ArchiveWatch:
         if self._stop.is_set():
             return 0.0  # Spark ends under it
         known = problem if isinstance(problem, CoordError) else failures.explain_archive(problem)
-        words = " ".join(str(known or repr(problem)).split("\n")[:3])
+        words = _words(known or problem)
         pause_s = retry_after(self._failed, isinstance(known, StartRefused))
         self._troubles.failed(ARCHIVE, words)
         _log.error(
@@ -105,6 +107,14 @@ class ArchiveWatch:
         is_late = left.ms >= BACKLOG_TOLD_MS
         words = f"{left.records} records wait, the oldest for {left.ms // 1000} s"
         self._troubles.note(BACKLOG, words if is_late else "")
+
+
+def _words(problem: Exception) -> str:
+    """One line: of Java's failures the first two, which name the exception and its reason."""
+    lines = str(problem).splitlines()
+    if not isinstance(problem, CoordError):
+        lines = [f"{type(problem).__name__}:", *lines[:2]]
+    return " ".join(lines)[:ERROR_LENGTH_MAX]
 
 
 def retry_after(failed: int, is_refused: bool) -> float:

@@ -75,6 +75,16 @@ def test_what_is_wrong_for_ever_is_told_in_its_words_and_tried_seldom() -> None:
     assert scene.troubles.now["archive"].error == told
 
 
+def test_the_reason_of_javas_failures_is_told() -> None:
+    """py4j puts it on the second line, in front of hundreds that name no cause."""
+    scene = Scene(RuntimeError("An error occurred while calling o1.save.\n: no such host\n\tat x"))
+
+    scene.waited()
+
+    told = "RuntimeError: An error occurred while calling o1.save. : no such host"
+    assert scene.troubles.now["archive"].error == told
+
+
 def test_an_archive_that_cannot_be_opened_is_opened_again() -> None:
     """The tables' store does not answer at the start of the job: groups must not wait for it."""
     opens: list[Callable[[], Scene]] = []
