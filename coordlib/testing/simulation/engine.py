@@ -23,6 +23,7 @@ from coordlib.streaming.sink import TransactionalSink, transactional_id
 from coordlib.streaming.start import agree
 from coordlib.streaming.ticks import TickWriter
 from coordlib.testing.defects import Defect
+from coordlib.testing.simulation.checkpoint import Checkpoint, Ranges
 from coordlib.testing.simulation.cluster import Cluster, Place, Transaction
 from coordlib.testing.simulation.driver_io import (
     TRANSACTION_TIMEOUT_MS,
@@ -35,61 +36,11 @@ from coordlib.testing.simulation.inspection import Inspector
 from coordlib.testing.simulation.scheduler import Channel, Clock, Process, Scheduler
 from coordlib.testing.simulation.watch import SimulatedWatch
 
-Ranges = dict[Place, tuple[int, int]]
 TURN_MS = 100
 STATES_KEPT = 3
 ROWS_AGAIN = 5
 #: Points at which a driver may die, in the order of a batch.
 CRASH_POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "before-commit", "unheard-commit", "P6", "P7")
-
-
-@dataclass
-class Checkpoint:
-    """A folder that survives its drivers."""
-
-    path: str
-    known: Identity | None = None
-    #: Batch -> (topic, partition) -> first offset and the one after the last.
-    offsets: dict[int, Ranges] = field(default_factory=dict)
-    commits: set[int] = field(default_factory=set)
-    #: Batch -> shard -> blob.
-    states: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    seeds: dict[int, bytes] = field(default_factory=dict)
-
-    def copy(self) -> "Checkpoint":
-        """As `cp -r` would make it."""
-        return Checkpoint(
-            self.path,
-            self.known,
-            dict(self.offsets),
-            set(self.commits),
-            {batch: dict(blobs) for batch, blobs in self.states.items()},
-            dict(self.seeds),
-        )
-
-    def identity(self) -> Identity | None:
-        return self.known
-
-    def create(
-        self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
-    ) -> Identity:
-        self.known = Identity(
-            checkpoint=self.path,  # every folder has a path of its own here
-            prefix=prefix,
-            shards=shards,
-            incarnation=incarnation,
-            rebuilt_from=rebuilt_from,
-        )
-        return self.known
-
-    def has_batches(self) -> bool:
-        return bool(self.offsets)
-
-    def has_committed_batches(self) -> bool:
-        return bool(self.commits)
-
-    def write_seed(self, shard: int, blob: bytes) -> None:
-        self.seeds[shard] = blob
 
 
 @dataclass
