@@ -237,7 +237,7 @@ class Shard(Groups):
             effects.append(kinds.changed(cell.group, at, cell.stored.kind, machine.KIND))
         outputs = self._outbox.ready(effects, at)
         counted = counted_bytes(size_of(outputs), asked)
-        if asked and counted and not draft.is_reaction and self._must_wait(asked, counted, cell):
+        if asked and counted and not done.is_reaction and self._must_wait(asked, counted, cell):
             self._outbox.undo()
             self._step(at, name, partial(answered.put_off, asked.request), machine, kind)
             return

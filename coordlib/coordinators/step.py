@@ -33,6 +33,8 @@ class Outcome(NamedTuple):
     is_deleted: bool
     #: Whether there is anything to store.
     is_change: bool
+    #: Whether a member did what it was asked for: that never waits for readers (`answered.py`).
+    is_reaction: bool
 
 
 def take(
@@ -65,6 +67,7 @@ def take(
         touched=draft.touched,
         is_deleted=draft.is_deleted,
         is_change=after is not group or bool(draft.touched or commits),
+        is_reaction=draft.is_reaction,
     )
 
 

@@ -45,7 +45,7 @@ def blob_of(*requests: rq.AnyRequest) -> bytes:
 
 
 def test_an_unsound_group_is_seen_though_the_core_checks_nothing() -> None:
-    """INV-14: a leader that is no member stays unseen in production, until somebody needs it."""
+    """INV-13: a leader that is no member stays unseen in production, until somebody needs it."""
     state = decode_blob(blob_of(join("a")))
     (row,) = state.cells
     machine = MACHINES[row.kind]
@@ -55,7 +55,7 @@ def test_an_unsound_group_is_seen_though_the_core_checks_nothing() -> None:
     row.hard = msgspec.Raw(machine.encode(group))
 
     inspector = Inspector(looks_at_states=True)
-    assert_breaks("INV-14", lambda: inspector.check_states(PRODUCTION, state))
+    assert_breaks("INV-13", lambda: inspector.check_states(PRODUCTION, state))
 
 
 def test_states_are_looked_at_in_worlds_with_the_production_s_settings() -> None:

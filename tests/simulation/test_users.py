@@ -16,10 +16,11 @@ from coordlib.testing.simulation import checks, plan, transport, wishes
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.kinds import LATER_KINDS, NEEDS
 from coordlib.testing.simulation.plan import FIRST_KINDS, KINDS, Fault
-from coordlib.testing.simulation.program import CLOSES, RAISES, Program
+from coordlib.testing.simulation.program import Program
 from coordlib.testing.simulation.quiet import quiet_logs
 from coordlib.testing.simulation.run import play
 from coordlib.testing.simulation.scheduler import Gone, Process, Scheduler
+from coordlib.testing.simulation.user import CLOSES, RAISES
 from coordlib.testing.simulation.wishes import Wish
 from coordlib.testing.simulation.world import Violation, World
 from tests.simulation.test_checks import assert_breaks

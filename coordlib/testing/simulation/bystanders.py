@@ -63,7 +63,7 @@ def check_creations(evidence: Evidence) -> None:
 
 
 def check_retention(world: World, evidence: Evidence) -> None:
-    """INV-26: an offset expires when it is old, and when nobody has read its topic for long."""
+    """INV-26: an offset expires when it is old, and is not forgotten while its topic is read."""
     committed_ms: dict[tuple[str, str, int], int] = {}
     living: dict[str, dict[str, int]] = {}
     true_ms = {each.coordinate: each.true_ms for each in (*evidence.asked, *evidence.positions)}
@@ -76,9 +76,10 @@ def check_retention(world: World, evidence: Evidence) -> None:
             for row in event.detail["offsets"]:
                 place = (event.group, row["topic"], row["partition"])
                 committed_ms[place] = true_ms[event.cause]
-        elif event.type == "OffsetsExpired":
+        elif event.type in FORGOTTEN:
             now_ms = evidence.taken_ms(event.shard, event.offset)
-            _check_expired(world, event, now_ms, committed_ms)
+            if event.type == "OffsetsExpired":
+                _check_expired(world, event, now_ms, committed_ms)
             _check_unread(world, event, now_ms, living.get(event.group, {}))
 
 
@@ -104,7 +105,7 @@ def _check_unread(world: World, event: Told, now_ms: int, living: dict[str, int]
         since_ms, wish = program.wishes[-1]
         if now_ms - since_ms >= KNOWN_MS and set(wish.among(gone)) - world.cluster.hidden:
             raise Violation(
-                f"INV-26: an offset of {event.group} expired, and {member} reads its topic"
+                f"INV-26: an offset of {event.group} is forgotten, and {member} reads its topic"
             )
 
 

@@ -5,6 +5,7 @@ look into the topics as well.
 """
 
 from collections import Counter, defaultdict
+from typing import Any
 
 from coordlib.records import requests as rq
 from coordlib.streaming.marker import MARKER_KEY, decode_marker
@@ -19,7 +20,7 @@ from coordlib.testing.simulation import (
     rules,
     set_aside,
 )
-from coordlib.testing.simulation.evidence import Evidence
+from coordlib.testing.simulation.evidence import Asked, Evidence
 from coordlib.testing.simulation.plan import ASSIGNED, CLOCK_KINDS
 from coordlib.testing.simulation.program import Program
 from coordlib.testing.simulation.teams import Team
@@ -219,7 +220,8 @@ def check_expiries(world: World, evidence: Evidence) -> None:
             if key in said:
                 continue
             said.add(key)
-        refused = any(a["error"] != "NONE" for a in evidence.answers.get(each.coordinate, []))
+        answers = evidence.answers.get(each.coordinate, [])
+        refused = any(a["error"] != "NONE" or _kept_nothing(each, a) for a in answers)
         if member and not refused:
             signs.setdefault(member, []).append((each.offset, each.true_ms))
     for event in evidence.told:
@@ -234,6 +236,12 @@ def check_expiries(world: World, evidence: Evidence) -> None:
                 f"INV-30: {event.member} was expelled {silent_ms} ms after it was heard; its "
                 f"session is {session_ms} ms"
             )
+
+
+def _kept_nothing(each: Asked, answer: dict[str, Any]) -> bool:
+    """Whether a commit was refused row by row: it may be late, and is no sign of life."""
+    rows = len(each.request.offsets) if isinstance(each.request, rq.OffsetCommit) else 0
+    return rows > 0 and len(answer.get("failed") or ()) >= rows
 
 
 def check_storm(world: World, evidence: Evidence, team: Team) -> None:

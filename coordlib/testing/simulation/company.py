@@ -43,7 +43,7 @@ def new_team(world: World, luck: Random, kind: str, wish: Wish | None = None) ->
         wish=wish or luck.choice([Wish(TOPICS), Wish(world.topics[:1]), Wish(pattern=EVERYTHING)]),
         strategy=luck.choice(MODES if kind == CLASSIC else STRATEGIES),
     )
-    world.company.append(team)
+    world.teams.append(team)
     for _ in range(2 if world.plan.group_size_max else luck.randint(2, 3)):
         team.perturbations += 1
         world.start_program_after(luck.uniform(0, 3_000), None, team)

@@ -148,7 +148,7 @@ class Inspector:
             )
 
     def check_states(self, settings: ShardSettings, state: StoredShard) -> None:
-        """INV-03 to 06, 12 to 15: what the core would have checked after every step."""
+        """INV-09, INV-13 to INV-15: what the core would have checked after every step."""
         for row in state.cells:
             key, hard = (settings.shard, row.name), bytes(row.hard)
             if self._sound.get(key) == hard or not hard:
@@ -157,7 +157,7 @@ class Inspector:
             try:
                 machine.check(machine.decode(hard))
             except BrokenInvariant as broken:
-                raise Violation(f"INV-14: {row.name} is unsound after a batch: {broken}") from None
+                raise Violation(f"INV-13: {row.name} is unsound after a batch: {broken}") from None
             self._sound[key] = hard
         kept = sum(row.size_bytes for row in state.cells)
         most = settings.group.shard_bytes_max

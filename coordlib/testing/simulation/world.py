@@ -8,28 +8,25 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import msgspec
-
 from coordlib.client.layout import Place as Where
-from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.config import ClassicConfig
-from coordlib.coordinators.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ErrorCode, GroupError
-from coordlib.records.stored import FEATURES, Layout
+from coordlib.testing.simulation import settings, wishes
 from coordlib.testing.simulation.checkpoint import Checkpoint
 from coordlib.testing.simulation.cluster import Cluster
+from coordlib.testing.simulation.contested import Contested
 from coordlib.testing.simulation.engine import Driver, Engine
 from coordlib.testing.simulation.history import Happened
 from coordlib.testing.simulation.inspection import Inspector
 from coordlib.testing.simulation.kinds import LATER_KINDS
 from coordlib.testing.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
-from coordlib.testing.simulation.program import Habits, Program
+from coordlib.testing.simulation.program import Program
 from coordlib.testing.simulation.scheduler import Clock, Process, Scheduler
 from coordlib.testing.simulation.teams import Team
 from coordlib.testing.simulation.transport import Network, SimulatedTransport
+from coordlib.testing.simulation.user import Habits
 from coordlib.testing.simulation.violation import Violation
-from coordlib.testing.simulation.wishes import Wish, draw
+from coordlib.testing.simulation.wishes import Wish
 
 __all__ = ["Violation", "World"]
 
@@ -42,10 +39,6 @@ RATE_ERROR = 0.002
 BROKERS = 3
 METADATA_REFRESH_MS = 5_000
 MEMBERS_MAX = 8
-#: Faults that bring server-assigned groups into a world whose first group is none.
-WATCHED_KINDS = ("company-joins", "aside-and-rebuilt", "hoarder")
-#: How often a shard looks for what has expired, while something can expire.
-CHECKS_OF_RETENTION = 8
 #: Whoever found the group full is started again after this time, at the latest.
 TRIES_AGAIN_MS = 8_000
 
@@ -72,7 +65,7 @@ class World:
         self.drivers: list[Driver] = []
         #: The group that everything began with, and others with members in its shard.
         self.readers = Team(GROUP, plan.kind, read_at_rest=frozenset(self.topics))
-        self.company: list[Team] = []
+        self.teams = [self.readers]
         self.networks: dict[str, Network] = {}
         #: Whether the supervisor starts drivers again.
         self.is_supervised = True
@@ -82,11 +75,7 @@ class World:
         self.takes_newcomers = True
         self.are_ticks_lost = False
         self._lasting: list[Callable[[], None]] = []
-        #: What each living program was told to own when that was last looked at.
-        self._told: dict[Program, Partitions | None] = {}
-        self._is_contested = False
-        #: Programs that live, and some that have died since the newest news.
-        self._watched: list[Program] = []
+        self.contested = Contested(self.scheduler, self.teams)
         self.refusals = 0
         #: Programs that were started again because the group had been full.
         self.tried_again: set[str] = set()
@@ -97,9 +86,9 @@ class World:
     # ---- groups -------------------------------------------------------------------------------
 
     @property
-    def teams(self) -> list[Team]:
-        """All groups that have members."""
-        return [self.readers, *self.company]
+    def company(self) -> list[Team]:
+        """All groups that have members, but the first."""
+        return self.teams[1:]
 
     @property
     def programs(self) -> list[Program]:
@@ -146,22 +135,11 @@ class World:
 
     def _engine(self) -> Engine:
         plan, luck = self.plan, self.stream("engine")
-        ids = {f"{PREFIX}.requests": INCARNATION + "0123"}
-        layout = Layout(
-            shards=plan.shards, reply_partitions=REPLY_PARTITIONS, topic_ids=ids, features=FEATURES
-        )
-        settings = ShardSettings(
-            shard=-1,
-            shards=plan.shards,
-            reply_partitions=REPLY_PARTITIONS,
-            incarnation=INCARNATION,
-            group=_group_config(plan),
-            checks_invariants=bool(plan.checks_invariants),
-        )
-        engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, settings)
+        layout = settings.layout(plan, PREFIX, INCARNATION, REPLY_PARTITIONS)
+        shard = settings.shard(plan, INCARNATION, REPLY_PARTITIONS)
+        engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, shard)
         engine.inspector = Inspector(plan.sizes, looks_at_states=not plan.checks_invariants)
-        kinds = {fault.kind for fault in plan.faults}
-        engine.watches = plan.kind == ASSIGNED or not kinds.isdisjoint(WATCHED_KINDS)
+        engine.watches = settings.watches_topics(plan)
         engine.usual_ms = lambda: luck.uniform(0.5, 1.5) * plan.batch_ms
         return engine
 
@@ -306,7 +284,7 @@ class World:
         told, failed = self.history.append, self._program_failed
         program = Program(name, self.cluster, habits, told, connect, wish, failed, host)
         team.programs.append(program)
-        self._watched.append(program)
+        self.contested.watch(program)
         return program
 
     def _mode(self, luck: Random) -> str:
@@ -320,7 +298,7 @@ class World:
 
     def draw_wish(self, luck: Random) -> Wish:
         """Of a group that does not take everybody, each wants all, as in `_topics_of`."""
-        return Wish(TOPICS) if self.plan.group_size_max else draw(luck, TOPICS)
+        return Wish(TOPICS) if self.plan.group_size_max else wishes.draw(luck, TOPICS)
 
     def _topics_of(self, name: str) -> tuple[str, ...]:
         """All, or some; a static member's are the same whenever it starts.
@@ -354,40 +332,9 @@ class World:
         luck = self.stream(f"again {program.name}")
         self.scheduler.after(luck.uniform(0.3, 1) * TRIES_AGAIN_MS, again)
 
-    # ---- what is always checked ---------------------------------------------------------------
-
     def check(self) -> None:
-        """INV-09, INV-21: two programs never both may work on one partition, at any true time.
-
-        This runs after everything that happens. So fences are asked only while two programs were
-        told the same, which is looked at when one was told something else.
-        """
-        has_news = False
-        for program in self._watched:
-            told = program.told if program.is_alive else None
-            if self._told.get(program) is not told:
-                self._told[program] = told
-                has_news = True
-        if has_news:
-            self._watched = [program for program in self._watched if program.is_alive]
-            claims = [
-                (program.group, each) for program, told in self._told.items() for each in told or ()
-            ]
-            self._is_contested = len(claims) > len(set(claims))
-        if self._is_contested:
-            for team in self.teams:
-                self._check_fences(team)
-
-    def _check_fences(self, team: Team) -> None:
-        owners: dict[TopicPartition, Program] = {}
-        for program in team.programs:
-            if program.is_alive and not program.is_stopped:
-                for each in program.may_act_on():
-                    if owners.setdefault(each, program) is not program:
-                        raise Violation(
-                            f"INV-21: {owners[each].name} and {program.name} may both work on "
-                            f"{each} at {self.scheduler.now_ms} ms"
-                        )
+        """What is always checked: it runs after everything that happens."""
+        self.contested.check()
 
     def note(self, what: str, member: str = "", detail: str = "") -> None:
         self.history.append(Happened(self.scheduler.now_ms, what, member=member, detail=detail))
@@ -436,22 +383,6 @@ class World:
                 self.scheduler.after(interval_ms, again)
 
         self.scheduler.after(interval_ms, again)
-
-
-def _group_config(plan: Plan) -> ClassicConfig:
-    config = ClassicConfig(
-        initial_rebalance_delay_ms=plan.initial_rebalance_delay_ms,
-        requires_member_id=plan.requires_member_id,
-    )
-    near = {
-        "max_size": plan.group_size_max,
-        "offsets_retention_ms": plan.retention_ms,
-        "offsets_retention_check_interval_ms": plan.retention_ms // CHECKS_OF_RETENTION,
-        "new_groups_per_second_max": plan.new_groups_per_second,
-        "shard_bytes_max": plan.shard_bytes,
-        "offsets_bytes_per_group_max": plan.offsets_bytes,
-    }
-    return msgspec.structs.replace(config, **{name: each for name, each in near.items() if each})
 
 
 def _rate(luck: Random) -> float:

@@ -8,7 +8,8 @@ from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.testing.simulation import reassigned, wishes
 from coordlib.testing.simulation.late import Mend, join, somebody
-from coordlib.testing.simulation.program import CLOSES, PATIENCE_S, RAISES, Program
+from coordlib.testing.simulation.program import Program
+from coordlib.testing.simulation.user import CLOSES, PATIENCE_S, RAISES
 from coordlib.testing.simulation.wishes import Wish
 from coordlib.testing.simulation.world import GROUP, MEMBERS_MAX, PREFIX, TOPICS, World
 
