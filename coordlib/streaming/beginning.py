@@ -32,7 +32,7 @@ def beginning_of(
     """The states that shards begin from.
 
     A committed batch that this code judged differently is not judged again: the topics have its
-    outcome, so the shards that take part in it go on from there.
+    outcome, so the shards that take part in it go on from there.  # INV-34
     """
     seeds, difference = folder.seeds(identity, marker), folder.difference()
     newest = (marker.checkpoint, marker.batch) if marker else None

@@ -24,6 +24,7 @@ from coordlib.testing.driving import (
 
 SHORT = settings(offset_metadata_length_max=1)
 TOO_LONG = rq.CommittedOffset("t", 0, 1, metadata="long")
+TOO_LONG_TOO = rq.CommittedOffset("t", 1, 1, metadata="long")
 
 
 def events(talk: Conversation) -> list[dict[str, Any]]:
@@ -36,7 +37,7 @@ def in_production(how: ShardSettings) -> ShardSettings:
 
 @pytest.mark.parametrize("topic", ["r", COMMITS])
 @pytest.mark.parametrize("how", [SHORT, in_production(SHORT)], ids=["checked", "production"])
-@pytest.mark.parametrize("rows", [(TOO_LONG,), (TOO_LONG, TOO_LONG)], ids=len)
+@pytest.mark.parametrize("rows", [(TOO_LONG,), (TOO_LONG, TOO_LONG_TOO)], ids=len)
 def test_a_commit_of_which_nothing_is_stored_makes_no_group(
     rows: tuple[rq.CommittedOffset, ...], how: ShardSettings, topic: str
 ) -> None:

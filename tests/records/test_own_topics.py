@@ -64,6 +64,10 @@ def test_the_coordinators_own_are_not_given_by_name_where_the_coordinator_divide
     assert given(member) == {"coord.orders"}
 
 
+#: Whoever looks writes nothing.
+NOBODY: Any = None
+
+
 @dataclass
 class Topic:
     partitions: dict[int, None]
@@ -77,7 +81,7 @@ class Metadata:
 
 def test_the_drivers_watch_goes_by_the_same_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what a server-assigned group knows of the cluster."""
-    cluster = KafkaCluster("coord", 1, {"bootstrap.servers": "127.0.0.1:1"})
+    cluster = KafkaCluster("coord", 1, NOBODY, {"bootstrap.servers": "127.0.0.1:1"})
 
     class Admin:
         def list_topics(self, timeout: float) -> Metadata:

@@ -41,7 +41,10 @@ def test_its_outcome_is_taken_over(
 ) -> None:
     """An OOM kill in a batch, then a roll-out with another setting or newer code: the marker finds
     that the outputs differ. The job says so once; the start after it takes the state from the
-    topics: the member that the older code let in is there, and nothing is written twice."""
+    topics: the member that the older code let in is there, and nothing is written twice.
+
+    # INV-34
+    """
     prefix = f"p{uuid4().hex[:8]}"
     topics.create({"bootstrap.servers": broker.bootstrap_servers}, prefix, 2, 2, 1)
 

@@ -1,7 +1,7 @@
 """The user of a consumer: reads messages, works on each for a while, acts, and commits.
 
-He asks whether he may still act before he does, and commits first when partitions are revoked. What
-else users do, `user_faults.py` makes them do; how their programs end, `program.py` says.
+It asks whether it may act before it does, and commits when partitions are revoked. `user_faults.py`
+makes users do more; `program.py` ends their programs.
 """
 
 from abc import abstractmethod
@@ -290,8 +290,8 @@ class User(Process):
 
     def _is_out(self, problem: CoordError) -> bool:
         """Whether this is the end; the group has no assignment for now otherwise."""
-        is_told_once = isinstance(problem, AssignmentFailed | AssignorFailed)
-        return not is_told_once or self.consumer.member._membership.state is State.FAILED
+        state = self.consumer.member._membership.state
+        return state is State.FAILED or not isinstance(problem, AssignmentFailed | AssignorFailed)
 
     def _commit(self, leaving: list[KafkaTopicPartition] | None = None) -> None:
         """All that is done: not the messages that are being worked on.
@@ -344,8 +344,6 @@ class User(Process):
         offsets = {f"{each.topic}-{each.partition}": each.offset for each in partitions}
         what = "committed" if error is None else "commit_failed"
         self.tell(what, offsets=offsets, detail="" if error is None else str(error))
-
-    # ---- callbacks ----------------------------------------------------------------------------
 
     def _assigned(self, consumer: CoordinatedConsumer, some: list[KafkaTopicPartition]) -> None:
         self.held |= _ours(some)
