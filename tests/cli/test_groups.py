@@ -196,7 +196,7 @@ def test_a_topic_that_nobody_reads_has_no_groups(
 def test_what_is_no_topic_is_refused(
     engine: Engine, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["groups", "list", "--topic", name, *engine.where()]) == FAILED
+    assert main(["groups", "list", "--topic", name, *engine.where()]) == USAGE
 
     assert capsys.readouterr().err.splitlines()[:2] == ["This is no topic's name", "--topic"]
 

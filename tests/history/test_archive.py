@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.stack
 
-EVENT_COUNT = 17
+EVENT_COUNT = 18
 
 
 @pytest.fixture
