@@ -8,6 +8,7 @@ import pytest
 
 from coordlib.client import signals as sg
 from coordlib.client.admin import Admin, _Question
+from coordlib.coordinators import answered
 from coordlib.coordinators.answered import Answered, Asked
 from coordlib.coordinators.classic import machine
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
@@ -284,6 +285,8 @@ def test_a_question_that_has_to_wait_is_asked_again(
             return True
         return whole(self, asked, size_bytes, is_unread)
 
+    monkeypatch.setattr(answered, "FREE_BYTES", 0)  # else so small an answer is not counted
+    monkeypatch.setattr(answered, "FREE_SHARE", 0)
     monkeypatch.setattr(Answered, "must_wait", at_first)
     monkeypatch.setattr("coordlib.coordinators.shard.counted_bytes", lambda size, asked: size)
 

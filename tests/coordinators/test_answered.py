@@ -490,7 +490,7 @@ def drawn(seed: int) -> tuple[list[InputRecord], ShardSettings]:
 def test_the_cut_of_a_random_log_shows_nowhere() -> None:
     """INV-02, INV-15: with refusals, deadlines that wait, and everything else that happens."""
     put_off, refused = Counter[bool](), 0
-    for seed in range(10):
+    for seed in range(6):
         records, how = drawn(seed)
         luck = Random(seed)
         blob, outputs = run_in_batches(records, [], how)
@@ -502,8 +502,8 @@ def test_the_cut_of_a_random_log_shows_nowhere() -> None:
         assert blob == other_blob
         refused += sum(THROTTLED.encode() in (o.value or b"") for o in outputs)
         put_off[any_is_put_off(records, how)] += 1
-    assert refused > 50
-    assert put_off[True] > 1
+    assert refused > 30
+    assert put_off[True] > 0
 
 
 def any_is_put_off(records: list[InputRecord], how: ShardSettings) -> bool:
@@ -527,7 +527,7 @@ def test_the_count_is_what_was_said_and_is_not_covered(monkeypatch: pytest.Monke
 
     whole = Groups._count
     monkeypatch.setattr(Groups, "_count", spying)
-    for seed in range(8):
+    for seed in range(4):
         records, how = drawn(seed)
         counted.clear()
         shard = Shard(None, how)
@@ -546,7 +546,7 @@ def test_the_count_is_what_was_said_and_is_not_covered(monkeypatch: pytest.Monke
 def test_a_rebuilt_shard_owes_the_same_tick_and_counts_the_same() -> None:
     """INV-38: the count stands in the marker, with the shard's position."""
     seen = 0
-    for seed in range(8):
+    for seed in range(4):
         records, how = drawn(seed)
         done = fold(None, records, how)
         newest = compacted(done.outputs)
@@ -561,7 +561,7 @@ def test_a_rebuilt_shard_owes_the_same_tick_and_counts_the_same() -> None:
         assert rebuilt._answered.rows == Shard(done.blob, how)._answered.rows
         assert rebuilt.status().owed == done.status.owed
         seen += bool(rebuilt._answered.rows)
-    assert seen > 2
+    assert seen > 1
 
 
 def test_the_driver_owes_a_tick_for_large_answers_alone() -> None:
