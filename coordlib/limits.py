@@ -43,7 +43,7 @@ PARTITIONS_PER_ASSIGNED_GROUP_MAX = 50_000  # what one target assignment divides
 # Both together, and some reasons in words, are below RECORD_BYTES_MAX.
 ASSIGNED_MEMBERS_BYTES_MAX = 3 * MIB  # members, what they want, and former owners
 ASSIGNED_PARTITIONS_BYTES_MAX = 4_608 * KIB  # topics, targets, grants, demands, however divided
-GRANTS_PER_MEMBER_MAX = 4  # of more the oldest become one; each has a fence of its own
+GRANTS_PER_MEMBER_MAX = 12  # of more the oldest become one: then commits of before are refused
 DEMANDS_PER_MEMBER_MAX = 4  # open at a time; the rest is asked for when one of them is met
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 ANSWER_BYTES_MAX = 16 * MIB  # all parts: as much as a group's offsets may have

@@ -216,10 +216,10 @@ def filled_up(members: int, partitions: int) -> Conversation:
 def test_a_member_that_fills_up_by_many_releases_has_few_grants() -> None:
     """Of a thousand members with fifty partitions each everybody would have fifty grants after a
     rolling restart, and their record would have 12 MB: a group that did nothing wrong."""
-    talk = filled_up(members=12, partitions=120)
+    talk = filled_up(members=20, partitions=400)
     last = list(group_of(talk).members.values())[-1]
 
-    assert sum(map(len, last.owned.values())) == 10
+    assert sum(map(len, last.owned.values())) == 20
     assert len(last.grants) == limits.GRANTS_PER_MEMBER_MAX
     assert [each.fence for each in last.grants] == sorted(each.fence for each in last.grants)
     assert last.fence == last.grants[-1].fence == talk.next_offset - 1
