@@ -31,9 +31,8 @@ def test_forged_and_copied_control_records_change_nothing(
     """A client that may join a group has learnt what drivers write, and writes it too: that all can
     be heard, that there are no topics, and a copy of what the driver itself has said."""
     servers, topic = shared_stack.bootstrap_servers, f"kept-{uuid4().hex[:6]}"
-    AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, 3, 1)])[
-        topic
-    ].result()
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result()
     with AssignedMember(group, {"bootstrap.servers": servers}, timing=TIMING) as member:
         member.subscribe([topic])
 
