@@ -243,7 +243,7 @@ def values_of(client: dict[str, str], topic: str, partition: int) -> list[bytes 
         consumer.assign([place])
         end = consumer.get_watermark_offsets(place)[1]
         found = []
-        while consumer.position([place])[0].offset < end:
+        while end and consumer.position([place])[0].offset < end:  # none yet: -1001
             message = consumer.poll(1.0)
             if message is not None and not message.error():
                 found.append(message.value())
