@@ -232,9 +232,9 @@ class Shard(Groups):
         done = take(decide, machine, name, cell, at, self._surroundings(at, cell), kind)
         if self.settings.checks_invariants and done.group and done.kind == machine.KIND:
             machine.check(done.group)
-        effects = list(done.effects)
+        effects = done.effects
         if cell is not None and done.group is not None and done.kind != cell.stored.kind:
-            effects.append(kinds.changed(cell.group, at, cell.stored.kind, machine.KIND))
+            effects = [*effects, kinds.changed(cell.group, at, cell.stored.kind, machine.KIND)]
         outputs = self._outbox.ready(effects, at)
         counted = counted_bytes(size_of(outputs), asked)
         if asked and counted and not done.is_reaction and self._must_wait(asked, counted, cell):

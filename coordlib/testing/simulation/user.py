@@ -187,22 +187,28 @@ class User(Process):
         if self.habits.is_busy:
             self.after(self.habits.poll_every_ms, self._turn)
             return
-        try:
-            fetched = self._fetch()  # its callbacks may drop what is pending
+        fetched = self._ask(self._fetch)  # its callbacks may drop what is pending
+        if fetched is not None:
             self._pending.extend(fetched)
+            self._go_on()
+
+    def _ask(self, ask: Callable[[], list[Message]]) -> list[Message] | None:
+        """What its client has for it; None: its user has come to an end."""
+        found: list[Message] = []
+        try:
+            found = ask()
         except Gone:
-            return
+            return None
         except CoordError as problem:
             if self._is_out(problem):
                 if not self._must_end():
                     self._fail(problem)
-                return
+                return None
         except UserError:
             pass  # its own: it goes on
-        if not self._must_end():
-            self._go_on()
+        return None if self._must_end() else found
 
-    def _fetch(self) -> list[Any]:
+    def _fetch(self) -> list[Message]:
         try:
             if self.habits.takes > 1:
                 messages: list[Any] = self.consumer.consume(self.habits.takes, 0)
@@ -212,6 +218,10 @@ class User(Process):
         except RuntimeError as problem:
             raise Violation(f"INV-29: {self.name} polls and is told {problem!r}") from problem
         return [] if message is None else [message]
+
+    def _poll_member(self) -> list[Message]:
+        self.consumer.member.poll()
+        return []
 
     def _go_on(self) -> None:
         """With the next message, or by looking for one."""
@@ -263,18 +273,7 @@ class User(Process):
         return member.fence_token
 
     def _wait_for_word(self, place: TopicPartition, message: Message) -> None:
-        try:
-            self.consumer.member.poll()
-        except Gone:
-            return
-        except CoordError as problem:
-            if self._is_out(problem):
-                if not self._must_end():
-                    self._fail(problem)
-                return
-        except UserError:
-            pass
-        if self._must_end():
+        if self._ask(self._poll_member) is None:
             return
         if place in self.held and self._pending and self._pending[0] is message:
             self.after(50, lambda: self._act(message))

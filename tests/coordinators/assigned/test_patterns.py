@@ -2,9 +2,37 @@
 
 import pytest
 
+from coordlib import limits
 from coordlib.coordinators.assigned import patterns
-from coordlib.coordinators.assigned.patterns import BadPattern, compile_pattern, resolve
-from coordlib.limits import PATTERN_LENGTH_MAX
+from coordlib.coordinators.assigned.patterns import (
+    STEPS_MAX,
+    BadPattern,
+    compile_pattern,
+    resolve,
+)
+from coordlib.testing.assigned_groups import group_of, subscribe, topics
+from coordlib.testing.driving import Conversation
+
+#: What people subscribe by, and a list of names.
+REASONABLE = [
+    ".*",
+    r"orders\..*",
+    "(orders|clicks|payments)-(eu|us)-[0-9]+",
+    "(dev|test|prod)[.](eu-west-1|eu-central-1|us-east-1)[.](orders|payments|clicks)[.]v[0-9]+",
+    r"[^.]+\.[^.]+\.events",
+    ".*(orders|clicks|payments|sessions|users|carts).*",
+    ".*-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+    "[a-z]{1,40}-[a-z]{1,40}",
+    "|".join(f"team{n}-service{7 * n % 13}-events" for n in range(12)),
+]
+#: 3 to 20 s of the shard's process for 20,000 names of 249 characters.
+COSTLY = [
+    ".*(a|b)*a.{120}.*",
+    "([ab]*a[ab]{30}){8}x",
+    ".*a[ab]{250}.*b.*a[ab]{230}",
+    ".*a.{60}",
+    ".*a.{12}",
+]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +64,7 @@ def test_an_expression_is_of_the_whole_name(
     ("text", "sentence"),
     [
         ("", "The expression is empty"),
-        ("a" * (PATTERN_LENGTH_MAX + 1), "longer than 1000 characters"),
+        ("a" * (limits.PATTERN_LENGTH_MAX + 1), "longer than 1000 characters"),
         ("a(b", r"RE2 refuses the expression: missing \): a\(b\."),
         ("*", "RE2 refuses the expression: no argument for repetition"),
         ("(?=orders).*", "RE2 refuses the expression: invalid perl operator"),
@@ -98,3 +126,37 @@ def test_kafkas_own_topics_match_nothing() -> None:
 
     assert resolve(compile_pattern(".*"), None, topics) == ("_schemas", "a__b")
     assert resolve(compile_pattern("__consumer_offsets"), None, topics) == ()
+
+
+@pytest.mark.parametrize("text", REASONABLE)
+def test_what_people_subscribe_by_is_accepted_in_a_large_cluster(text: str) -> None:
+    """Whoever bounds hostile expressions must not turn away everybody's."""
+    compile_pattern(text).check(["x" * 30] * limits.TOPICS_MAX)
+
+
+@pytest.mark.parametrize("text", COSTLY)
+def test_what_holds_up_a_shard_is_refused(text: str) -> None:
+    """One Subscribe kept all other groups of its shard waiting, and the next one could again."""
+    few, many = ["x" * 249] * 400, ["x" * 249] * limits.TOPICS_MAX
+    compile_pattern(text).check(few)
+
+    with pytest.raises(BadPattern, match=f"steps for each of the 4980000 .* {STEPS_MAX} are"):
+        compile_pattern(text).check(many)
+
+
+def test_a_costly_expression_is_refused_to_whoever_subscribes() -> None:
+    """By the log alone: what counts is which topics the shard has been told of."""
+    names = {f"{n:05d}".ljust(249, "x"): 1 for n in range(2_000)}
+    talk = Conversation()
+    talk.send(topics(names))
+
+    lines = talk.send(subscribe("a", pattern=".*a.{60}"))
+
+    assert lines[0].startswith("answer a#j1 Subscribe INVALID_REGULAR_EXPRESSION")
+    assert "RequestRejected" in lines[1]
+    assert "g" not in talk.shard.cells
+    assert talk.send(subscribe("a", pattern="0.*", exclude=".*a.{60}"))[0].startswith(
+        "answer a#j1 Subscribe INVALID_REGULAR_EXPRESSION"
+    )
+    talk.send(subscribe("a", pattern="0000.*"))
+    assert len(group_of(talk).topics) == 10
