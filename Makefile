@@ -39,22 +39,21 @@ check: $(INSTALLED)  ## lint, format, types, direction of imports
 	$(BIN)/lint-imports
 
 PYTEST := $(BIN)/python -m pytest
-# Two processes. What needs a broker or Spark runs in one: there is one broker, one job and one Spark for all of it.
-FAST := $(PYTEST) -m "not stack and not fault and not chaos" -n 2 --dist worksteal
-STACK := $(PYTEST) -m "(stack or fault) and not chaos" --durations=20 --durations-min=5
+# What shares one job runs in one process, what shares one Spark in another (tests/conftest.py): these wait more than they
+# compute, so three processes keep two cores busy.
+STACK := -n 3 --dist loadgroup --durations=20 --durations-min=5
 
 .PHONY: test
 test: setup check  ## everything: set-up, checks, all tests but those of make chaos and make nightly
-	$(FAST)
-	$(STACK)
+	$(PYTEST) $(STACK)
 
 .PHONY: test-fast
 test-fast: $(INSTALLED)  ## tests that need neither broker nor Spark
-	$(FAST)
+	$(PYTEST) -m "not stack and not fault and not chaos" -n 2 --dist worksteal
 
 .PHONY: test-stack
 test-stack: setup  ## the others, on a broker, a job and a Spark of their own
-	$(STACK)
+	$(PYTEST) -m "(stack or fault) and not chaos" $(STACK)
 
 .PHONY: chaos
 chaos: setup  ## break real stacks in every way that is known, and what else takes minutes: most of an hour

@@ -25,6 +25,18 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one of them
             signal.signal(number, _end)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in its own hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares a broker, a job or a Spark runs in one process: there is one of each."""
+    for item in items:
+        if item.get_closest_marker("stack") or item.get_closest_marker("fault"):
+            used = set(getattr(item, "fixturenames", ()))
+            shared = next((each for each in ("shared_stack", "spark") if each in used), "own stack")
+            item.add_marker(pytest.mark.xdist_group(shared))
 
 
 def _end(number: int, _frame: object) -> None:

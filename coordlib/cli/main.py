@@ -6,8 +6,8 @@ once.
 """
 
 import os
+import signal
 import sys
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.FAILED
     except KeyboardInterrupt:
-        if arguments is None and threading.active_count() > 1:
+        if arguments is None:
             _end_at_once()
         return exit_codes.INTERRUPTED
 
@@ -136,7 +136,8 @@ def _wants_json(arguments: list[str]) -> bool:
 
 def _end_at_once() -> None:
     """A thread may be in a library that cannot be ended: the interpreter would wait for it, or
-    crash beside it."""
+    crash beside it, and an impatient user's next Ctrl-C would print where."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_codes.INTERRUPTED)

@@ -286,6 +286,7 @@ def _clean_log(spark: "SparkSession", table: Path) -> None:
     log.clearCache()
 
 
+@pytest.mark.chaos
 def test_a_hundred_commits_of_others_are_no_obstacle(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:

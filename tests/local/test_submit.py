@@ -25,7 +25,8 @@ pathlib.Path(os.environ["STARTED"]).write_text(str(os.getpid()))
 time.sleep(60)
 """
 SUPERVISOR = """
-import os, pathlib, sys
+import os, pathlib, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 from coordlib.local.submit import Supervisor
 pid_file, *command = sys.argv[1:]
 sys.exit(Supervisor(command, dict(os.environ), pathlib.Path(pid_file)).run())

@@ -14,6 +14,7 @@ from tests.stack.wire import RawMember, Wire, settle
 pytestmark = pytest.mark.stack
 
 
+@pytest.mark.chaos
 def test_groups_get_answers_while_the_archive_fails_and_history_is_made_up_for(
     own_stack: Stack, start_job: Callable[..., None]
 ) -> None:

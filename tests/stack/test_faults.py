@@ -123,6 +123,7 @@ def test_a_job_killed_inside_a_batch_writes_everything_once(
         outputs_are_exactly_once(wire)
 
 
+@CHAOS
 def test_a_job_that_was_away_expels_nobody(running: Stack, start: StartJob, group: str) -> None:
     """A rebalance begins in a log that nobody judges, for longer than session and rebalance
 
@@ -206,6 +207,7 @@ def test_a_lost_checkpoint_is_refused_and_rebuilt(
         outputs_are_exactly_once(wire)
 
 
+@CHAOS
 def test_a_large_backlog_is_read_in_bounded_batches(
     battered: Stack, start: StartJob, group: str
 ) -> None:
@@ -232,7 +234,8 @@ def test_a_large_backlog_is_read_in_bounded_batches(
         outputs_are_exactly_once(wire)
 
 
-@pytest.mark.parametrize("place", [pytest.param("before-commit", marks=CHAOS), "after-commit"])
+@CHAOS
+@pytest.mark.parametrize("place", ["before-commit", "after-commit"])
 def test_the_job_dies_while_partitions_change_hands(
     running: Stack, start: StartJob, group: str, tmp_path: Path, place: str
 ) -> None:
@@ -284,6 +287,7 @@ def test_a_broker_restart_costs_a_pause(running: Stack, start: StartJob, group: 
         member.die()
 
 
+@CHAOS
 def test_the_newer_driver_wins_and_the_older_says_so(running: Stack, group: str) -> None:
     """A supervisor started a second job while the first still runs (F-24). This is the last test:
     from now on the older checkpoint is refused."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.stack
 
 
+@pytest.mark.chaos
 def test_two_queries_and_a_consumer_share_a_topic_and_one_query_dies(
     crew: Crew, flow: Flow, wire: Wire, group: str
 ) -> None:

@@ -96,6 +96,7 @@ def test_the_twin_of_one_that_was_killed_waits_until_that_one_must_have_stopped(
     assert {place for place, _ in read_twice(crew)} <= shop.shared
 
 
+@pytest.mark.chaos
 def test_one_that_was_suspended_finds_its_twin_at_work_and_stops(
     crew: Crew, flow: Flow, wire: Wire, group: str
 ) -> None:
