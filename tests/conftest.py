@@ -1,7 +1,7 @@
 """Session-wide fixtures: one Spark and one broker per test run, started when first asked for.
 
 A run that is ended by SIGTERM, or whose terminal is closed, ends its fixtures first, as after
-Ctrl-C: no broker outlives it.
+Ctrl-C. With several processes they have no time for that: whatever they started is killed.
 """
 
 import gc
@@ -9,9 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
+import psutil
 import pytest
+
+from coordlib.local.programs import STACK_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,12 +26,30 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # trap: another Python on the executors
 
 
+#: In the environment of all that a run has started, its own processes included.
+RUN_VARIABLE = "COORD_TEST_RUN"
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        os.environ[RUN_VARIABLE] = uuid4().hex
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one of them
             signal.signal(number, _end)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """No broker, and no job, outlives the run that started it."""
+    if hasattr(config, "workerinput"):
+        return
+    run = os.environ[RUN_VARIABLE]
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            environment = process.environ()
+            if environment.get(RUN_VARIABLE) == run and STACK_VARIABLE in environment:
+                process.kill()
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in its own hook
