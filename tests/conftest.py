@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import hypothesis
 import psutil
 import pytest
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from coordlib.local.broker import Broker
 
+hypothesis.settings.register_profile("coordlib", deadline=None)  # machines are busy
+hypothesis.settings.load_profile("coordlib")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # trap: another Python on the executors
 
 
