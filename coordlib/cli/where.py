@@ -4,7 +4,7 @@ Flag before environment before the local stack's own value.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,28 @@ from coordlib.kafka_options import KafkaOptions, wrong_option
 DEFAULT_PREFIX = "coord"
 DEFAULT_STACK = "local"
 STACK_VARIABLE = "COORD_STACK_NAME"
+SERVERS_VARIABLE = "COORD_BOOTSTRAP_SERVERS"
 #: A broker on the other side of the world answers within this; a wrong address never does.
 REACH_TIMEOUT_S = 5.0
+
+
+def servers_named(_: Any, tokens: Sequence[Any]) -> str | None:
+    """The brokers that were named; a variable without text is an unset one.
+
+    Raises:
+        SetupError: the option has no text. A shell makes it of a variable that is not set, and
+            the local stack was not meant then.
+    """
+    (token,) = tokens
+    if token.value.strip():
+        return str(token.value)
+    if token.keyword == SERVERS_VARIABLE:
+        return None
+    raise SetupError(
+        "No cluster is named",
+        f"--bootstrap-servers {token.value[:200]!r}",
+        "Give HOST:PORT, or leave the option out for the local stack.",
+    )
 
 
 def require_topic_prefix(_: Any, prefix: str | None) -> None:
@@ -76,7 +96,8 @@ class Where(Output):
     """Where to look."""
 
     bootstrap_servers: Annotated[
-        str | None, Parameter(env_var="COORD_BOOTSTRAP_SERVERS", alias="-b")
+        str | None,
+        Parameter(env_var=SERVERS_VARIABLE, alias="-b", converter=servers_named),
     ] = None
     """host:port[,host:port] of a Kafka cluster; without it the local stack's."""
     prefix: Annotated[
@@ -116,7 +137,9 @@ class Where(Output):
         Raises:
             CannotReach: the local stack was never started.
         """
-        servers = self.bootstrap_servers or self._local_servers()
+        servers = self.bootstrap_servers
+        if servers is None:
+            servers = self._local_servers()
         return KafkaOptions.parse(self.kafka).librdkafka() | {"bootstrap.servers": servers}
 
     def _local_servers(self) -> str:

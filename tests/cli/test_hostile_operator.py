@@ -243,6 +243,8 @@ def is_refused_by_itself(argument: Any, what: str) -> bool:
     bad = {"empty", "huge", "control characters"}
     if name == "--stack":
         return what in bad | {"blank", "the parent", "a way out", "a foreign folder", "an option"}
+    if name == "--bootstrap-servers":
+        return what in ("empty", "blank")
     if name == "--prefix":
         return what in bad | {"blank", "a way out", "a foreign folder"}
     if name in ("--stack-folder", "--tables"):
