@@ -7,7 +7,7 @@ marker's age and the lag are not. A broker that does not answer says nothing abo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,6 +15,9 @@ from coordlib import exit_codes
 from coordlib.cli.output import error_fields, now
 from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
+
+if TYPE_CHECKING:
+    from coordlib.lag import Place
 
 INPUT_TOPICS = ("requests", "offsets")
 TIMEOUT_S = 5.0
@@ -169,43 +172,52 @@ def _stamped_marker(client: Mapping[str, str], prefix: str) -> tuple[Any, int | 
 
 def _lag(
     client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any
-) -> dict[str, int]:
-    """Records that the job has not judged, and the age of the oldest of them."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+) -> dict[str, int | None]:
+    """Records that the job has not judged, and the age of the oldest of them; None where a
+    partition does not say what waits there."""
+    from confluent_kafka import KafkaException
 
-    consumer = Consumer(
-        {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
-    )
-    judged = marker.next_offsets if marker is not None else {}
-    records, oldest_ms = 0, None
+    from coordlib.first_times import first_times
+
     try:
-        for topic in (f"{prefix}.{name}" for name in INPUT_TOPICS):
-            for partition in topics[topic].partitions if topic in topics else ():
-                place = TopicPartition(topic, partition)
-                low, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
-                place.offset = max(low, judged.get(topic, {}).get(str(partition), 0))
-                if end > place.offset:
-                    records += end - place.offset
-                    oldest_ms = _older(oldest_ms, _time_of(consumer, place))
+        waiting = _waiting(client, topics, prefix, marker)
+        at = {place: offset for place, (offset, _) in waiting.items()}
+        found = first_times(client, at, TIMEOUT_S)
     except KafkaException as problem:
         raise CannotReach(
             "Kafka stopped answering", problem.args[0].str(), "Look into the broker's log."
         ) from problem
-    finally:
-        consumer.close()
+    # A partition that ended without a record has only what is left of an aborted transaction.
+    ended = {place for place, time in found.items() if time is None}
+    records = sum(count for place, (_, count) in waiting.items() if place not in ended)
+    if len(found) < len(waiting):
+        return {"records": records, "ms": None}
+    oldest_ms = min((time for time in found.values() if time is not None), default=None)
     age_ms = 0 if oldest_ms is None else max(0, round(now().timestamp() * 1000) - oldest_ms)
     return {"records": records, "ms": age_ms}
 
 
-def _time_of(consumer: Any, place: Any) -> int | None:
-    """The timestamp of the record there, epoch milliseconds; None if it does not come."""
-    consumer.assign([place])
-    message = consumer.poll(TIMEOUT_S)
-    consumer.unassign()
-    if message is None or message.error() is not None:
-        return None
-    return int(message.timestamp()[1])
+def _waiting(
+    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any
+) -> "dict[Place, tuple[int, int]]":
+    """Of each partition with records that were not judged: the first one's offset, their number."""
+    from confluent_kafka import Consumer, TopicPartition
 
+    from coordlib.lag import Place
 
-def _older(left: int | None, right: int | None) -> int | None:
-    return min((time for time in (left, right) if time is not None), default=None)
+    judged = marker.next_offsets if marker is not None else {}
+    names = [name for name in (f"{prefix}.{each}" for each in INPUT_TOPICS) if name in topics]
+    places = [Place(name, each) for name in names for each in topics[name].partitions]
+    found: dict[Place, tuple[int, int]] = {}
+    consumer = Consumer(
+        {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        for place in places:
+            low, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=TIMEOUT_S)
+            at = max(low, judged.get(place.topic, {}).get(str(place.partition), 0))
+            if end > at:
+                found[place] = (at, end - at)
+    finally:
+        consumer.close()
+    return found
