@@ -245,6 +245,10 @@ def is_refused_by_itself(argument: Any, what: str) -> bool:
         return what in bad | {"blank", "the parent", "a way out", "a foreign folder", "an option"}
     if name == "--bootstrap-servers":
         return what in ("empty", "blank")
+    if name in ("GROUP", "--member", "--instance", "--topics"):
+        return what in bad
+    if name == "--topic":
+        return what in bad | {"blank", "the parent", "a way out", "a foreign folder", "a secret"}
     if name == "--prefix":
         return what in bad | {"blank", "a way out", "a foreign folder"}
     if name in ("--stack-folder", "--tables"):
