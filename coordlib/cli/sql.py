@@ -1,6 +1,5 @@
 """`coord sql`: ask the history."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from coordlib.cli.numbers import Count, Seconds
-from coordlib.cli.output import as_json, counted, jsonable, print_json, print_table, say
+from coordlib.cli.output import counted, json_text, jsonable, print_json, print_table, say
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import CoordError
 
@@ -86,7 +85,7 @@ def _print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     names = unique(columns)
     for row in rows:
         line = dict(zip(names, map(jsonable, row), strict=True))
-        sys.stdout.write(json.dumps(line, default=as_json, allow_nan=False) + "\n")
+        sys.stdout.write(json_text(line) + "\n")
 
 
 def unique(columns: Sequence[str]) -> list[str]:

@@ -26,7 +26,7 @@ from coordlib.testing.fake_log import FakeLog
 from tests.cli.tables import write_events
 from tests.history.rows import a_life_of_a_group
 
-SECRET = "hunter2"
+SECRET = "hunter2hunter2"  # results keep shorter ones: they may be words
 HUGE = 100_000
 STATE = {"bootstrap_servers": None, "prefix": "coord", "shards": 2, "responses": 4}
 
