@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 INPUT_TOPICS = ("requests", "offsets")
 TIMEOUT_S = 5.0
+#: Of each field that has a bound: what it tells, and the bound's option.
+_BOUNDS = {
+    "lag": ("the age of the oldest request that was not judged", "--max-lag-ms"),
+    "archive_lag": (
+        "the age of the oldest record that is not in the history's tables",
+        "--max-archive-lag-ms",
+    ),
+}
 
 
 @dataclass(slots=True)
@@ -59,6 +67,7 @@ def collect(where: WhereTables) -> Status:
             "checkpoint_id": None,
             "tables": {"events": None, "group_snapshots": None, "lag": None},
             "archive_lag": {"records": None, "ms": None},
+            "late": [],
         },
     )
     _ask(found, lambda: _from_kafka(found, where))
@@ -69,15 +78,38 @@ def collect(where: WhereTables) -> Status:
     return found
 
 
-def exit_code(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | None) -> int:
-    """Whether somebody should look: the broker is away, the job is, or one of them is ill."""
+def exit_code(found: Status) -> int:
+    """Whether somebody should look: a setting is wrong, the broker is away, the job is, or one of
+    them is ill or late."""
+    if any(exit_codes.of_command(error) == exit_codes.USAGE for error in found.errors):
+        return exit_codes.USAGE
     if not found.is_reachable:
         return exit_codes.UNREACHABLE
-    lag_ms = found.fields["lag"]["ms"]
-    is_late = max_lag_ms is not None and (lag_ms is None or lag_ms > max_lag_ms)
-    is_late = is_late or is_archive_late(found, max_archive_lag_ms)
     is_running = found.fields["job"]["state"] in ("running", "unknown")
-    return exit_codes.UNHEALTHY if found.errors or is_late or not is_running else exit_codes.OK
+    is_ill = found.errors or found.fields["late"] or not is_running
+    return exit_codes.UNHEALTHY if is_ill else exit_codes.OK
+
+
+def note_late(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | None) -> None:
+    """Set the field `late`: which of these bounds is passed. What is not known passes it, too; of a
+    broker that does not answer nothing is told but that."""
+    bounds = {"lag": max_lag_ms, "archive_lag": max_archive_lag_ms}
+    found.fields["late"] = [
+        {"what": what, "ms": found.fields[what]["ms"], "max_ms": max_ms}
+        for what, max_ms in bounds.items()
+        if found.is_reachable and max_ms is not None
+        if found.fields[what]["ms"] is None or found.fields[what]["ms"] > max_ms
+    ]
+
+
+def late_lines(found: Status) -> list[str]:
+    """A sentence for each bound that is passed."""
+    lines = []
+    for each in found.fields["late"]:
+        subject, option = _BOUNDS[each["what"]]
+        waits = "is not known" if each["ms"] is None else f"is {each['ms']} ms"
+        lines.append(f"Late: {subject} {waits} ({option} {each['max_ms']})")
+    return lines
 
 
 def trouble_lines(found: Status) -> list[str]:
@@ -134,12 +166,6 @@ def _from_archive(found: Status, where: WhereTables) -> None:
         left = backlog(where.tables_dir(), where.client(), found.fields["topic_prefix"])
         if left is not None:
             found.fields["archive_lag"] = {"records": left.records, "ms": left.ms}
-
-
-def is_archive_late(found: Status, max_ms: int | None) -> bool:
-    """Whether history is behind by more than that, or it is not known how far it is behind."""
-    ms = found.fields["archive_lag"]["ms"]
-    return max_ms is not None and (ms is None or ms > max_ms)
 
 
 def read_marker(client: Mapping[str, str], prefix: str) -> Any:
