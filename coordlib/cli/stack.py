@@ -8,7 +8,6 @@ from coordlib.cli.confirm import confirm
 from coordlib.cli.numbers import NotNegative, Partitions
 from coordlib.cli.output import complain, print_head, print_json, say, visible
 from coordlib.cli.where import (
-    DEFAULT_STACK,
     TABLES_HERE,
     StackFolder,
     StackName,
@@ -18,6 +17,7 @@ from coordlib.cli.where import (
     progress,
     require_topic_prefix,
 )
+from coordlib.local.home import DEFAULT_STACK
 
 
 def up(

@@ -15,6 +15,7 @@ from coordlib import exit_codes
 from coordlib.cli.output import error_fields, now
 from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
+from coordlib.local.home import command_for
 
 if TYPE_CHECKING:
     from coordlib.lag import Place
@@ -132,8 +133,9 @@ def _ask(found: Status, question: Any) -> None:
 
 def _from_kafka(found: Status, where: WhereTables) -> None:
     if where.is_local and found.fields["bootstrap_servers"] is None:
+        home = where.local().home
         raise CannotReach(
-            "The local stack was never started", f"stack {where.stack}", "Run: coord up"
+            "The local stack was never started", f"stack {home}", f"Run: {command_for(home, 'up')}"
         )
     topics = where.reach()
     found.is_reachable = True

@@ -14,10 +14,15 @@ from cyclopts import Parameter
 from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka_options import KafkaOptions, wrong_option
+from coordlib.local.home import (
+    DEFAULT_STACK,
+    STACK_VARIABLE,
+    command_for,
+    folder_named,
+    stack_home,
+)
 
 DEFAULT_PREFIX = "coord"
-DEFAULT_STACK = "local"
-STACK_VARIABLE = "COORD_STACK_NAME"
 SERVERS_VARIABLE = "COORD_BOOTSTRAP_SERVERS"
 #: A broker on the other side of the world answers within this; a wrong address never does.
 REACH_TIMEOUT_S = 5.0
@@ -52,23 +57,17 @@ def require_topic_prefix(_: Any, prefix: str | None) -> None:
 
 def require_stack_name(_: Any, name: str) -> None:
     """Raises SetupError for what is no name, but may be a path."""
-    from coordlib.local.home import stack_home
-
     stack_home(name)
 
 
 def require_stack_folder(_: Any, folder: str | None) -> None:
     """Raises SetupError for what names no folder."""
-    from coordlib.local.home import folder_named
-
     if folder is not None:
         folder_named(folder, "--stack-folder")
 
 
 def require_folder_or_uri(_: Any, tables: str | None) -> None:
     """Raises SetupError for what names no folder; the root of a disk would be taken for one."""
-    from coordlib.local.home import folder_named
-
     if tables is not None:
         folder_named(tables, "--tables", may_be_uri=True)
 
@@ -149,9 +148,15 @@ class Where(Output):
             raise CannotReach(
                 "The local stack was never started",
                 f"stack {local.home}",
-                "Run: coord up — or name a cluster: --bootstrap-servers HOST:PORT",
+                f"Run: {command_for(local.home, 'up')} — or name a cluster: --bootstrap-servers "
+                "HOST:PORT",
             )
         return str(servers)
+
+    def _way_out(self) -> str:
+        if not self.is_local:
+            return "Check --bootstrap-servers and --kafka."
+        return f"Run: {command_for(self.local().home, 'up')}"
 
     def reach(self) -> dict[str, Any]:
         """The cluster's topics by name, with their metadata.
@@ -171,7 +176,7 @@ class Where(Output):
             raise wrong or CannotReach(
                 "No Kafka broker answers",
                 f"{client['bootstrap.servers']}: {problem.args[0].str()}",
-                "Run: coord up" if self.is_local else "Check --bootstrap-servers and --kafka.",
+                self._way_out(),
             ) from problem
 
 
@@ -224,8 +229,6 @@ def named_stack(name: str, folder: str | None) -> str | Path:
     Raises:
         SetupError: both are given. A name from the environment gives way to a folder.
     """
-    from coordlib.local.home import folder_named
-
     if folder is None:
         return name
     if name not in (DEFAULT_STACK, os.environ.get(STACK_VARIABLE)):

@@ -12,11 +12,14 @@ and is not inside it. An installed copy without a project around it finds no con
 import importlib.util
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Final
 
 from coordlib.errors import SetupError
 
+DEFAULT_STACK: Final = "local"
+STACK_VARIABLE: Final = "COORD_STACK_NAME"
 STACK_NAME_LENGTH_MAX: Final = 100  # a folder's name may have 255 bytes; logs and messages name it
 PATH_BYTES_MAX: Final = 4096  # Linux' PATH_MAX
 
@@ -57,6 +60,16 @@ def stack_home(stack: str | Path) -> Path:
             "underscores, and no dash first. A folder elsewhere: --stack-folder FOLDER",
         )
     return coord_home() / "stacks" / stack
+
+
+def command_for(home: Path, command: str) -> str:
+    """A command of `coord` for the stack in this folder, as somebody would type it."""
+    words = ["coord", *command.split()]
+    if home.parent != coord_home() / "stacks":
+        words += ["--stack-folder", str(home)]
+    elif home.name != DEFAULT_STACK or os.environ.get(STACK_VARIABLE):
+        words += ["--stack", home.name]
+    return shlex.join(words)
 
 
 def folder_named(text: str, option: str, may_be_uri: bool = False) -> Path:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -129,7 +130,7 @@ def test_status_tells_what_fails_beside_the_batches(
     }
     state = "running" if pid else "down"
     stack = StackStatus("here", None, "coord", 2, 2, "stopped", None, state, pid, told)
-    asked = SimpleNamespace(status=lambda: stack, tables="here/tables", home="here")
+    asked = SimpleNamespace(status=lambda: stack, tables="here/tables", home=Path("here"))
     monkeypatch.setattr(Where, "local", lambda _: asked)
 
     main(["status"])
