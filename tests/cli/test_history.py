@@ -22,7 +22,7 @@ from tests.history.rows import Log, a_life_of_a_group
 def tables(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tables")
     log = a_life_of_a_group()
-    log.event("GenerationStarted", 50, group="evil\x1b[2J", members=[], reason="\x1b]0;x\x07")
+    log.event("GenerationStarted", 50, group="evil\u202e", members=[], reason="\x1b]0;x\x07")
     log.event("HandOverDelayed", 70, group="held", member="m1", reason="static member replaced")
     log.event("AssignmentFailed", 80, group="undivided", member="m1", reason="no such customer")
     log.event("GroupEmptied", 60, reason="member left", generation=3)
@@ -152,11 +152,11 @@ def test_a_group_without_history_is_an_error(
 def test_a_hostile_group_cannot_act_on_the_terminal(
     tables: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["groups", "history", "evil\x1b[2J", "--tables", tables]) == OK
+    assert main(["groups", "history", "evil\u202e", "--tables", tables]) == OK
     assert main(["sql", "select group_id, reason from generations", "--tables", tables]) == OK
 
     told = capsys.readouterr()
-    assert "\x1b" not in told.out + told.err
+    assert not set("\x1b\u202e") & set(told.out + told.err)
     assert "\\x1b]0;x\\x07" in told.out
 
 
