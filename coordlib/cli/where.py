@@ -197,7 +197,8 @@ class WhereTables(Where):
             SetupError: a cluster was named, and no tables.
         """
         if self.tables is not None:
-            return self.tables
+            is_uri = "://" in self.tables
+            return self.tables if is_uri else str(folder_named(self.tables, "--tables"))
         if not self.is_local:
             raise SetupError(
                 "It is not known where this cluster's history lies",

@@ -252,7 +252,7 @@ def is_refused_by_itself(argument: Any, what: str) -> bool:
     if name == "--prefix":
         return what in bad | {"blank", "a way out", "a foreign folder"}
     if name in ("--stack-folder", "--tables"):
-        return what in bad
+        return what in bad | {"blank"}
     return name == "QUERY" and what in ("empty", "blank")
 
 
