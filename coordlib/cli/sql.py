@@ -31,8 +31,8 @@ def sql(
     """Ask the history in SQL (DuckDB's dialect), in UTC; no job and no JVM is needed.
 
     Tables: events, group_snapshots, lag. Views: generations, member_history, offset_history,
-    ownership, current_groups, current_offsets, current_lag, rejected. The column offset is to
-    be quoted: "offset".
+    ownership, current_groups, current_offsets, current_lag, rejected, lost_history. The column
+    offset is to be quoted: "offset".
 
     Example: coord sql "select * from ownership where topic = 'orders' and partition = 3"
 

@@ -17,6 +17,7 @@ from coordlib.cli.where import (
     progress,
     require_topic_prefix,
 )
+from coordlib.errors import SetupError
 from coordlib.local.home import DEFAULT_STACK
 
 
@@ -81,6 +82,11 @@ def down(
     from coordlib.local.stack_folder import require_stack
 
     named = local_stack(stack, stack_folder)
+    is_named = stack != DEFAULT_STACK or stack_folder is not None
+    if wipe and is_named and not named.home.exists():
+        raise SetupError(
+            "There is no such stack", str(named.home), "Check --stack or --stack-folder."
+        )
     if wipe and named.home.exists():
         require_stack(named.home)
         confirm("Deleting topics, checkpoint, tables and logs", str(named.home), yes)

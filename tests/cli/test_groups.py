@@ -197,7 +197,9 @@ def test_what_is_no_topic_is_refused(
 ) -> None:
     assert main(["groups", "list", "--topic", name, *engine.where()]) == USAGE
 
-    assert capsys.readouterr().err.splitlines()[:2] == ["This is no topic's name", "--topic"]
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "This is no topic's name"
+    assert told[1].startswith("--topic ")
 
 
 def test_describe_has_kafkas_columns(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
