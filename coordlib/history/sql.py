@@ -110,8 +110,12 @@ class Question:
         while rows := self._run(fetch):
             yield rows
 
-    def count(self) -> int:
-        """How many rows the query has in all; it runs once more, and `chunks` is over."""
+    def count(self, within_s: float | None = None) -> int:
+        """How many rows the query has in all; it runs once more, and `chunks` is over.
+
+        Raises:
+            CoordError: it takes longer than these seconds, or than the query may.
+        """
 
         def count() -> int:
             assert self._connection is not None
@@ -121,7 +125,7 @@ class Question:
                 ((found,),) = rows.aggregate("count(*)").fetchall()
                 return int(found)
 
-        return self._run(count)
+        return self._run(count, within_s)
 
     def close(self) -> None:
         """Nothing of the query goes on; what cannot be ended is left to the end of the process."""
@@ -130,15 +134,18 @@ class Question:
         if self._connection is not None and self._outcome is not None and self._outcome.done():
             self._connection.close()
 
-    def _run(self, work: Callable[[], _T]) -> _T:
+    def _run(self, work: Callable[[], _T], within_s: float | None = None) -> _T:
         self._outcome = outcome = Future[_T]()
-        left_s = None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
+        left_s = within_s
+        if self._ends_at is not None:
+            left_s = max(0.0, self._ends_at - time.monotonic())
+            left_s = left_s if within_s is None else min(left_s, within_s)
         try:
             threading.Thread(target=_fill, args=(outcome, work), daemon=True).start()
             return outcome.result(left_s)
         except TimeoutError as problem:
             raise CoordError(
-                f"The query was ended after {self._timeout_s:g} s",
+                f"The query was ended after {within_s or self._timeout_s:g} s",
                 self._sql[:200],
                 "Ask for fewer dates or groups, or give it more time (--timeout).",
             ) from problem
