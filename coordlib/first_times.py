@@ -16,13 +16,21 @@ _POLL_S: Final = 0.5
 
 
 def first_times(
-    client: Mapping[str, Any], waiting: Mapping[Place, int], timeout_s: float
+    client: Mapping[str, Any],
+    waiting: Mapping[Place, int],
+    timeout_s: float,
+    *,
+    is_committed: bool,
 ) -> dict[Place, int | None]:
-    """The time of the first committed record at each of these positions or behind it, in epoch ms.
+    """The time of the first record at each of these positions or behind it, in epoch ms.
+
+    Args:
+        is_committed: whether whoever is to take them reads committed records only.
 
     Returns:
-        None for a partition that ends without one: what is left of a transaction that was aborted
-        is no record for anybody. Partitions that did not answer in time are missing.
+        None for a partition that ends without one: the marks at the end of transactions, and for a
+        reader of committed records aborted ones, are no records. Partitions that did not answer in
+        time are missing.
 
     Raises:
         KafkaException: a partition cannot be read.
@@ -36,7 +44,7 @@ def first_times(
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",  # retention may have passed the position meanwhile
-            "isolation.level": "read_committed",
+            "isolation.level": "read_committed" if is_committed else "read_uncommitted",
             "fetch.message.max.bytes": 65_536,
             "queued.min.messages": 1,
             "log_level": 0,

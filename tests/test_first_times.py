@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError
@@ -43,15 +43,18 @@ class FakeConsumer:
     """A client of partitions that tell what they were given to tell, and else nothing."""
 
     told: Mapping[Place, int] = {}
+    levels: ClassVar[list[str | None]] = []
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         assert options["group.id"] == "coordlib-reader"
+        self._level = options.get("isolation.level")
 
     def assign(self, places: list[Any]) -> None:
         asked = {Place(each.topic, each.partition) for each in places}
         self._left = [Record(*each) for each in self.told.items() if each[0] in asked]
 
     def consume(self, _: int, __: float) -> list[Record]:
+        self.levels.append(self._level)
         found, self._left = self._left, []
         return found
 
@@ -142,7 +145,8 @@ def test_a_job_behind_silent_partitions_is_late(
 
 
 def test_what_nobody_will_judge_is_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's aborted transaction in coord.offsets ends the log, for hours perhaps."""
+    """The mark at the end of a transaction in coord.offsets is the log's last record, for hours
+    perhaps."""
     tell(monkeypatch, REQUESTS, END, END)
 
     assert lag() == {"records": 0, "ms": 0}
@@ -168,3 +172,15 @@ def test_a_topic_that_may_not_be_read_is_an_error(monkeypatch: pytest.MonkeyPatc
     tell(monkeypatch, EVENTS, END, ERROR)
     with pytest.raises(CannotReach, match="AUTHORIZATION_FAILED"):
         backlog.behind({}, CLIENT, "coord")
+
+
+def test_each_log_is_read_as_its_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job judges what an open transaction has written; read committed, the partition would have
+    ended before it, and a job that hangs would have no lag. The archive waits for its end."""
+    monkeypatch.setattr(FakeConsumer, "levels", [])
+    tell(monkeypatch, REQUESTS, 1, 1)
+    lag()
+    tell(monkeypatch, EVENTS, 1, 1)
+    backlog.behind({}, CLIENT, "coord")
+
+    assert FakeConsumer.levels == ["read_uncommitted", "read_committed"]

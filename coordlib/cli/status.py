@@ -210,12 +210,12 @@ def _lag(
     try:
         waiting = _waiting(client, topics, prefix, marker)
         at = {place: offset for place, (offset, _) in waiting.items()}
-        found = first_times(client, at, TIMEOUT_S)
+        found = first_times(client, at, TIMEOUT_S, is_committed=False)  # as the job reads
     except KafkaException as problem:
         raise CannotReach(
             "Kafka stopped answering", problem.args[0].str(), "Look into the broker's log."
         ) from problem
-    # A partition that ended without a record has only what is left of an aborted transaction.
+    # A partition that ended without a record has only marks at the end of transactions.
     ended = {place for place, time in found.items() if time is None}
     records = sum(count for place, (_, count) in waiting.items() if place not in ended)
     if len(found) < len(waiting):

@@ -65,7 +65,7 @@ def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
             if at < log.end:
                 waiting[place] = at
                 records += log.end - at
-        found = first_times(client, waiting, TIMEOUT_S)
+        found = first_times(client, waiting, TIMEOUT_S, is_committed=True)
         _require_all(waiting, found)
     except (KafkaException, TimeoutError) as problem:
         raise CannotReach(
