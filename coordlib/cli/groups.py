@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from coordlib import limits
 from coordlib.cli.confirm import confirm
+from coordlib.cli.names import GroupName, TopicName
 from coordlib.cli.output import (
     counted,
     millis_text,
@@ -48,7 +48,7 @@ AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "WHICH")
 def list_groups(
     *,
     state: Annotated[list[str] | None, Parameter(negative="")] = None,
-    topic: str | None = None,
+    topic: TopicName | None = None,
     where: Where = HERE,
 ) -> int:
     """List the groups with state, members and generation.
@@ -70,9 +70,6 @@ def list_groups(
     from coordlib.client.topics import own_topics
 
     wanted = _states(state or [])
-    if topic is not None and not 0 < len(topic) <= limits.NAME_LENGTH_MAX:
-        most = limits.NAME_LENGTH_MAX
-        raise SetupError("This is no topic's name", "--topic", f"A name has 1 to {most} characters")
     where.reach()
     as_of_time, prefix = now(), where.topic_prefix()
     own = own_topics(prefix)
@@ -106,7 +103,7 @@ def _states(texts: list[str]) -> set[str]:
     return found
 
 
-def describe(group: str, /, *, where: Where = HERE) -> int:
+def describe(group: GroupName, /, *, where: Where = HERE) -> int:
     """Show a group: its kind and state, who owns which partition, committed offsets, lag, and whom
     it waits for.
 
@@ -132,7 +129,7 @@ def describe(group: str, /, *, where: Where = HERE) -> int:
     return 0
 
 
-def release(group: str, /, *, where: Where = HERE) -> int:
+def release(group: GroupName, /, *, where: Where = HERE) -> int:
     """Let a quarantined group go on, from the state before the step that failed.
 
     A group is quarantined when judging one of its requests broke: its events (GroupQuarantined)
@@ -155,7 +152,7 @@ def release(group: str, /, *, where: Where = HERE) -> int:
     return 0
 
 
-def delete(group: str, /, *, yes: bool = False, where: Where = HERE) -> int:
+def delete(group: GroupName, /, *, yes: bool = False, where: Where = HERE) -> int:
     """Delete a group without members, with all of its committed offsets.
 
     Stop queries that publish their positions under this group first: a position that is under way

@@ -4,6 +4,7 @@ import json
 from datetime import datetime
 from typing import Any, Final
 
+from coordlib.cli.names import GroupName
 from coordlib.cli.numbers import Count
 from coordlib.cli.output import (
     duration_text,
@@ -60,7 +61,12 @@ _CAUSES: Final = {
 
 
 def history(
-    group: str, /, *, owners: bool = False, limit: Count = 100, where: WhereTables = TABLES_HERE
+    group: GroupName,
+    /,
+    *,
+    owners: bool = False,
+    limit: Count = 100,
+    where: WhereTables = TABLES_HERE,
 ) -> int:
     """Tell why a group rebalanced: its generations with their causes, oldest first. Then which
     requests it refused, as many as there are kinds; each one stands in the view `rejected`. At last

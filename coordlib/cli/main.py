@@ -77,7 +77,24 @@ def _wrong_usage(arguments: list[str], problem: Any) -> "CoordError":
     from coordlib.errors import SetupError
 
     path = " ".join(["coord", *(problem.command_chain or ())])
-    return SetupError(str(problem).strip(), f"in: {_shown(arguments)}", f"Try: {path} -h")
+    return SetupError(_in_words(problem), f"in: {_shown(arguments)}", f"Try: {path} -h")
+
+
+def _in_words(problem: Any) -> str:
+    """What is wrong with a command line, where cyclopts says it in words of its own."""
+    from cyclopts import MissingArgumentError, UnusedCliTokensError
+
+    from coordlib.cli.output import counted
+
+    if isinstance(problem, UnusedCliTokensError):
+        words = problem.unused_tokens or []
+        count = counted(len(words), "word")
+        return f"The command line has {count} more than the command takes: {' '.join(words)}"
+    argument = problem.argument if isinstance(problem, MissingArgumentError) else None
+    if argument is not None and problem.keyword is None and not argument.tokens:
+        name = argument.name
+        return f"{'The option ' if name.startswith('-') else ''}{name} is missing."
+    return str(problem).strip()
 
 
 def _failed(arguments: list[str], problem: "CoordError") -> int:

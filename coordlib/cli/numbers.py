@@ -1,6 +1,13 @@
-"""Bounds of the numbers that options take: a number outside them is wrong usage, exit code 2."""
+"""Numbers that options take: how they are written, and their bounds. All else is wrong usage, exit
+code 2.
 
-from typing import Annotated, Final
+Numbers are decimal, of the digits 0 to 9. Python and cyclopts would take more (0x10, 1_0, digits of
+other scripts) and round fractions: a topic of 1.5 shards would get two for ever.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -12,11 +19,42 @@ REPLICATION_MAX: Final = 1_000
 SECONDS_MAX: Final = 7 * 24 * 3600.0
 SEED_MAX: Final = 2**63 - 1
 
-Count = Annotated[int, Parameter(validator=Number(gte=1, lte=COUNT_MAX))]
-Partitions = Annotated[int, Parameter(validator=Number(gte=1, lte=PARTITIONS_MAX))]
-Replication = Annotated[int, Parameter(validator=Number(gte=1, lte=REPLICATION_MAX))]
-Seed = Annotated[int, Parameter(validator=Number(gte=0, lte=SEED_MAX))]
-Millis = Annotated[int, Parameter(validator=Number(gte=1, lte=SECONDS_MAX * 1000))]
-NotNegative = Annotated[int, Parameter(validator=Number(gte=0, lte=2**63 - 1))]
-Rate = Annotated[float, Parameter(validator=Number(gt=0, lte=COUNT_MAX))]
-Seconds = Annotated[float, Parameter(validator=Number(gt=0, lte=SECONDS_MAX))]
+_LENGTH_MAX: Final = 100  # of a number as text; the largest bound has 19 digits
+#: A minus is taken, so that the bound is what the message names.
+_WHOLE: Final = re.compile(r"-?[0-9]+")
+_DECIMAL: Final = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def whole(_: Any, tokens: Sequence[Any]) -> int:
+    """A whole number. Raises ValueError for what is none."""
+    return int(_matched(_WHOLE, tokens, "a whole number, of the digits 0 to 9"))
+
+
+def decimal(_: Any, tokens: Sequence[Any]) -> float:
+    """A number that may have a fraction. Raises ValueError for what is none."""
+    return float(_matched(_DECIMAL, tokens, "a number like 2 or 0.5"))
+
+
+def _matched(pattern: re.Pattern[str], tokens: Sequence[Any], wanted: str) -> str:
+    (token,) = tokens
+    if len(token.value) > _LENGTH_MAX or not pattern.fullmatch(token.value):
+        raise ValueError(f'"{token.value}" is not {wanted}.')
+    return str(token.value)
+
+
+def _integer(low: int, high: float) -> Parameter:
+    return Parameter(converter=whole, validator=Number(gte=low, lte=high))
+
+
+def _positive(high: float) -> Parameter:
+    return Parameter(converter=decimal, validator=Number(gt=0, lte=high))
+
+
+Count = Annotated[int, _integer(1, COUNT_MAX)]
+Partitions = Annotated[int, _integer(1, PARTITIONS_MAX)]
+Replication = Annotated[int, _integer(1, REPLICATION_MAX)]
+Seed = Annotated[int, _integer(0, SEED_MAX)]
+Millis = Annotated[int, _integer(1, SECONDS_MAX * 1000)]
+NotNegative = Annotated[int, _integer(0, 2**63 - 1)]
+Rate = Annotated[float, _positive(COUNT_MAX)]
+Seconds = Annotated[float, _positive(SECONDS_MAX)]

@@ -1,17 +1,23 @@
 """`coord offsets delete`: take committed positions away, asked of the coordinator itself."""
 
-from typing import Annotated
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
 from coordlib.cli.confirm import confirm
+from coordlib.cli.names import GroupName, require_name
 from coordlib.cli.output import counted, now, print_json, print_table, say
 from coordlib.cli.where import HERE, Where
 from coordlib.errors import SetupError
+from coordlib.limits import INT32_MAX
+
+_DIGITS: Final = re.compile(r"[0-9]{1,10}")
 
 
 def delete(
-    group: str,
+    group: GroupName,
     /,
     *,
     topics: Annotated[list[str], Parameter(negative="")],
@@ -34,7 +40,7 @@ def delete(
     """
     from coordlib.client.admin import Admin
 
-    named = dict(_named(text) for text in topics)
+    named = _named(topics)
     where.reach()
     confirm(f"Deleting offsets of {', '.join(topics)}", f"group {group}", yes)
     with Admin(where.client(), where.topic_prefix()) as admin:
@@ -51,13 +57,33 @@ def delete(
     return 1 if rows else 0
 
 
-def _named(text: str) -> tuple[str, tuple[int, ...] | None]:
-    topic, colon, partitions = text.partition(":")  # Kafka's topic names have none
-    if not colon:
-        return topic, None
-    try:
-        return topic, tuple(int(partition) for partition in partitions.split(","))
-    except ValueError as problem:
+def _named(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
+    """Of each topic the partitions that are named, or None for all of them.
+
+    Raises:
+        SetupError: a topic has no name, is named whole and in part, or a partition is none.
+    """
+    found: dict[str, tuple[int, ...] | None] = {}
+    for text in texts:
+        topic, colon, partitions = text.partition(":")  # Kafka's topic names have none
+        require_name("topic", "--topics", topic)
+        some = _partitions(text, partitions) if colon else None
+        known = found.setdefault(topic, some)
+        if (known is None) != (some is None):
+            raise SetupError(
+                f"Topic {topic} is named whole and in part",
+                f"--topics {topic} --topics {topic}:…",
+                "Name it once: without partitions for all of them.",
+            )
+        if known is not None and some is not None:
+            found[topic] = tuple(dict.fromkeys((*known, *some)))
+    return found
+
+
+def _partitions(text: str, listed: str) -> tuple[int, ...]:
+    numbers = listed.split(",")
+    if not all(_DIGITS.fullmatch(each) and int(each) <= INT32_MAX for each in numbers):
         raise SetupError(
             f"{text} names no partitions", "--topics", "For example --topics orders:0,1"
-        ) from problem
+        )
+    return tuple(map(int, numbers))

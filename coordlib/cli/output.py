@@ -22,6 +22,7 @@ Format = Literal["text", "json"]
 VERSION: Final = 1
 MISSING: Final = "-"
 GAP: Final = "  "
+SECRET_LENGTH_MIN: Final = 8  # of what is taken out of results
 LINE_LENGTH_MAX: Final = 1_000  # of what an error says
 #: Unicode categories that a terminal acts upon or does not show: controls, formats (bidirectional
 #: overrides, zero-width), surrogates, private use, line and paragraph separators.
@@ -113,8 +114,27 @@ def print_json(command: str, as_of_time: datetime | None = None, **fields: Any) 
         "_version": VERSION,
         "as_of_time": time_text(as_of_time or now()),
     }
-    text = json.dumps(envelope | fields, default=as_json, allow_nan=False)
-    print(without(text, _in_results))
+    print(json_text(envelope | fields))
+
+
+def json_text(fields: Mapping[str, object]) -> str:
+    """An object as JSON, without secrets in its texts; its keys and numbers stay as they are."""
+    shown = _without_secrets(fields) if _in_results else fields
+    return json.dumps(shown, default=_as_json_without_secrets, allow_nan=False)
+
+
+def _without_secrets(value: object) -> object:
+    if isinstance(value, str):
+        return without(value, _in_results)
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item) for item in value]
+    return value
+
+
+def _as_json_without_secrets(value: object) -> str:
+    return without(as_json(value), _in_results)
 
 
 def jsonable(value: object) -> object:
@@ -155,12 +175,14 @@ def hide(in_errors: Iterable[str], in_results: Iterable[str]) -> None:
 
     Args:
         in_errors: whatever may be a secret.
-        in_results: what surely is one; a result must not be changed for less.
+        in_results: what surely is one; a result must not be changed for less, nor for a short
+            one: it may be a word, or a number, that results have anyway.
     """
     _in_errors.clear()
     _in_errors.update(_spelled(in_errors))
     _in_results.clear()
-    _in_results.update(_spelled(in_results))
+    long = (each for each in in_results if len(each) >= SECRET_LENGTH_MIN)
+    _in_results.update(_spelled(long))
 
 
 def _spelled(secrets: Iterable[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from coordlib.cli.confirm import confirm
+from coordlib.cli.names import GroupName, Instances, Members
 from coordlib.cli.output import counted, now, print_json, print_table, say
 from coordlib.cli.where import HERE, Where
 from coordlib.errors import CoordError, ErrorCode
@@ -26,11 +27,11 @@ WHOM = Group("Whom", validator=_exactly_one)
 
 
 def remove_members(
-    group: str,
+    group: GroupName,
     /,
     *,
-    member: Annotated[list[str] | None, Parameter(group=WHOM, negative="")] = None,
-    instance: Annotated[list[str] | None, Parameter(group=WHOM, negative="")] = None,
+    member: Annotated[Members | None, Parameter(group=WHOM, negative="")] = None,
+    instance: Annotated[Instances | None, Parameter(group=WHOM, negative="")] = None,
     everybody: Annotated[bool, Parameter(name="--all", group=WHOM, negative="")] = False,
     reason: str | None = None,
     yes: bool = False,

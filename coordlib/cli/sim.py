@@ -21,6 +21,7 @@ MS_PER_HOUR = 3_600_000
 PROGRESS_EVERY_S = 10.0
 SEEDS = 100
 SHRUNK_MAX = 3  # violations that are made small: each takes many runs
+_GIVE_HISTORY = "Give the file of a recorded run: history.jsonl in the folder of the demo's stack."
 Choice = Annotated[Format, Parameter(env_var="COORD_FORMAT")]
 
 
@@ -166,8 +167,16 @@ def check(
 
     try:
         found = recorded.read(history)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as problem:
-        raise SetupError(f"This is no history: {problem}", str(history)) from problem
+    except FileNotFoundError as problem:
+        raise SetupError("There is no history file", str(history), _GIVE_HISTORY) from problem
+    except OSError as problem:
+        what = f"The history cannot be read: {problem.strerror}"
+        raise SetupError(what, str(history), _GIVE_HISTORY) from problem
+    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        what = f"This is no history: {problem}"
+        raise SetupError(what, str(history), _GIVE_HISTORY) from problem
+    if not found:
+        raise SetupError("This is no history: nothing is in it", str(history), _GIVE_HISTORY)
     broken = checkers.check(found)
     acts = sum(each.what == "act" for each in found)
     if format == "json":

@@ -1,15 +1,14 @@
 """`coord sql`: ask the history."""
 
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from coordlib.cli.numbers import Count, Seconds
-from coordlib.cli.output import as_json, counted, jsonable, print_json, print_table, say
+from coordlib.cli.output import counted, json_text, jsonable, print_json, print_table, say
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import CoordError
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
 #: Of a table in a terminal or a JSON object, both of which are built whole: some 70 MB of memory.
 ROWS_SHOWN: Final = 10_000
+COUNT_S: Final = 1.0  # what counting the others may take; the query runs once more for it
 
 
 def sql(
@@ -32,8 +32,8 @@ def sql(
     """Ask the history in SQL (DuckDB's dialect), in UTC; no job and no JVM is needed.
 
     Tables: events, group_snapshots, lag. Views: generations, member_history, offset_history,
-    ownership, current_groups, current_offsets, current_lag, rejected. The column offset is to
-    be quoted: "offset".
+    ownership, current_groups, current_offsets, current_lag, rejected, lost_history. The column
+    offset is to be quoted: "offset".
 
     Example: coord sql "select * from ownership where topic = 'orders' and partition = 3"
 
@@ -42,8 +42,8 @@ def sql(
     query
         One SELECT. It can read these tables and nothing else.
     limit
-        Show so many rows, and say how many more there are; 10000 unless given. With --lines all
-        rows, unless given.
+        Show so many rows, and say how many more there are, if they are counted within a second;
+        10000 unless given. With --lines all rows, unless given.
     lines
         Print a JSON object for each row, as they come.
     timeout
@@ -54,39 +54,61 @@ def sql(
     with asked(where.tables_dir(), query, (), timeout) as question:
         rows = (row for chunk in question.chunks() for row in chunk)
         if lines:
-            _print_lines(question.columns, rows if limit is None else islice(rows, limit))
+            _print_lines(question.columns, rows, limit)
+        elif where.format == "json":
+            _print_object(question, rows, limit or ROWS_SHOWN)
         else:
-            _print(question, rows, limit or ROWS_SHOWN, where.format == "json")
+            _print(question, rows, limit or ROWS_SHOWN)
     return 0
 
 
-def _print(question: "Question", rows: Iterator[Sequence[Any]], limit: int, is_json: bool) -> None:
+def _print(question: "Question", rows: Iterator[Sequence[Any]], limit: int) -> None:
+    """The rows first: to count those that are not shown may take long."""
+    print_table(question.columns, islice(rows, limit))
+    sys.stdout.flush()
+    _say_left_out(limit, _left_out(question, rows, limit))
+
+
+def _print_object(question: "Question", rows: Iterator[Sequence[Any]], limit: int) -> None:
     shown = list(islice(rows, limit))
-    left_out = _left_out(question, limit) if next(rows, None) is not None else 0
-    if is_json:
-        names = unique(question.columns)
-        objects = [dict(zip(names, map(jsonable, row), strict=True)) for row in shown]
-        print_json("sql", columns=names, rows=objects, left_out=left_out)
-    else:
-        print_table(question.columns, shown)
-    if left_out != 0:
-        rest = "there are more" if left_out is None else f"{counted(left_out, 'row')} more"
-        say(f"{counted(limit, 'row')} shown, {rest}: --limit shows more, --lines all")
+    left_out = _left_out(question, rows, limit)
+    names = unique(question.columns)
+    objects = [dict(zip(names, map(jsonable, row), strict=True)) for row in shown]
+    print_json("sql", columns=names, rows=objects, left_out=left_out)
+    _say_left_out(limit, left_out)
 
 
-def _left_out(question: "Question", limit: int) -> int | None:
-    """How many rows are not shown; None if there is no time to count them."""
+def _left_out(question: "Question", rows: Iterator[Sequence[Any]], limit: int) -> int | None:
+    """How many rows are not shown; None if there are some, and no time to count them."""
+    if next(rows, None) is None:
+        return 0
     try:
-        return question.count() - limit
+        return question.count(COUNT_S) - limit
     except CoordError:
         return None
 
 
-def _print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def _say_left_out(limit: int, left_out: int | None) -> None:
+    if left_out is None:
+        say(f"{_more_than(limit)}: --limit shows more, --lines all")
+    elif left_out:
+        rest = f"{counted(left_out, 'row')} more"
+        say(f"{counted(limit, 'row')} shown, {rest}: --limit shows more, --lines all")
+
+
+def _more_than(limit: int) -> str:
+    rows = counted(limit, "row")
+    return f"{rows} shown of more than {rows}"
+
+
+def _print_lines(columns: Sequence[str], rows: Iterator[Sequence[Any]], limit: int | None) -> None:
     names = unique(columns)
-    for row in rows:
+    for row in rows if limit is None else islice(rows, limit):
         line = dict(zip(names, map(jsonable, row), strict=True))
-        sys.stdout.write(json.dumps(line, default=as_json, allow_nan=False) + "\n")
+        sys.stdout.write(json_text(line) + "\n")
+    if limit is not None and next(rows, None) is not None:
+        sys.stdout.flush()
+        say(f"{_more_than(limit)}: --limit shows more")
 
 
 def unique(columns: Sequence[str]) -> list[str]:

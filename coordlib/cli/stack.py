@@ -8,7 +8,6 @@ from coordlib.cli.confirm import confirm
 from coordlib.cli.numbers import NotNegative, Partitions
 from coordlib.cli.output import complain, print_head, print_json, say, visible
 from coordlib.cli.where import (
-    DEFAULT_STACK,
     TABLES_HERE,
     StackFolder,
     StackName,
@@ -18,6 +17,8 @@ from coordlib.cli.where import (
     progress,
     require_topic_prefix,
 )
+from coordlib.errors import SetupError
+from coordlib.local.home import DEFAULT_STACK
 
 
 def up(
@@ -81,6 +82,11 @@ def down(
     from coordlib.local.stack_folder import require_stack
 
     named = local_stack(stack, stack_folder)
+    is_named = stack != DEFAULT_STACK or stack_folder is not None
+    if wipe and is_named and not named.home.exists():
+        raise SetupError(
+            "There is no such stack", str(named.home), "Check --stack or --stack-folder."
+        )
     if wipe and named.home.exists():
         require_stack(named.home)
         confirm("Deleting topics, checkpoint, tables and logs", str(named.home), yes)
@@ -97,8 +103,8 @@ def status(
     """Say whether broker and job run and how far they are.
 
     Exit code 4 when no broker answers; 3 when one does, and the local job does not run, or is
-    too far behind, or topics, marker or tables cannot be read. Whether a cluster's job runs is
-    not known here: its lag tells.
+    too far behind, or topics, marker or tables cannot be read; 2 when a setting is wrong. Whether
+    a cluster's job runs is not known here: its lag tells.
 
     Parameters
     ----------
@@ -106,20 +112,25 @@ def status(
         Exit code 3 when the oldest request that was not judged waits for longer.
     max_archive_lag_ms
         Exit code 3 when the oldest record that is not in the history's tables is older, or when
-        that is not known.
+        that is not known. Of a cluster it needs --tables.
     """
-    from coordlib.cli.status import collect, exit_code, trouble_lines
+    from coordlib.cli.status import collect, exit_code, late_lines, note_late, trouble_lines
 
+    if max_archive_lag_ms is not None:
+        where.tables_dir()  # of a cluster they must be named
     found = collect(where)
+    note_late(found, max_lag_ms, max_archive_lag_ms)
     if where.format == "json":
         print_json("status", found.as_of_time, **found.fields)
     else:
         _print(found.fields)
         for line in trouble_lines(found):
             say(visible(line))
+    for line in late_lines(found):
+        say(line)
     for error in found.errors:
         complain(error.what, error.where, error.mend)
-    return exit_code(found, max_lag_ms, max_archive_lag_ms)
+    return exit_code(found)
 
 
 def _print(fields: dict[str, Any]) -> None:

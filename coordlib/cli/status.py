@@ -7,7 +7,7 @@ marker's age and the lag are not. A broker that does not answer says nothing abo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,9 +15,21 @@ from coordlib import exit_codes
 from coordlib.cli.output import error_fields, now
 from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
+from coordlib.local.home import command_for
+
+if TYPE_CHECKING:
+    from coordlib.lag import Place
 
 INPUT_TOPICS = ("requests", "offsets")
 TIMEOUT_S = 5.0
+#: Of each field that has a bound: what it tells, and the bound's option.
+_BOUNDS = {
+    "lag": ("the age of the oldest request that was not judged", "--max-lag-ms"),
+    "archive_lag": (
+        "the age of the oldest record that is not in the history's tables",
+        "--max-archive-lag-ms",
+    ),
+}
 
 
 @dataclass(slots=True)
@@ -56,6 +68,7 @@ def collect(where: WhereTables) -> Status:
             "checkpoint_id": None,
             "tables": {"events": None, "group_snapshots": None, "lag": None},
             "archive_lag": {"records": None, "ms": None},
+            "late": [],
         },
     )
     _ask(found, lambda: _from_kafka(found, where))
@@ -66,15 +79,38 @@ def collect(where: WhereTables) -> Status:
     return found
 
 
-def exit_code(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | None) -> int:
-    """Whether somebody should look: the broker is away, the job is, or one of them is ill."""
+def exit_code(found: Status) -> int:
+    """Whether somebody should look: a setting is wrong, the broker is away, the job is, or one of
+    them is ill or late."""
+    if any(exit_codes.of_command(error) == exit_codes.USAGE for error in found.errors):
+        return exit_codes.USAGE
     if not found.is_reachable:
         return exit_codes.UNREACHABLE
-    lag_ms = found.fields["lag"]["ms"]
-    is_late = max_lag_ms is not None and (lag_ms is None or lag_ms > max_lag_ms)
-    is_late = is_late or is_archive_late(found, max_archive_lag_ms)
     is_running = found.fields["job"]["state"] in ("running", "unknown")
-    return exit_codes.UNHEALTHY if found.errors or is_late or not is_running else exit_codes.OK
+    is_ill = found.errors or found.fields["late"] or not is_running
+    return exit_codes.UNHEALTHY if is_ill else exit_codes.OK
+
+
+def note_late(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | None) -> None:
+    """Set the field `late`: which of these bounds is passed. What is not known passes it, too; of a
+    broker that does not answer nothing is told but that."""
+    bounds = {"lag": max_lag_ms, "archive_lag": max_archive_lag_ms}
+    found.fields["late"] = [
+        {"what": what, "ms": found.fields[what]["ms"], "max_ms": max_ms}
+        for what, max_ms in bounds.items()
+        if found.is_reachable and max_ms is not None
+        if found.fields[what]["ms"] is None or found.fields[what]["ms"] > max_ms
+    ]
+
+
+def late_lines(found: Status) -> list[str]:
+    """A sentence for each bound that is passed."""
+    lines = []
+    for each in found.fields["late"]:
+        subject, option = _BOUNDS[each["what"]]
+        waits = "is not known" if each["ms"] is None else f"is {each['ms']} ms"
+        lines.append(f"Late: {subject} {waits} ({option} {each['max_ms']})")
+    return lines
 
 
 def trouble_lines(found: Status) -> list[str]:
@@ -97,8 +133,9 @@ def _ask(found: Status, question: Any) -> None:
 
 def _from_kafka(found: Status, where: WhereTables) -> None:
     if where.is_local and found.fields["bootstrap_servers"] is None:
+        home = where.local().home
         raise CannotReach(
-            "The local stack was never started", f"stack {where.stack}", "Run: coord up"
+            "The local stack was never started", f"stack {home}", f"Run: {command_for(home, 'up')}"
         )
     topics = where.reach()
     found.is_reachable = True
@@ -133,12 +170,6 @@ def _from_archive(found: Status, where: WhereTables) -> None:
             found.fields["archive_lag"] = {"records": left.records, "ms": left.ms}
 
 
-def is_archive_late(found: Status, max_ms: int | None) -> bool:
-    """Whether history is behind by more than that, or it is not known how far it is behind."""
-    ms = found.fields["archive_lag"]["ms"]
-    return max_ms is not None and (ms is None or ms > max_ms)
-
-
 def read_marker(client: Mapping[str, str], prefix: str) -> Any:
     """The newest committed batch, or None before the first.
 
@@ -169,43 +200,52 @@ def _stamped_marker(client: Mapping[str, str], prefix: str) -> tuple[Any, int | 
 
 def _lag(
     client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any
-) -> dict[str, int]:
-    """Records that the job has not judged, and the age of the oldest of them."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+) -> dict[str, int | None]:
+    """Records that the job has not judged, and the age of the oldest of them; None where a
+    partition does not say what waits there."""
+    from confluent_kafka import KafkaException
 
-    consumer = Consumer(
-        {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
-    )
-    judged = marker.next_offsets if marker is not None else {}
-    records, oldest_ms = 0, None
+    from coordlib.first_times import first_times
+
     try:
-        for topic in (f"{prefix}.{name}" for name in INPUT_TOPICS):
-            for partition in topics[topic].partitions if topic in topics else ():
-                place = TopicPartition(topic, partition)
-                low, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
-                place.offset = max(low, judged.get(topic, {}).get(str(partition), 0))
-                if end > place.offset:
-                    records += end - place.offset
-                    oldest_ms = _older(oldest_ms, _time_of(consumer, place))
+        waiting = _waiting(client, topics, prefix, marker)
+        at = {place: offset for place, (offset, _) in waiting.items()}
+        found = first_times(client, at, TIMEOUT_S, is_committed=False)  # as the job reads
     except KafkaException as problem:
         raise CannotReach(
             "Kafka stopped answering", problem.args[0].str(), "Look into the broker's log."
         ) from problem
-    finally:
-        consumer.close()
+    # A partition that ended without a record has only marks at the end of transactions.
+    ended = {place for place, time in found.items() if time is None}
+    records = sum(count for place, (_, count) in waiting.items() if place not in ended)
+    if len(found) < len(waiting):
+        return {"records": records, "ms": None}
+    oldest_ms = min((time for time in found.values() if time is not None), default=None)
     age_ms = 0 if oldest_ms is None else max(0, round(now().timestamp() * 1000) - oldest_ms)
     return {"records": records, "ms": age_ms}
 
 
-def _time_of(consumer: Any, place: Any) -> int | None:
-    """The timestamp of the record there, epoch milliseconds; None if it does not come."""
-    consumer.assign([place])
-    message = consumer.poll(TIMEOUT_S)
-    consumer.unassign()
-    if message is None or message.error() is not None:
-        return None
-    return int(message.timestamp()[1])
+def _waiting(
+    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any
+) -> "dict[Place, tuple[int, int]]":
+    """Of each partition with records that were not judged: the first one's offset, their number."""
+    from confluent_kafka import Consumer, TopicPartition
 
+    from coordlib.lag import Place
 
-def _older(left: int | None, right: int | None) -> int | None:
-    return min((time for time in (left, right) if time is not None), default=None)
+    judged = marker.next_offsets if marker is not None else {}
+    names = [name for name in (f"{prefix}.{each}" for each in INPUT_TOPICS) if name in topics]
+    places = [Place(name, each) for name in names for each in topics[name].partitions]
+    found: dict[Place, tuple[int, int]] = {}
+    consumer = Consumer(
+        {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        for place in places:
+            low, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=TIMEOUT_S)
+            at = max(low, judged.get(place.topic, {}).get(str(place.partition), 0))
+            if end > at:
+                found[place] = (at, end - at)
+    finally:
+        consumer.close()
+    return found

@@ -4,7 +4,7 @@ Flag before environment before the local stack's own value.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,12 +14,37 @@ from cyclopts import Parameter
 from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka_options import KafkaOptions, wrong_option
+from coordlib.local.home import (
+    DEFAULT_STACK,
+    STACK_VARIABLE,
+    command_for,
+    folder_named,
+    stack_home,
+)
 
 DEFAULT_PREFIX = "coord"
-DEFAULT_STACK = "local"
-STACK_VARIABLE = "COORD_STACK_NAME"
+SERVERS_VARIABLE = "COORD_BOOTSTRAP_SERVERS"
 #: A broker on the other side of the world answers within this; a wrong address never does.
 REACH_TIMEOUT_S = 5.0
+
+
+def servers_named(_: Any, tokens: Sequence[Any]) -> str | None:
+    """The brokers that were named; a variable without text is an unset one.
+
+    Raises:
+        SetupError: the option has no text. A shell makes it of a variable that is not set, and
+            the local stack was not meant then.
+    """
+    (token,) = tokens
+    if token.value.strip():
+        return str(token.value)
+    if token.keyword == SERVERS_VARIABLE:
+        return None
+    raise SetupError(
+        "No cluster is named",
+        f"--bootstrap-servers {token.value[:200]!r}",
+        "Give HOST:PORT, or leave the option out for the local stack.",
+    )
 
 
 def require_topic_prefix(_: Any, prefix: str | None) -> None:
@@ -32,23 +57,17 @@ def require_topic_prefix(_: Any, prefix: str | None) -> None:
 
 def require_stack_name(_: Any, name: str) -> None:
     """Raises SetupError for what is no name, but may be a path."""
-    from coordlib.local.home import stack_home
-
     stack_home(name)
 
 
 def require_stack_folder(_: Any, folder: str | None) -> None:
     """Raises SetupError for what names no folder."""
-    from coordlib.local.home import folder_named
-
     if folder is not None:
         folder_named(folder, "--stack-folder")
 
 
 def require_folder_or_uri(_: Any, tables: str | None) -> None:
     """Raises SetupError for what names no folder; the root of a disk would be taken for one."""
-    from coordlib.local.home import folder_named
-
     if tables is not None:
         folder_named(tables, "--tables", may_be_uri=True)
 
@@ -76,7 +95,8 @@ class Where(Output):
     """Where to look."""
 
     bootstrap_servers: Annotated[
-        str | None, Parameter(env_var="COORD_BOOTSTRAP_SERVERS", alias="-b")
+        str | None,
+        Parameter(env_var=SERVERS_VARIABLE, alias="-b", converter=servers_named),
     ] = None
     """host:port[,host:port] of a Kafka cluster; without it the local stack's."""
     prefix: Annotated[
@@ -116,7 +136,9 @@ class Where(Output):
         Raises:
             CannotReach: the local stack was never started.
         """
-        servers = self.bootstrap_servers or self._local_servers()
+        servers = self.bootstrap_servers
+        if servers is None:
+            servers = self._local_servers()
         return KafkaOptions.parse(self.kafka).librdkafka() | {"bootstrap.servers": servers}
 
     def _local_servers(self) -> str:
@@ -126,9 +148,15 @@ class Where(Output):
             raise CannotReach(
                 "The local stack was never started",
                 f"stack {local.home}",
-                "Run: coord up — or name a cluster: --bootstrap-servers HOST:PORT",
+                f"Run: {command_for(local.home, 'up')} — or name a cluster: --bootstrap-servers "
+                "HOST:PORT",
             )
         return str(servers)
+
+    def _way_out(self) -> str:
+        if not self.is_local:
+            return "Check --bootstrap-servers and --kafka."
+        return f"Run: {command_for(self.local().home, 'up')}"
 
     def reach(self) -> dict[str, Any]:
         """The cluster's topics by name, with their metadata.
@@ -148,7 +176,7 @@ class Where(Output):
             raise wrong or CannotReach(
                 "No Kafka broker answers",
                 f"{client['bootstrap.servers']}: {problem.args[0].str()}",
-                "Run: coord up" if self.is_local else "Check --bootstrap-servers and --kafka.",
+                self._way_out(),
             ) from problem
 
 
@@ -169,7 +197,8 @@ class WhereTables(Where):
             SetupError: a cluster was named, and no tables.
         """
         if self.tables is not None:
-            return self.tables
+            is_uri = "://" in self.tables
+            return self.tables if is_uri else str(folder_named(self.tables, "--tables"))
         if not self.is_local:
             raise SetupError(
                 "It is not known where this cluster's history lies",
@@ -201,8 +230,6 @@ def named_stack(name: str, folder: str | None) -> str | Path:
     Raises:
         SetupError: both are given. A name from the environment gives way to a folder.
     """
-    from coordlib.local.home import folder_named
-
     if folder is None:
         return name
     if name not in (DEFAULT_STACK, os.environ.get(STACK_VARIABLE)):

@@ -5,14 +5,15 @@ all, is behind all the same.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import reduce
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach, SetupError
+from coordlib.first_times import first_times
 from coordlib.history.commit import Commit, Positions, merged
 from coordlib.history.plan import Backlog, position
 from coordlib.history.tables import TABLES, path_of
@@ -24,6 +25,7 @@ from coordlib.log_bounds import log_bounds
 #: newest of all.
 SEARCHED: Final = (5, 1_000)
 TIMEOUT_S: Final = 5.0
+NAMED_MAX: Final = 5  # partitions that an error names
 
 
 def backlog(tables_dir: str, client: Mapping[str, Any], prefix: str) -> Backlog | None:
@@ -51,9 +53,11 @@ def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
     try:
         places = places_of(client, prefix)
         admin = AdminClient({**client, "log_level": 0})
+        logs = log_bounds(admin, places, TIMEOUT_S, is_committed=True)
+        _require_all(places, logs)
         waiting: dict[Place, int] = {}
         records = 0
-        for place, log in log_bounds(admin, places, TIMEOUT_S, is_committed=True).items():
+        for place, log in logs.items():
             if log is None:
                 continue
             bare = Place(place.topic.removeprefix(f"{prefix}."), place.partition)
@@ -61,15 +65,28 @@ def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
             if at < log.end:
                 waiting[place] = at
                 records += log.end - at
-        oldest_ms = min(_times(client, waiting), default=None)
+        found = first_times(client, waiting, TIMEOUT_S, is_committed=True)
+        _require_all(waiting, found)
     except (KafkaException, TimeoutError) as problem:
         raise CannotReach(
             "Kafka stopped answering", str(problem), "Look into the broker's log."
         ) from problem
+    oldest_ms = min((each for each in found.values() if each is not None), default=None)
     # What is left of a transaction that was aborted is no record for anybody.
     if oldest_ms is None:
         return Backlog()
     return Backlog(records, max(0, time.time_ns() // 1_000_000 - oldest_ms))
+
+
+def _require_all(asked: Iterable[Place], answered: Container[Place]) -> None:
+    """Raises CannotReach where a partition is silent: nobody knows what waits there."""
+    silent = [f"{place.topic}-{place.partition}" for place in asked if place not in answered]
+    if silent:
+        raise CannotReach(
+            "How far history is behind is not known: partitions did not answer",
+            f"{', '.join(silent[:NAMED_MAX])} ({len(silent)} in all)",
+            "Check that each partition has a leader, then try again.",
+        )
 
 
 def _newest(path: str) -> Commit | None:
@@ -96,39 +113,3 @@ def _newest(path: str) -> Commit | None:
             "The history's tables cannot be read", f"{path}: {problem}", "Check --tables."
         ) from problem
     return None
-
-
-def _times(client: Mapping[str, Any], waiting: Mapping[Place, int]) -> Iterable[int]:
-    """When the first record was written that stands at each of these positions or behind it."""
-    if not waiting:
-        return []
-    consumer = Consumer(
-        {
-            **client,
-            "group.id": "coordlib-reader",  # required by the client; never joined or committed
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "fetch.message.max.bytes": 65_536,
-            "queued.min.messages": 1,
-            "log_level": 0,
-        }
-    )
-    times: list[int] = []
-    try:
-        consumer.assign([TopicPartition(*place, offset) for place, offset in waiting.items()])
-        open_, deadline = set(waiting), time.monotonic() + TIMEOUT_S
-        while open_ and time.monotonic() < deadline:
-            for record in consumer.consume(len(open_), 0.5):
-                error = record.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
-                place = Place(record.topic() or "", record.partition() or 0)
-                if place in open_:
-                    open_.discard(place)
-                    consumer.pause([TopicPartition(*place)])
-                    if error is None:
-                        times.append(int(record.timestamp()[1]))
-    finally:
-        consumer.close()
-    return times

@@ -2,8 +2,9 @@
 
 DuckDB's own reader takes the files of a table on this machine. Two things it must not read, because
 the files alone do not say which rows and columns there are: deletion vectors, and column mapping.
-Such tables, and those on an object store, are copied into DuckDB's memory by delta-rs, always to
-their end: a scan of another library that a LIMIT cuts short can end the process.
+Such tables, and those on an object store, are copied into DuckDB's memory by delta-rs if a query
+names them, always to their end: a scan of another library that a LIMIT cuts short can end the
+process.
 """
 
 import os
@@ -90,29 +91,28 @@ def declare(connection: "duckdb.DuckDBPyConnection") -> None:
         connection.execute(f"CREATE VIEW {name} AS {_no_rows(name)}")
 
 
-def attach(connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable | None") -> bool:
-    """Give a declared table its rows.
+def attach_files(connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable") -> bool:
+    """Give a declared table its rows, if DuckDB itself can read its files: whether it can.
 
     Columns that its files lack are null; those that only its files have come after the others.
     Times are TIMESTAMPTZ whatever a writer stored (Spark writes INT96).
-
-    Returns:
-        Whether DuckDB itself reads its files, each time it is asked for.
     """
-    if table is None:
-        return False
     files = native_files(name, table)
-    if files is not None:
-        rows = f"UNION ALL BY NAME SELECT * FROM {_read_parquet(name, files)}" if files else ""
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {_no_rows(name)} {rows}")
-        return True
+    if files is None:
+        return False
+    rows = f"UNION ALL BY NAME SELECT * FROM {_read_parquet(name, files)}" if files else ""
+    connection.execute(f"CREATE OR REPLACE VIEW {name} AS {_no_rows(name)} {rows}")
+    return True
+
+
+def copy_rows(connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable") -> None:
+    """Give a declared table its rows, as `attach_files`: delta-rs reads all of them into memory."""
     connection.register("incoming", table.scan())
     connection.execute(
         f"CREATE TABLE {name}_copy AS {_no_rows(name)} UNION ALL BY NAME SELECT * FROM incoming"
     )
     connection.unregister("incoming")
     connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}_copy")
-    return False
 
 
 def native_files(name: str, table: "DeltaTable") -> list[str] | None:

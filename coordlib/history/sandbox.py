@@ -37,8 +37,12 @@ def close_in(connection: "duckdb.DuckDBPyConnection", folders: Sequence[str]) ->
     connection.execute("SET lock_configuration = true")
 
 
-def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
+def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> frozenset[str] | None:
     """Check that a query only reads.
+
+    Returns:
+        The names in lower case that may be tables or views of ours; None: it asks what there is,
+        so all of them.
 
     Raises:
         SetupError: it is none, several, or does something else.
@@ -52,15 +56,19 @@ def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> None:
         raise _refusal("There is no query", repr(sql[:200]))
     if len(statements) > 1:
         raise _refusal("These are several queries", f"{len(statements)} statements; none was run")
-    (told,) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone() or (None,)
+    ((told,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     try:
         parsed = json.loads(told or "{}")
     except RecursionError as problem:
         raise _refusal("This query is too deeply nested", repr(sql[:200])) from problem
     if parsed.get("error", True):
         raise _refusal("Only a SELECT is answered", str(parsed.get("error_message")))
-    for node in _nodes(parsed):
+    nodes = list(_nodes(parsed))
+    for node in nodes:
         _require_reading(node)
+    if any(map(_asks_what_there_is, nodes)):
+        return None
+    return frozenset(str(node["table_name"]).lower() for node in nodes if "table_name" in node)
 
 
 def _require_reading(node: dict[str, Any]) -> None:
@@ -75,6 +83,13 @@ def _require_reading(node: dict[str, Any]) -> None:
         name = str(node["function"]["function_name"]).lower()
         if name not in TABLE_FUNCTIONS:
             raise _refusal("This function is not open to queries", f"FROM {name}(…)")
+
+
+def _asks_what_there_is(node: dict[str, Any]) -> bool:
+    """DESCRIBE, SHOW, SUMMARIZE, or a function that lists tables, views and columns."""
+    if node.get("type") == "TABLE_FUNCTION":
+        return str(node["function"]["function_name"]).lower().startswith(("duckdb_", "pragma_"))
+    return node.get("type") == "SHOW_REF"
 
 
 def _nodes(parsed: Any) -> Iterator[dict[str, Any]]:

@@ -16,12 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.history import sandbox
-from coordlib.history.delta_files import attach, declare, local_folder, not_installed, open_table
+from coordlib.history.delta_files import (
+    attach_files,
+    copy_rows,
+    declare,
+    local_folder,
+    not_installed,
+    open_table,
+)
 from coordlib.history.tables import EVENTS, TABLES, path_of
-from coordlib.history.views import VIEWS, register_duckdb
+from coordlib.history.views import VIEWS, register_duckdb, tables_behind
 
 if TYPE_CHECKING:
     import duckdb
+    from deltalake import DeltaTable
 
 CHUNK: Final = 5_000  # rows that are fetched at once
 INTERRUPT_PATIENCE_S: Final = 5.0  # DuckDB ends within milliseconds; a store's client may not
@@ -91,9 +99,9 @@ class Question:
         """Connect and start the query; `columns` are known then."""
 
         def ask() -> tuple[str, ...]:
-            self._connection = connection = _connect(tables_dir)
+            # Not before it is whole: a copy that is interrupted can end the process.
+            self._connection = connection = _connect(tables_dir, self._sql)
             with _in_words():
-                sandbox.require_reading(connection, self._sql)
                 connection.execute(self._sql, self._parameters)
                 return tuple(column[0] for column in connection.description or ())
 
@@ -110,8 +118,12 @@ class Question:
         while rows := self._run(fetch):
             yield rows
 
-    def count(self) -> int:
-        """How many rows the query has in all; it runs once more, and `chunks` is over."""
+    def count(self, within_s: float | None = None) -> int:
+        """How many rows the query has in all; it runs once more, and `chunks` is over.
+
+        Raises:
+            CoordError: it takes longer than these seconds, or than the query may.
+        """
 
         def count() -> int:
             assert self._connection is not None
@@ -121,7 +133,7 @@ class Question:
                 ((found,),) = rows.aggregate("count(*)").fetchall()
                 return int(found)
 
-        return self._run(count)
+        return self._run(count, within_s)
 
     def close(self) -> None:
         """Nothing of the query goes on; what cannot be ended is left to the end of the process."""
@@ -130,15 +142,18 @@ class Question:
         if self._connection is not None and self._outcome is not None and self._outcome.done():
             self._connection.close()
 
-    def _run(self, work: Callable[[], _T]) -> _T:
+    def _run(self, work: Callable[[], _T], within_s: float | None = None) -> _T:
         self._outcome = outcome = Future[_T]()
-        left_s = None if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
+        left_s = within_s
+        if self._ends_at is not None:
+            left_s = max(0.0, self._ends_at - time.monotonic())
+            left_s = left_s if within_s is None else min(left_s, within_s)
         try:
             threading.Thread(target=_fill, args=(outcome, work), daemon=True).start()
             return outcome.result(left_s)
         except TimeoutError as problem:
             raise CoordError(
-                f"The query was ended after {self._timeout_s:g} s",
+                f"The query was ended after {within_s or self._timeout_s:g} s",
                 self._sql[:200],
                 "Ask for fewer dates or groups, or give it more time (--timeout).",
             ) from problem
@@ -175,20 +190,13 @@ def _in_words() -> Iterator[None]:
         ) from problem
 
 
-def _connect(tables_dir: str) -> "duckdb.DuckDBPyConnection":
+def _connect(tables_dir: str, sql: str) -> "duckdb.DuckDBPyConnection":
+    """A connection that can answer this query, and can do nothing else."""
     try:
         import duckdb
     except ImportError as problem:
         raise not_installed(problem) from problem
-    paths = {name: path_of(tables_dir, name) for name in TABLES}
-    tables = {name: open_table(path) for name, path in paths.items()}
-    if tables[EVENTS] is None:
-        raise CannotReach(
-            "There is no history yet",
-            paths[EVENTS],
-            "The archive writes within its interval (30 s) of the first event: is the job up? "
-            "Else name the tables' folder with --tables.",
-        )
+    tables = _tables_in(tables_dir)
     connection = duckdb.connect(
         config={
             "autoinstall_known_extensions": False,
@@ -197,17 +205,56 @@ def _connect(tables_dir: str) -> "duckdb.DuckDBPyConnection":
         }
     )
     try:
-        connection.execute("SET TimeZone = 'UTC'")
-        declare(connection)
-        register_duckdb(connection)
-        native = [name for name in TABLES if attach(connection, name, tables[name])]
-        folders = [folder for name in native if (folder := local_folder(paths[name]))]
-        sandbox.close_in(connection, folders)
-    except duckdb.Error as problem:
+        with _as_tables(tables_dir):
+            to_copy = _attach(connection, tables, tables_dir)
+        with _in_words():
+            named = sandbox.require_reading(connection, sql)
+        with _as_tables(tables_dir):
+            for name in TABLES if named is None else sorted(tables_behind(named)):
+                if name in to_copy:
+                    copy_rows(connection, name, to_copy[name])
+    except BaseException:
         connection.close()
+        raise
+    return connection
+
+
+def _tables_in(tables_dir: str) -> "dict[str, DeltaTable]":
+    """The tables that are there. Raises CannotReach where there is no history."""
+    opened = {name: open_table(path_of(tables_dir, name)) for name in TABLES}
+    if opened[EVENTS] is None:
+        raise CannotReach(
+            "There is no history yet",
+            path_of(tables_dir, EVENTS),
+            "The archive writes within its interval (30 s) of the first event: is the job up? "
+            "Else name the tables' folder with --tables.",
+        )
+    return {name: table for name, table in opened.items() if table is not None}
+
+
+def _attach(
+    connection: "duckdb.DuckDBPyConnection", tables: "dict[str, DeltaTable]", tables_dir: str
+) -> "dict[str, DeltaTable]":
+    """Make tables and views known, close the sandbox, and return the tables without rows so far."""
+    connection.execute("SET TimeZone = 'UTC'")
+    declare(connection)
+    register_duckdb(connection)
+    native = [name for name, table in tables.items() if attach_files(connection, name, table)]
+    places = [local_folder(path_of(tables_dir, name)) for name in native]
+    sandbox.close_in(connection, [folder for folder in places if folder])
+    return {name: table for name, table in tables.items() if name not in native}
+
+
+@contextmanager
+def _as_tables(tables_dir: str) -> Iterator[None]:
+    """What DuckDB says of files that it cannot read, as one of our errors."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as problem:
         raise SetupError(
             "These are not the history's tables, or not whole",
             f"{tables_dir}: {str(problem).strip()}",
             "Check --tables: the folder that the archive writes to.",
         ) from problem
-    return connection

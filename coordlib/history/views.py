@@ -6,6 +6,8 @@ functions (which it does not take inside explode: hence the inner selects). `off
 word in DuckDB: always qualified here, and to be written as `"offset"` by those who query.
 """
 
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.history.tables import COLUMNS, EVENTS, TABLES, path_of
@@ -13,6 +15,7 @@ from coordlib.history.tables import COLUMNS, EVENTS, TABLES, path_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_WORD: Final = re.compile(r"\w+")
 _COMMITTED: Final = {
     "topic": "STRING",
     "partition": "INT",
@@ -179,6 +182,15 @@ SPARK_SHIMS: Final = (
     "RETURNS ARRAY<STRUCT<key: STRING, value: ARRAY<INT>>> RETURN "
     "map_entries(from_json(get_json_object(detail, '$.partitions'), 'MAP<STRING, ARRAY<INT>>'))",
 )
+
+
+def tables_behind(names: Iterable[str]) -> set[str]:
+    """The tables that these tables and views read."""
+    found = set(names)
+    for view in reversed(VIEWS):  # each needs only those before it
+        if view in found:
+            found |= set(_WORD.findall(VIEWS[view]))
+    return found & set(TABLES)
 
 
 def register_duckdb(connection: Any) -> None:

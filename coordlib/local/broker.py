@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import NotReady, SetupError
 from coordlib.local import logs
-from coordlib.local.home import conf_file
+from coordlib.local.home import command_for, conf_file
 from coordlib.local.java import find_java
 from coordlib.local.ports import LOOPBACK, free_ports, is_answering, require_free
 from coordlib.local.programs import Program, belonging_to, environment_of
@@ -65,7 +65,11 @@ class Broker:
         """
         ports = self.ports
         if ports is None:
-            raise SetupError("This broker was never started", str(self.home), "Run: coord up")
+            raise SetupError(
+                "This broker was never started",
+                str(self.home),
+                f"Run: {command_for(self.stack, 'up')}",
+            )
         return f"{LOOPBACK}:{ports[0]}"
 
     @property
@@ -105,7 +109,7 @@ class Broker:
         if ports is None:
             ports = self._choose_ports()
         for port in ports:
-            require_free(port)
+            require_free(port, self.stack)
         self._render(ports)
         self._format_once()
         self._launch()
@@ -213,7 +217,8 @@ class Broker:
         return NotReady(
             "The broker ended while it started",
             lines,
-            f"Look into {self.log}. If its files are damaged, start afresh: coord down --wipe",
+            f"Look into {self.log}. If its files are damaged, start afresh: "
+            f"{command_for(self.stack, 'down --wipe')}",
         )
 
     def _require_space(self) -> None:

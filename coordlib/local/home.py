@@ -12,14 +12,19 @@ and is not inside it. An installed copy without a project around it finds no con
 import importlib.util
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from coordlib.errors import SetupError
 
+DEFAULT_STACK: Final = "local"
+STACK_VARIABLE: Final = "COORD_STACK_NAME"
 STACK_NAME_LENGTH_MAX: Final = 100  # a folder's name may have 255 bytes; logs and messages name it
 PATH_BYTES_MAX: Final = 4096  # Linux' PATH_MAX
 
+_HOSTLESS: Final = ("file", "hdfs")  # this machine; the cluster's default name node
 _STACK_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 
 
@@ -59,16 +64,54 @@ def stack_home(stack: str | Path) -> Path:
     return coord_home() / "stacks" / stack
 
 
+def command_for(home: Path, command: str) -> str:
+    """A command of `coord` for the stack in this folder, as somebody would type it."""
+    words = ["coord", *command.split()]
+    if home.parent != coord_home() / "stacks":
+        words += ["--stack-folder", str(home)]
+    elif home.name != DEFAULT_STACK or os.environ.get(STACK_VARIABLE):
+        words += ["--stack", home.name]
+    return shlex.join(words)
+
+
 def folder_named(text: str, option: str, may_be_uri: bool = False) -> Path:
-    """A folder that somebody named on a command line.
+    """A folder that somebody named on a command line; `~` is the home folder.
 
     Raises:
-        SetupError: the text is empty, or no path.
+        SetupError: the text is blank or has blanks around it, is no path, or an address without a
+            host or bucket.
     """
     is_path = text.isprintable() and len(os.fsencode(text)) <= PATH_BYTES_MAX
-    if not text or not is_path or ("://" in text and not may_be_uri):
-        raise SetupError("This names no folder", f"{option} {text[:200]!r}", "Name a folder.")
-    return Path(text)
+    is_uri = "://" in text
+    if (
+        not text
+        or text != text.strip()
+        or not is_path
+        or (is_uri and not (may_be_uri and _names_host(text)))
+    ):
+        raise _no_folder(option, text)
+    try:
+        return Path(text) if is_uri else Path(text).expanduser()
+    except RuntimeError as problem:  # there is no such user
+        raise _no_folder(option, text) from problem
+
+
+def _no_folder(option: str, text: str) -> SetupError:
+    return SetupError(
+        "This names no folder",
+        f"{option} {text[:200]!r}",
+        "Name a folder, without blanks around it; an address needs a host or bucket.",
+    )
+
+
+def _names_host(uri: str) -> bool:
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return False
+    if parts.scheme in _HOSTLESS and parts.path.strip("/"):
+        return True
+    return bool(parts.scheme and parts.netloc.strip())
 
 
 def conf_file(name: str) -> Path:

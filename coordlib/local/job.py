@@ -12,7 +12,7 @@ from typing import Any
 
 from coordlib.errors import NotReady
 from coordlib.local import logs
-from coordlib.local.home import project_root
+from coordlib.local.home import command_for, project_root
 from coordlib.local.programs import Program, belonging_to, environment_of
 from coordlib.local.stack_folder import PRIVATE_UMASK
 from coordlib.local.submit import EXIT_FILE_VARIABLE, PID_FILE_VARIABLE
@@ -88,7 +88,8 @@ class Job:
             SetupError: it runs already, ended, or is not ready in time; with its last lines.
         """
         if self.is_running:
-            raise NotReady("The job runs already", str(self.stack), "Stop it first: coord down")
+            mend = f"Stop it first: {command_for(self.stack, 'down')}"
+            raise NotReady("The job runs already", str(self.stack), mend)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         for stale in (self.status_file, self.stack / "driver.pid", self.stack / "exit-code"):
             stale.unlink(missing_ok=True)

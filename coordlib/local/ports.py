@@ -1,10 +1,12 @@
 """Free ports on the loopback interface, and who holds one that is not free."""
 
 import socket
+from pathlib import Path
 
 import psutil
 
 from coordlib.errors import NotReady
+from coordlib.local.home import command_for
 from coordlib.local.programs import describe
 
 LOOPBACK = "127.0.0.1"
@@ -22,7 +24,7 @@ def free_ports(count: int) -> list[int]:
             probe.close()
 
 
-def require_free(port: int) -> None:
+def require_free(port: int, stack: Path) -> None:
     """Check that a port can be bound.
 
     Raises:
@@ -36,8 +38,8 @@ def require_free(port: int) -> None:
             raise NotReady(
                 f"Port {port} is taken by {_holder(port)}",
                 f"{LOOPBACK}:{port}, which this stack used before",
-                "Stop that program, or take new ports with: coord up --new-ports (nothing stored "
-                "is lost).",
+                "Stop that program, or take new ports with: "
+                f"{command_for(stack, 'up --new-ports')} (nothing stored is lost).",
             ) from error
 
 

@@ -17,7 +17,7 @@ from coordlib import topics
 from coordlib.errors import NotReady, StartRefused
 from coordlib.local import stack_folder
 from coordlib.local.broker import Broker
-from coordlib.local.home import stack_home
+from coordlib.local.home import command_for, stack_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
 from coordlib.local.job import Job
@@ -123,7 +123,8 @@ class Stack:
                 f"The topics have {layout.shards} shards and {layout.responses} response "
                 f"partitions, not {self.shards} and {self.responses}",
                 f"prefix {self.prefix} in {self.home}",
-                "Leave the numbers as they were, or start afresh: coord down --wipe",
+                "Leave the numbers as they were, or start afresh: "
+                f"{command_for(self.home, 'down --wipe')}",
             )
 
     def down(self, wipe: bool = False, progress: Progress = to_stderr) -> None:

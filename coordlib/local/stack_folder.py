@@ -5,6 +5,7 @@
         checkpoint/  checkpoint-archive/  tables/    the job's
         logs/        broker.log, job.log
         job.json     written by the job: state, driver pid, batch
+        demo         empty: `coord demo` made this stack, and may delete it
         lock         held during up and down; the kernel frees it when its holder dies
 
 `state.json` is written before anything else: a folder that holds other files and no `state.json`
@@ -23,6 +24,7 @@ from coordlib.errors import SetupError
 
 STATE: Final = "state.json"
 LOCK: Final = "lock"
+DEMO: Final = "demo"
 PRIVATE: Final = 0o700
 PRIVATE_UMASK: Final = 0o077  # of the broker and the job: their files are this user's alone
 STATE_BYTES_MAX: Final = 64 * 1024
@@ -31,7 +33,7 @@ STATE_BYTES_MAX: Final = 64 * 1024
 CHILDREN: Final = (
     *("broker", "checkpoint", "checkpoint-archive", "tables", "logs", "witnesses"),
     *("job.json", "job.json.new", "launcher.json", "driver.pid", "driver.pid.*", "exit-code"),
-    *("history.jsonl", "history-assigned.jsonl", LOCK, STATE),
+    *("history.jsonl", "history-assigned.jsonl", DEMO, LOCK, STATE),
 )
 _STATE_KEYS: Final = {"bootstrap_servers", "prefix", "shards", "responses"}
 
@@ -103,9 +105,10 @@ def wipe(home: Path) -> list[str]:
     require_stack(home)
     names = {child.name for child in home.iterdir()}
     left = sorted(name for name in names if not _is_ours(name))
-    for name in sorted(names - {*left, LOCK, STATE}):
+    for name in sorted(names - {*left, LOCK, DEMO, STATE}):
         _remove(home / name)
     _remove(home / LOCK)
+    _remove(home / DEMO)
     _remove(home / STATE)
     if not left:
         with contextlib.suppress(OSError):  # somebody has just begun to use it again

@@ -26,7 +26,7 @@ from coordlib.testing.fake_log import FakeLog
 from tests.cli.tables import write_events
 from tests.history.rows import a_life_of_a_group
 
-SECRET = "hunter2"
+SECRET = "hunter2hunter2"  # results keep shorter ones: they may be words
 HUGE = 100_000
 STATE = {"bootstrap_servers": None, "prefix": "coord", "shards": 2, "responses": 4}
 
@@ -243,10 +243,16 @@ def is_refused_by_itself(argument: Any, what: str) -> bool:
     bad = {"empty", "huge", "control characters"}
     if name == "--stack":
         return what in bad | {"blank", "the parent", "a way out", "a foreign folder", "an option"}
+    if name == "--bootstrap-servers":
+        return what in ("empty", "blank")
+    if name in ("GROUP", "--member", "--instance", "--topics"):
+        return what in bad
+    if name == "--topic":
+        return what in bad | {"blank", "the parent", "a way out", "a foreign folder", "a secret"}
     if name == "--prefix":
         return what in bad | {"blank", "a way out", "a foreign folder"}
     if name in ("--stack-folder", "--tables"):
-        return what in bad
+        return what in bad | {"blank"}
     return name == "QUERY" and what in ("empty", "blank")
 
 

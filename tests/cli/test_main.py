@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from coordlib.cli.main import main
-from coordlib.cli.status import Status, is_archive_late
+from coordlib.cli.status import Status, note_late
 from coordlib.cli.where import Where
 from coordlib.errors import CoordError
 from coordlib.exit_codes import INTERRUPTED, OK, UNHEALTHY, UNREACHABLE, USAGE
@@ -113,6 +114,7 @@ def test_status_of_nothing_tells_what_is_known_without_a_broker(
         "checkpoint_id": None,
         "tables": {"events": None, "group_snapshots": None, "lag": None},
         "archive_lag": {"records": None, "ms": None},
+        "late": [],
     }
 
 
@@ -128,7 +130,7 @@ def test_status_tells_what_fails_beside_the_batches(
     }
     state = "running" if pid else "down"
     stack = StackStatus("here", None, "coord", 2, 2, "stopped", None, state, pid, told)
-    asked = SimpleNamespace(status=lambda: stack, tables="here/tables", home="here")
+    asked = SimpleNamespace(status=lambda: stack, tables="here/tables", home=Path("here"))
     monkeypatch.setattr(Where, "local", lambda _: asked)
 
     main(["status"])
@@ -148,9 +150,12 @@ def test_history_that_is_behind_is_an_exit_code(
 ) -> None:
     """A supervisor asks with a bound: what is not known is no good news. Who names none asks only
     whether the job runs."""
-    found = Status(datetime.now(UTC), {"archive_lag": {"records": 1, "ms": ms}})
+    lags = {"lag": {"records": 1, "ms": None}, "archive_lag": {"records": 1, "ms": ms}}
+    found = Status(datetime.now(UTC), lags, is_reachable=True)
 
-    assert is_archive_late(found, max_ms) == is_late
+    note_late(found, None, max_ms)
+
+    assert bool(found.fields["late"]) == is_late
 
 
 def test_a_broker_that_does_not_answer_says_nothing_about_the_job(

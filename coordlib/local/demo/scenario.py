@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from coordlib.errors import NotReady
+from coordlib.errors import NotReady, SetupError
+from coordlib.local import stack_folder
 from coordlib.local.demo import first_act, second_act, show
 from coordlib.local.demo.act import NAME
 from coordlib.local.demo.members import end_leftovers
@@ -32,6 +33,7 @@ def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
     live = show.Live(progress)
     with _ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
         stack = Stack(NAME, prefix=NAME)
+        _require_own(stack.home)
         is_done = False
         try:
             _start(stack, live)
@@ -61,12 +63,29 @@ def _tell_where_to_look(live: show.Live, keep: bool) -> None:
         live(f"             coord status --stack {NAME}; and then: coord down --stack {NAME}")
 
 
+def _require_own(home: Path) -> None:
+    """Check that this folder may be deleted: the demo made it, or nothing is in it.
+
+    Raises:
+        SetupError: somebody else has started a stack of this name.
+    """
+    if stack_folder.read_state(home) and not (home / stack_folder.DEMO).is_file():
+        raise SetupError(
+            f"The stack {NAME} is not of the demo: it is not deleted",
+            str(home),
+            "Nothing was changed. The demo needs this name: move the folder away, or delete the "
+            f"stack: coord down --wipe --stack {NAME}",
+        )
+
+
 def _start(stack: Stack, live: show.Live) -> None:
     """An empty folder, broker, job."""
-    if stack.home.exists():
+    if stack_folder.read_state(stack.home):
         live("An earlier demo was left: it is stopped and deleted first")
         end_leftovers(stack.home)
         stack.down(wipe=True, progress=live)
+    stack_folder.make(stack.home)
+    (stack.home / stack_folder.DEMO).touch()  # first of all: what follows may be cut short
     stack.up(live, JOB_ARGS)
 
 

@@ -1,0 +1,72 @@
+"""When the records were written that wait in some partitions: the age of what nobody has taken.
+
+A partition that says that it has ended, and one that says nothing, are two answers: only the first
+one means that nothing waits there.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from coordlib.lag import Place
+
+_POLL_S: Final = 0.5
+
+
+def first_times(
+    client: Mapping[str, Any],
+    waiting: Mapping[Place, int],
+    timeout_s: float,
+    *,
+    is_committed: bool,
+) -> dict[Place, int | None]:
+    """The time of the first record at each of these positions or behind it, in epoch ms.
+
+    Args:
+        is_committed: whether whoever is to take them reads committed records only.
+
+    Returns:
+        None for a partition that ends without one: the marks at the end of transactions, and for a
+        reader of committed records aborted ones, are no records. Partitions that did not answer in
+        time are missing.
+
+    Raises:
+        KafkaException: a partition cannot be read.
+    """
+    if not waiting:
+        return {}
+    consumer = Consumer(
+        {
+            **client,
+            "group.id": "coordlib-reader",  # required by the client; never joined or committed
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",  # retention may have passed the position meanwhile
+            "isolation.level": "read_committed" if is_committed else "read_uncommitted",
+            "fetch.message.max.bytes": 65_536,
+            "queued.min.messages": 1,
+            "log_level": 0,
+        }
+    )
+    found: dict[Place, int | None] = {}
+    try:
+        consumer.assign([TopicPartition(*place, offset) for place, offset in waiting.items()])
+        deadline = time.monotonic() + timeout_s
+        while len(found) < len(waiting) and time.monotonic() < deadline:
+            for record in consumer.consume(len(waiting) - len(found), _POLL_S):
+                _note(consumer, record, found)
+    finally:
+        consumer.close()
+    return found
+
+
+def _note(consumer: Consumer, record: Any, found: dict[Place, int | None]) -> None:
+    error = record.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    place = Place(record.topic() or "", record.partition() or 0)
+    if place not in found:
+        found[place] = None if error is not None else int(record.timestamp()[1])
+        consumer.pause([TopicPartition(*place)])

@@ -1,0 +1,58 @@
+"""Which cluster a command speaks to, where the name of it is missing by mistake."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coordlib.cli.main import main
+from coordlib.cli.where import Where
+from coordlib.exit_codes import USAGE
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Where]]:
+    """The clusters that commands have asked; none of them answers."""
+    found: list[Where] = []
+
+    def reach(where: Where) -> dict[str, Any]:
+        found.append(where)
+        raise TimeoutError
+
+    monkeypatch.setattr(Where, "reach", reach)
+    return found
+
+
+@pytest.mark.parametrize("servers", ["", " ", "\t"])
+@pytest.mark.parametrize("option", ["-b", "--bootstrap-servers"])
+def test_an_empty_cluster_is_not_the_local_stack(
+    servers: str, option: str, asked: list[Where], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`groups delete billing --yes -b "$KAFKA"` deleted in the local stack, as KAFKA was unset."""
+    assert main(["groups", "delete", "billing", "--yes", option, servers]) == USAGE
+
+    assert asked == []
+    assert "--bootstrap-servers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("servers", ["", " "])
+def test_an_empty_variable_counts_as_unset(
+    servers: str, asked: list[Where], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`COORD_BOOTSTRAP_SERVERS=` in a shell is how people take a variable back."""
+    monkeypatch.setenv("COORD_BOOTSTRAP_SERVERS", servers)
+
+    main(["groups", "list"])
+
+    assert [where.bootstrap_servers for where in asked] == [None]
+    assert asked[0].is_local
+
+
+def test_an_empty_option_is_refused_beside_a_variable(
+    asked: list[Where], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The option wins over the variable, also where it was given by mistake."""
+    monkeypatch.setenv("COORD_BOOTSTRAP_SERVERS", "production:9092")
+
+    assert main(["groups", "list", "-b", ""]) == USAGE
+    assert asked == []

@@ -1,0 +1,129 @@
+"""What a monitor learns from `coord status` where settings are wrong or a bound is passed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from coordlib.cli.main import main
+from coordlib.cli.status import Status
+from coordlib.errors import CannotReach, CoordError, NotReady, SetupError
+from coordlib.exit_codes import OK, UNHEALTHY, UNREACHABLE, USAGE
+
+NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
+
+
+@pytest.fixture(autouse=True)
+def _no_stack(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COORD_HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setattr("coordlib.cli.where.REACH_TIMEOUT_S", 0.05)
+    for name in ("COORD_TABLES", "COORD_BOOTSTRAP_SERVERS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    "option", ["novalue", "sasl.passwrod=longenough", "sasl.password=${ENV:NOT_SET_AT_ALL}"]
+)
+def test_wrong_settings_are_no_unreachable_broker(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A monitor woke the people of the brokers, and its own unit file was wrong."""
+    assert main(["status", *NOBODY, "-X", option]) == USAGE
+
+    assert "No Kafka broker answers" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (SetupError("wrong"), USAGE),
+        (NotReady("busy"), UNREACHABLE),
+        (CannotReach("silent"), UNREACHABLE),
+    ],
+)
+def test_what_another_try_mends_is_no_wrong_setting(
+    problem: CoordError,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A supervisor gives up at 2, and asks again at 4."""
+
+    def fail(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr("coordlib.cli.status._from_kafka", fail)
+
+    assert main(["status", *NOBODY]) == code
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Fields that a cluster's status has; the broker answers."""
+    fields: dict[str, Any] = {}
+
+    def asked(found: Status, _: object) -> None:
+        found.is_reachable = True
+        found.fields.update(fields)
+
+    monkeypatch.setattr("coordlib.cli.status._from_kafka", asked)
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "archive_ms", "late"),
+    [
+        (60_000, 5_000, []),
+        (60_001, 5_000, ["lag"]),
+        (None, 5_000, ["lag"]),
+        (0, 5_001, ["archive_lag"]),
+        (0, None, ["archive_lag"]),
+        (60_001, None, ["lag", "archive_lag"]),
+    ],
+)
+def test_who_is_late_is_told(
+    lag_ms: int | None,
+    archive_ms: int | None,
+    late: list[str],
+    answers: dict[str, Any],
+    tmp_path: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """At night somebody read exit code 3, and nothing that said what was wrong."""
+    answers["lag"] = {"records": 9, "ms": lag_ms}
+    answers["archive_lag"] = {"records": 9, "ms": archive_ms}
+    bounds = ["--max-lag-ms", "60000", "--max-archive-lag-ms", "5000", "--tables", str(tmp_path)]
+
+    code = main(["status", *NOBODY, *bounds, "--format", "json"])
+
+    told = capsys.readouterr()
+    found = json.loads(told.out)["late"]
+    assert code == (UNHEALTHY if late else OK)
+    assert [each["what"] for each in found] == late
+    lines = told.err.splitlines()
+    assert len(lines) == len(late)
+    for each, line in zip(found, lines, strict=True):
+        is_lag = each["what"] == "lag"
+        assert each["max_ms"] == (60_000 if is_lag else 5_000)
+        assert each["ms"] == (lag_ms if is_lag else archive_ms)
+        assert ("--max-lag-ms 60000" if is_lag else "--max-archive-lag-ms 5000") in line
+        assert ("not known" in line) == (each["ms"] is None)
+
+
+def test_nobody_is_late_without_a_bound(
+    answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is too late for one service is nothing for another."""
+    answers["lag"] = {"records": 9, "ms": 3_600_000}
+
+    assert main(["status", *NOBODY, "--format", "json"]) == OK
+    assert json.loads(capsys.readouterr().out)["late"] == []
+
+
+def test_the_bound_of_history_needs_its_tables(
+    answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was late for ever, whatever the archive did: nobody had said where the tables lie."""
+    assert main(["status", *NOBODY, "--max-archive-lag-ms", "5000"]) == USAGE
+
+    assert "--tables" in capsys.readouterr().err
