@@ -49,10 +49,18 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         _SMALLER,
     ),
     (
-        r"MemoryError|pyarrow\.lib\.ArrowMemoryError",
+        # Python's, numpy's and Arrow's; Java's is another one, and the next batch may not meet it.
+        r"(?<!OutOf)MemoryError",
         StartRefused,
         "A Python worker has no memory left for its batch.",
         _SMALLER,
+    ),
+    (
+        r"OutOfMemoryError(: (?P<what>[^\n]*[^\n.]))?",
+        CoordError,
+        "A Java process of the job has no memory left: {what}.",
+        "Start the job again: the batch runs again and is written once. If it ends so again, raise "
+        "spark.driver.memory, and spark.executor.memory on a cluster.",
     ),
     (
         r"CANNOT_LOAD_STATE_STORE|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|ChecksumException"
@@ -123,5 +131,5 @@ def _explained(problem: BaseException, place: str, known: tuple[_Known, ...]) ->
     for pattern, kind, what, mend in known:
         if found := re.search(pattern, text):
             file = _FILE.search(text, found.start(), found.start() + 2_000)
-            return kind(what.format(**found.groupdict()), file.group() if file else place, mend)
+            return kind(what.format(**found.groupdict("unknown")), file.group() if file else place, mend)
     return None

@@ -35,6 +35,10 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
     ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "goes on where it"),
     ("Python worker exited unexpectedly (crashed)", CoordError, "Start the job again"),
     ("  File operator.py\nMemoryError: Unable to allocate 16 MiB", StartRefused, "--rebuild"),
+    ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", StartRefused, "--rebuild"),
+    ("numpy._core._exceptions._ArrayMemoryError: Unable to", StartRefused, "--rebuild"),
+    ("java.lang.OutOfMemoryError: Java heap space\n\tat org", CoordError, "spark.driver.memory"),
+    ("org.apache.spark.memory.SparkOutOfMemoryError\n", CoordError, "spark.executor.memory"),
 ]
 
 
@@ -72,11 +76,23 @@ def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
 def test_what_a_user_can_mend_is_told_in_words(
     text: str, kind: type[CoordError], mend: str
 ) -> None:
+    """A supervisor starts the job again for what passes, and for nothing that stays."""
     told = explain(RuntimeError(text), "/c")
 
     assert type(told) is kind
     assert told.where == "checkpoint /c"
     assert mend in told.mend
+
+
+def test_a_full_java_heap_says_which_memory_it_was() -> None:
+    """A heap that is full for a moment once ended the job for good, and asked for a rebuild."""
+    heap = RuntimeError("Caused by: java.lang.OutOfMemoryError: Java heap space\n\tat org.apache")
+
+    told = explain(heap, "/c")
+
+    assert told is not None
+    assert told.what == "A Java process of the job has no memory left: Java heap space."
+    assert "--rebuild" not in told.mend
 
 
 def test_an_archive_is_not_rebuilt_but_its_disk_may_be_full() -> None:
