@@ -34,6 +34,14 @@ def held_bytes_max(worker_memory_bytes: int) -> int:
     return worker_memory_bytes // HELD_SHARE
 
 
+def too_large(part: str, records: int, size_bytes: int, bytes_max: int) -> BatchTooLarge:
+    """The error, with the setting that would hold such a batch (`failures` reads it)."""
+    return BatchTooLarge(
+        f"{part}: {size_bytes:,} bytes of requests in {records:,} records, and a Python worker "
+        f"holds {bytes_max:,} (enough: {size_bytes * HELD_SHARE})"
+    )
+
+
 class BatchSize:
     """The number of records that a batch may have, for as long as a driver runs.
 

@@ -5,6 +5,7 @@ from confluent_kafka import KafkaException, Producer
 
 from coordlib.coordinators.shard import InputRecord, ShardSettings
 from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
+from coordlib.streaming.batch_size import too_large
 from coordlib.streaming.failures import explain, explain_archive
 from coordlib.streaming.operator import UnreadableState, judge_readable
 
@@ -57,18 +58,20 @@ def test_a_damaged_file_of_the_state_is_named_with_its_mend() -> None:
 
 def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
     """Every restart runs the same batch: the supervisor must not try for ever."""
+    problem = too_large("batch 7, shard 1", records=2, size_bytes=600, bytes_max=500)
     text = (
         "pyspark.errors.PythonException: Traceback\n"
-        "coordlib.streaming.batch_size.BatchTooLarge: batch 7, shard 1: 600 bytes of requests in "
-        "its first 2 records, and a Python worker holds 500\n\n\tat org.apache.spark"
+        f"coordlib.streaming.batch_size.BatchTooLarge: {problem}\n\n\tat org.apache.spark"
     )
     told = explain(RuntimeError(text), "/c")
 
     assert isinstance(told, StartRefused)
     assert told.what == (
         "A batch has more bytes than a Python worker may hold: batch 7, shard 1: 600 bytes of "
-        "requests in its first 2 records, and a Python worker holds 500."
+        "requests in 2 records, and a Python worker holds 500."
     )
+    assert told.mend.startswith("Set engine.worker_memory_bytes to 1200 or more")
+    assert "the same folder goes on" in told.mend
     assert "--rebuild" in told.mend
 
 
