@@ -39,7 +39,7 @@ def require_stack_name(_: Any, name: str) -> None:
 
 def require_stack_folder(_: Any, folder: str | None) -> None:
     """Raises SetupError for what names no folder."""
-    from coordlib.local.home import folder_named
+    from coordlib.folders import folder_named
 
     if folder is not None:
         folder_named(folder, "--stack-folder")
@@ -47,7 +47,7 @@ def require_stack_folder(_: Any, folder: str | None) -> None:
 
 def require_folder_or_uri(_: Any, tables: str | None) -> None:
     """Raises SetupError for what names no folder; the root of a disk would be taken for one."""
-    from coordlib.local.home import folder_named
+    from coordlib.folders import folder_named
 
     if tables is not None:
         folder_named(tables, "--tables", may_be_uri=True)
@@ -201,7 +201,7 @@ def named_stack(name: str, folder: str | None) -> str | Path:
     Raises:
         SetupError: both are given. A name from the environment gives way to a folder.
     """
-    from coordlib.local.home import folder_named
+    from coordlib.folders import folder_named
 
     if folder is None:
         return name

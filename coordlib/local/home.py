@@ -18,7 +18,6 @@ from typing import Final
 from coordlib.errors import SetupError
 
 STACK_NAME_LENGTH_MAX: Final = 100  # a folder's name may have 255 bytes; logs and messages name it
-PATH_BYTES_MAX: Final = 4096  # Linux' PATH_MAX
 
 _STACK_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 
@@ -57,18 +56,6 @@ def stack_home(stack: str | Path) -> Path:
             "underscores, and no dash first. A folder elsewhere: --stack-folder FOLDER",
         )
     return coord_home() / "stacks" / stack
-
-
-def folder_named(text: str, option: str, may_be_uri: bool = False) -> Path:
-    """A folder that somebody named on a command line.
-
-    Raises:
-        SetupError: the text is empty, or no path.
-    """
-    is_path = text.isprintable() and len(os.fsencode(text)) <= PATH_BYTES_MAX
-    if not text or not is_path or ("://" in text and not may_be_uri):
-        raise SetupError("This names no folder", f"{option} {text[:200]!r}", "Name a folder.")
-    return Path(text)
 
 
 def conf_file(name: str) -> Path:
