@@ -48,7 +48,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: Records per micro-batch, at most; fewer where they are large (`worker_memory_bytes`).
     max_offsets_per_trigger: Positive = 50_000
     #: Memory that one Python worker may use; bounds the bytes of requests in a batch (conf).
-    worker_memory_bytes: Positive = limits.WORKER_MEMORY_BYTES
+    worker_memory_bytes: Annotated[int, Meta(ge=limits.WORKER_MEMORY_BYTES_MIN)] = (
+        limits.WORKER_MEMORY_BYTES
+    )
     #: How long the source's fetch may wait at the broker when it has read its range (below).
     fetch_wait_ms: NotNegative = 5
     #: Shortest time between two batches; 0 starts the next one at once.

@@ -15,6 +15,7 @@ PROTOCOL_NAME_LENGTH_MAX = 249
 
 REQUEST_BYTES_MAX = 1 * MIB  # Kafka's default message.max.bytes
 WORKER_MEMORY_BYTES = 1024 * MIB  # of a Python worker: spark.executor.memory's default, too
+WORKER_MEMORY_BYTES_MIN = 64 * MIB  # with less a worker holds no batch of a few large requests
 OUTPUT_BYTES_MAX = 8 * MIB  # max.message.bytes of the output topics
 RECORD_BYTES_MAX = OUTPUT_BYTES_MAX - 256 * KIB  # a group's record; the rest: deadlines that begin
 GROUP_BYTES_MAX = 4 * MIB  # a group's hard state: half of an output record, so both fit

@@ -12,7 +12,7 @@ from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.kafka_options import KafkaOptions
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming import failures, logs
-from coordlib.streaming.arguments import Parser
+from coordlib.streaming.arguments import Parser, positive, require_places, seconds
 from coordlib.streaming.lifecycle import stop_flag_on_signals, write_pid
 
 
@@ -55,15 +55,16 @@ def _options() -> ArchiveOptions:
     parser.add_argument("--checkpoint", required=True, help="folder or URI, for this archive alone")
     parser.add_argument("--tables", required=True, help="folder or URI of the Delta tables")
     parser.add_argument("--kafka", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--interval-seconds", type=float, default=30.0)
+    parser.add_argument("--interval-seconds", type=seconds, default=30.0)
     parser.add_argument(
         "--max-offsets-per-trigger",
-        type=_positive,
+        type=positive,
         default=200_000,
         metavar="RECORDS",
         help="of one batch, about; the next one begins at once while there are more (%(default)s)",
     )
     given = parser.parse_args()
+    require_places(given)
     kafka = KafkaOptions.parse(given.kafka)
     kafka.spark()  # a certificate that cannot be read is a wrong argument
     return ArchiveOptions(
@@ -75,12 +76,6 @@ def _options() -> ArchiveOptions:
         interval_seconds=given.interval_seconds,
         max_offsets_per_trigger=given.max_offsets_per_trigger,
     )
-
-
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(text)
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -35,3 +35,12 @@ def test_what_is_no_list_of_groups_is_refused(override: str) -> None:
 def test_an_interval_that_no_clock_has_is_refused(value: str) -> None:
     with pytest.raises(SetupError):
         load_config(None, [f"engine.lag_interval_ms={value}"])
+
+
+def test_workers_with_too_little_memory_for_any_batch_are_refused() -> None:
+    """A slip in the unit: 1024 instead of 1073741824. Every batch would end with BatchTooLarge."""
+    with pytest.raises(SetupError, match="worker_memory_bytes"):
+        load_config(None, [f"engine.worker_memory_bytes={64 * 1024 * 1024 - 1}"])
+
+    least = load_config(None, [f"engine.worker_memory_bytes={64 * 1024 * 1024}"])
+    assert least.engine.worker_memory_bytes == 64 * 1024 * 1024

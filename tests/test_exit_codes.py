@@ -54,6 +54,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
 
         if name == "coordinate":
             monkeypatch.setattr(module, "_run", fail)
+        monkeypatch.setattr("pyspark.sql.SparkSession", None)
         monkeypatch.setattr("sys.argv", [name, *arguments])
         monkeypatch.setattr("coordlib.streaming.logs.configure", lambda: None)
         try:
@@ -93,6 +94,54 @@ def test_what_is_wrong_in_the_settings_is_not_tried_again(
     """A supervisor would start a JVM every few seconds, for ever."""
     assert job("coordinate", *NEEDED, "--without-archive", *given) == exit_codes.USAGE
     assert "Traceback" not in capsys.readouterr().err
+
+
+WRONG_PLACES = {
+    "no brokers": ["--bootstrap-servers", ""],
+    "nothing but a comma": ["--bootstrap-servers", " , "],
+    "a broker without a port": ["--bootstrap-servers", "localhost"],
+    "no prefix": ["--prefix", ""],
+    "a prefix that no topic may have": ["--prefix", "a b"],
+    "no checkpoint": ["--checkpoint", ""],
+    "no tables": ["--tables", ""],
+    "tables with a line in their name": ["--tables", "a\nb"],
+}
+
+
+@pytest.mark.parametrize("name", ["coordinate", "archive"])
+@pytest.mark.parametrize("given", WRONG_PLACES.values(), ids=WRONG_PLACES)
+def test_a_place_that_is_none_is_told_before_spark_starts(
+    job: Callable[..., int], name: str, given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A variable that is not set in a unit file. An empty checkpoint would be the folder that the
+    job runs in."""
+    assert job(name, *NEEDED, "--tables", "t", *given) == exit_codes.USAGE
+
+    told = capsys.readouterr().err
+    assert given[0] in told
+    assert len(told.splitlines()) == 3
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0", "-5", "1e300", "soon", ""])
+def test_an_interval_that_no_archive_can_keep_is_refused(
+    job: Callable[..., int], value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 0 the archive asked the brokers without a pause; with nan it never waited for them."""
+    given = [*NEEDED, "--tables", "t", f"--interval-seconds={value}"]
+
+    assert job("archive", *given) == exit_codes.USAGE
+    assert "--interval-seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("servers", ["[::1]:9092", "a:1, b:2,", "SASL_SSL://a.example:9092"])
+def test_brokers_are_named_as_kafka_takes_them(
+    job: Callable[..., int], servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A list from a unit file that worked before must go on to work."""
+    given = [*NEEDED, "--without-archive", "--bootstrap-servers", servers]
+
+    job("coordinate", *given, fails_with=errors.CoordError("it has begun"))
+    assert capsys.readouterr().err.startswith("coordinator: it has begun")
 
 
 @pytest.mark.parametrize("name", ["coordinate", "archive"])

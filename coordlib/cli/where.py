@@ -13,12 +13,12 @@ from cyclopts import Parameter
 
 from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
+from coordlib.folders import folder_named
 from coordlib.kafka_options import KafkaOptions, wrong_option
 from coordlib.local.home import (
     DEFAULT_STACK,
     STACK_VARIABLE,
     command_for,
-    folder_named,
     stack_home,
 )
 

@@ -280,8 +280,11 @@ class Shard(Groups):
     def _learn(self, at: At, metadata: rq.TopicMetadata) -> None:
         """Other topics, or more partitions: groups that want them judge the change."""
         self.topics, changed = topics.learn(self.topics, metadata)
-        for name in topics.concerned(self.cells, changed) if changed else ():
-            self._tell_topics(at, name, changed)
+        for name, problem in topics.concerned(self.cells, changed) if changed else ():
+            if problem is None:
+                self._tell_topics(at, name, changed)
+            else:
+                self._quarantine(at, name, problem)
 
     def _tell_topics(self, at: At, name: str, changed: Collection[str]) -> None:
         cell = self.cells[name]

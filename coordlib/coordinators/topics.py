@@ -1,7 +1,10 @@
 """The cluster's topics, as the driver tells them in the log."""
 
 from collections.abc import Callable, Collection, Mapping
+from operator import itemgetter
 from typing import Any
+
+from msgspec import Raw
 
 from coordlib import limits
 from coordlib.coordinators.cell import Cell
@@ -34,16 +37,28 @@ def learn(
     return topics, tuple(changed)
 
 
-def concerned(cells: Mapping[str, Cell], changed: Collection[str]) -> list[str]:
-    """The groups to which such a change may matter, in order; no other group is decoded."""
+def concerned(
+    cells: Mapping[str, Cell], changed: Collection[str]
+) -> list[tuple[str, Exception | None]]:
+    """The groups to which such a change may matter, in order; no other group is decoded.
+
+    With a group that could not be asked comes what it raised: it is set aside.  # INV-42
+    """
     asks = {each.KIND: each.concerned(changed) for each in MACHINES.values() if each.topics_changed}
-    return sorted(
-        name
-        for name, cell in cells.items()
-        if cell.stored.kind in asks
-        and cell.wishes != NO_WISHES
-        and (cell.wishes == UNKNOWN_WISHES or asks[cell.stored.kind](cell.wishes))
-    )
+    found: list[tuple[str, Exception | None]] = []
+    for name, cell in cells.items():
+        ask = asks.get(cell.stored.kind)
+        try:
+            if ask is not None and _may_matter(cell, ask):
+                found.append((name, None))
+        except Exception as problem:  # noqa: BLE001
+            found.append((name, problem))
+    return sorted(found, key=itemgetter(0))
+
+
+def _may_matter(cell: Cell, ask: Callable[[Raw], bool]) -> bool:
+    wishes = cell.wishes
+    return wishes != NO_WISHES and (wishes == UNKNOWN_WISHES or ask(wishes))
 
 
 def tell(

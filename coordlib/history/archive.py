@@ -107,8 +107,9 @@ class Archive:
         """Bring in what there is, at most one batch of it; returns what was left for later.
 
         Raises:
-            StartRefused: another archive writes these tables, or they are not an archive's.
-            CoordError: Kafka or the tables are not there, or are not those of before.
+            StartRefused: another archive writes these tables, or they are not an archive's; the
+                topics are not there, or not those of before.
+            CoordError: Kafka or the tables are not there.
             Exception: whatever Spark, Delta and Kafka raise. Trying again is always allowed.
         """
         with _in_pool(self._spark):

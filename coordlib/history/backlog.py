@@ -34,7 +34,7 @@ def backlog(tables_dir: str, client: Mapping[str, Any], prefix: str) -> Backlog 
     Raises:
         CannotReach: no broker answers, or the tables cannot be read.
         SetupError: deltalake is not installed.
-        CoordError: the topics are not there.
+        StartRefused: the topics are not there.
     """
     next_ = positions(tables_dir)
     return None if next_ is None else behind(next_, client, prefix)
@@ -49,7 +49,7 @@ def positions(tables_dir: str) -> Positions | None:
 
 
 def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
-    """What stands behind these positions, read committed. Raises CannotReach, CoordError."""
+    """What stands behind these positions, read committed. Raises CannotReach, StartRefused."""
     try:
         places = places_of(client, prefix)
         admin = AdminClient({**client, "log_level": 0})

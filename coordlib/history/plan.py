@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordlib.errors import CoordError
+from coordlib.errors import StartRefused
 from coordlib.history.commit import Hole, Positions
 from coordlib.lag import Bounds, Place
 from coordlib.topics import REPLACEABLE
@@ -65,7 +65,7 @@ def plan(
         begun: where the newest batch ends that any of the tables has.
 
     Raises:
-        CoordError: a log is shorter than what a table has of it.
+        StartRefused: a log is shorter than what a table has of it.
     """
     whole = dict(_waiting(next_, bounds))
     # Each table has its part of a batch whole or not at all, so this is one batch's size again.
@@ -111,7 +111,7 @@ def _waiting(
     for place, log in sorted(bounds.items()):
         at = position(next_, place, log)
         if at > log.end:
-            raise CoordError(
+            raise StartRefused(
                 "A topic is shorter than what these tables have of it",
                 f"{place.topic}-{place.partition} ends at {log.end}, the table has up to {at}",
                 "If the topics were deleted and made anew, name a fresh folder for the tables.",

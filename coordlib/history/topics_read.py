@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordlib.errors import CannotReach, CoordError
+from coordlib.errors import CannotReach, StartRefused
 from coordlib.history.plan import Range
 from coordlib.lag import Bounds, Place
 from coordlib.log_bounds import log_bounds
@@ -40,7 +40,7 @@ class ArchivedTopics:
 
     Raises:
         CannotReach: no broker answers.
-        CoordError: the topics are not there.
+        StartRefused: the topics are not there.
     """
 
     def __init__(self, client: Mapping[str, Any], prefix: str) -> None:
@@ -89,7 +89,7 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
 
     Raises:
         CannotReach: no broker answers.
-        CoordError: the topics are not there.
+        StartRefused: the topics are not there.
     """
     consumer = Consumer({**client, "group.id": GROUP, "enable.auto.commit": False, "log_level": 0})
     found: list[Place] = []
@@ -102,7 +102,7 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
     finally:
         consumer.close()
     if not any(place.topic == f"{prefix}.{TOPICS[0]}" for place in found):
-        raise CoordError(
+        raise StartRefused(
             "The engine's topics are not there", f"prefix {prefix}", "Run: coord topics create"
         )
     return found

@@ -5,7 +5,6 @@ here runs on when the starter ends; `down` finds it again, from any shell.
 """
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -137,11 +136,11 @@ class Stack:
         Raises:
             SetupError: `wipe`, and this is no stack's folder.
         """
-        if not self.home.exists() or not (wipe or stack_folder.holds_stack(self.home)):
+        if wipe and self.home.exists():
+            stack_folder.require_stack(self.home)
+        elif not stack_folder.holds_stack(self.home):  # _lock would make a folder there
             progress(f"There is no stack in {self.home}")
             return
-        if wipe:
-            stack_folder.require_stack(self.home)
         with self._lock():
             with phase(progress, "Stopping the job"):
                 self.job.stop()
@@ -223,8 +222,8 @@ class Stack:
         state = {"bootstrap_servers": servers, "prefix": self.prefix}
         state |= {"shards": self.shards, "responses": self.responses}  # type: ignore[dict-item]
         broker = self.broker.program
-        text = json.dumps(state | {"broker": asdict(broker) if broker else None}, indent=1)
-        (self.home / stack_folder.STATE).write_text(text + "\n")
+        state |= {"broker": asdict(broker) if broker else None}  # type: ignore[dict-item]
+        stack_folder.write_state(self.home, state)
 
     def _read_state(self) -> dict[str, Any]:
         return stack_folder.read_state(self.home)

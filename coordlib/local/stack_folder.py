@@ -8,14 +8,16 @@
         demo         empty: `coord demo` made this stack, and may delete it
         lock         held during up and down; the kernel frees it when its holder dies
 
-`state.json` is written before anything else: a folder that holds other files and no `state.json`
-of ours is never written to and never deleted. Only this user can enter the folder (0700): member
+`state.json` is written before anything but `lock`: a folder that holds other files and no
+`state.json` of ours is never written to and never deleted, whatever their names: anybody may have
+a folder `tables` beside a folder `logs`. Only this user can enter the folder (0700): member
 ids, offsets' metadata and logs lie in it.
 """
 
 import contextlib
 import json
 import shutil
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +25,7 @@ from typing import Any, Final
 from coordlib.errors import SetupError
 
 STATE: Final = "state.json"
+NEW_STATE: Final = "state.json.new"  # while it is written
 LOCK: Final = "lock"
 DEMO: Final = "demo"
 PRIVATE: Final = 0o700
@@ -33,8 +36,10 @@ STATE_BYTES_MAX: Final = 64 * 1024
 CHILDREN: Final = (
     *("broker", "checkpoint", "checkpoint-archive", "tables", "logs", "witnesses"),
     *("job.json", "job.json.new", "launcher.json", "driver.pid", "driver.pid.*", "exit-code"),
-    *("history.jsonl", "history-assigned.jsonl", DEMO, LOCK, STATE),
+    *("history.jsonl", "history-assigned.jsonl", DEMO, LOCK, STATE, NEW_STATE),
 )
+#: What a first start may leave that was killed before it had written `state.json`.
+_BEGUN: Final = frozenset({LOCK, NEW_STATE})
 _STATE_KEYS: Final = {"bootstrap_servers", "prefix", "shards", "responses"}
 
 
@@ -50,16 +55,22 @@ def read_state(home: Path) -> dict[str, Any]:
     return state if isinstance(state, dict) and state.keys() >= _STATE_KEYS else {}
 
 
+def write_state(home: Path, state: Mapping[str, Any]) -> None:
+    """Replace `state.json` whole: a full disk or a power cut must not make a stack unknown."""
+    fresh = home / NEW_STATE
+    fresh.write_text(json.dumps(state, indent=1) + "\n")
+    fresh.replace(home / STATE)
+
+
 def holds_stack(home: Path) -> bool:
     """Whether a stack was started in this folder, also one whose first start failed."""
-    if not home.is_dir():
-        return False
-    names = [child.name for child in home.iterdir()]
-    return bool(read_state(home)) or (bool(names) and all(map(_is_ours, names)))
+    return bool(read_state(home))
 
 
 def make(home: Path) -> None:
     """Make the folder for a stack, or take the one that is there if it is empty or a stack's.
+
+    An empty one may have the files with which a first start begins.
 
     Raises:
         SetupError: something else lies there; nothing was changed.
@@ -70,7 +81,7 @@ def make(home: Path) -> None:
         raise SetupError(
             f"The stack's folder cannot be made: {problem.strerror}", str(home), "Name another."
         ) from problem
-    if any(home.iterdir()) and not holds_stack(home):
+    if not holds_stack(home) and any(child.name not in _BEGUN for child in home.iterdir()):
         raise SetupError(
             "This folder holds something else than a stack",
             str(home),

@@ -61,17 +61,15 @@ class Submission:
     @property
     def master(self) -> str:
         """Where it runs: --master, else --conf spark.master, else a properties file, else here."""
-        given = self.last("--master") or self._conf("spark.master")
-        if given is None:
-            user = self.last("--properties-file")
-            files = [Path(user)] if user else []
-            found: dict[str, str] = {}
-            for path in [conf_file("spark-defaults.conf"), *files]:
-                found |= read_properties(path)
-            given = found.get("spark.master")
+        given = self._named("--master", "spark.master")
         return given or read_properties(conf_file("spark-local.conf")).get(
             "spark.master", DEFAULT_MASTER
         )
+
+    @property
+    def runs_driver_elsewhere(self) -> bool:
+        """Whether the cluster starts the driver, on a machine of its own."""
+        return self._named("--deploy-mode", "spark.submit.deployMode") == "cluster"
 
     @property
     def is_local(self) -> bool:
@@ -116,6 +114,18 @@ class Submission:
             if name not in _OURS:
                 command += [name] if value is None else [name, value]
         return [*command, *self.application]
+
+    def _named(self, flag: str, key: str) -> str | None:
+        """What is given as a flag, else by --conf, else in a properties file; the user's wins."""
+        given = self.last(flag) or self._conf(key)
+        if given is None:
+            user = self.last("--properties-file")
+            files = [Path(user)] if user else []
+            found: dict[str, str] = {}
+            for path in [conf_file("spark-defaults.conf"), *files]:
+                found |= read_properties(path)
+            given = found.get(key)
+        return given
 
     def _conf(self, key: str) -> str | None:
         pairs = (value.partition("=") for name, value in self.flags if name in _CONF and value)

@@ -8,6 +8,9 @@ group is ended. Whatever is left of the group afterwards is killed.
 
 The driver tells its process id in the file that COORD_DRIVER_PID_FILE names, as soon as its
 handlers are in place. COORD_EXIT_CODE_FILE, if set, names the file for the exit code.
+
+All this is for client mode. With --deploy-mode cluster the driver runs on another machine: no
+signal reaches it, and its exit code stays there. A warning says so.
 """
 
 import contextlib
@@ -36,6 +39,10 @@ PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
 EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"
 GROUP_END_TIMEOUT_S = 10.0
 
+_ELSEWHERE = (
+    "Warning: with --deploy-mode cluster SIGTERM does not reach the driver, and its exit code does "
+    "not come back. Submit in client mode under a supervisor, or set spark.yarn.maxAppAttempts=1."
+)
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -118,6 +125,8 @@ def submit(arguments: Sequence[str]) -> int:
     """
     find_java()
     job = submission.Submission.parse(arguments)
+    if job.runs_driver_elsewhere:
+        to_stderr(_ELSEWHERE)
     jars = ensure_jars().spark
     with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=_run_folder()) as folder:
         properties = Path(folder) / "spark.properties"

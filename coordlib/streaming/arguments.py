@@ -1,17 +1,24 @@
 """The command line of the jobs, and what it means."""
 
 import argparse
+import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
+from coordlib import limits
 from coordlib.config import load_config
+from coordlib.errors import SetupError
+from coordlib.folders import folder_named
 from coordlib.history.archive import ArchiveOptions
 from coordlib.kafka_options import KafkaOptions
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming.query import CoordinatorOptions
+from coordlib.topics import require_prefix
 
 _DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "conf" / "coordinator.toml"
+_SERVER: Final = re.compile(r"[^\s,]+:[0-9]{1,5}")
 
 
 class Parser(argparse.ArgumentParser):
@@ -63,8 +70,43 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return parsed
 
 
+def require_places(given: argparse.Namespace) -> None:
+    """Check what both jobs are told of brokers, topics and folders, before Spark is started.
+
+    Raises:
+        SetupError: it can be none.
+    """
+    servers = [server for each in given.bootstrap_servers.split(",") if (server := each.strip())]
+    if not servers or not all(map(_SERVER.fullmatch, servers)):
+        raise SetupError(
+            "This names no Kafka brokers",
+            f"--bootstrap-servers {given.bootstrap_servers[:200]!r}",
+            "Name them as HOST:PORT, with commas between them.",
+        )
+    require_prefix(given.prefix)
+    folder_named(given.checkpoint, "--checkpoint", may_be_uri=True)
+    if given.tables is not None:
+        folder_named(given.tables, "--tables", may_be_uri=True)
+
+
+def seconds(text: str) -> float:
+    """An interval on the command line."""
+    value = float(text)
+    if not (math.isfinite(value) and 0 < value <= limits.DURATION_MAX_MS / 1_000):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+    return value
+
+
+def positive(text: str) -> int:
+    """A number of something on the command line."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
+
+
 def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
-    """Raises SetupError when a setting is wrong."""
+    """Raises SetupError when an argument or a setting is wrong."""
+    require_places(arguments)
     config = load_config(arguments.config, arguments.set)
     return CoordinatorOptions(
         bootstrap_servers=arguments.bootstrap_servers,

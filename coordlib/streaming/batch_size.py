@@ -18,8 +18,9 @@ from typing import Final
 #: outputs and the interpreter need the rest.
 PLANNED_SHARE: Final = 4
 HELD_SHARE: Final = 2
-#: Batches that bring less than this share of the planned bytes say nothing about a backlog: one
-#: large JoinGroup among a few records must not slow the job down.
+#: Less than this share of the planned bytes says nothing about a backlog: one large JoinGroup among
+#: a few records must not slow the job down. Batches that bring less are added up for a while: what
+#: comes in few records at a time comes all at once when the job has stood still.
 _TELLING_SHARE: Final = 32
 #: A bound that was lowered is raised after batches of small records for this long.
 _CALM_S: Final = 60.0
@@ -32,6 +33,14 @@ class BatchTooLarge(MemoryError):
 def held_bytes_max(worker_memory_bytes: int) -> int:
     """How many bytes of one shard's records a worker takes, before it ends with BatchTooLarge."""
     return worker_memory_bytes // HELD_SHARE
+
+
+def too_large(part: str, records: int, size_bytes: int, bytes_max: int) -> BatchTooLarge:
+    """The error, with the setting that would hold such a batch (`failures` reads it)."""
+    return BatchTooLarge(
+        f"{part}: {size_bytes:,} bytes of requests in {records:,} records, and a Python worker "
+        f"holds {bytes_max:,} (enough: {size_bytes * HELD_SHARE})"
+    )
 
 
 class BatchSize:
@@ -51,13 +60,27 @@ class BatchSize:
         self._planned_bytes = worker_memory_bytes // PLANNED_SHARE
         #: What the running query plans with.
         self.records = self._fitting(mean_bytes)
-        #: The largest mean size of a telling batch since `_since_s`.
+        #: The largest mean size since `_since_s`, of a telling batch or of several together.
         self._largest_mean, self._since_s = mean_bytes, now_s
+        #: Of batches since then that have told nothing yet.
+        self._untold_records = self._untold_bytes = 0
 
     def batch_ended(self, records: int, size_bytes: int) -> None:
         """One shard's part of a batch has ended."""
-        if size_bytes * _TELLING_SHARE >= self._planned_bytes:
-            self._largest_mean = max(self._largest_mean, size_bytes / records)
+        if not self._is_telling(size_bytes):  # by itself
+            self._untold_records += records
+            self._untold_bytes += size_bytes
+            records, size_bytes = self._untold_records, self._untold_bytes
+            if not self._is_telling(size_bytes):
+                return
+            self._forget_untold()
+        self._largest_mean = max(self._largest_mean, size_bytes / records)
+
+    def _is_telling(self, size_bytes: int) -> bool:
+        return size_bytes * _TELLING_SHARE >= self._planned_bytes
+
+    def _forget_untold(self) -> None:
+        self._untold_records = self._untold_bytes = 0
 
     def next(self, now_s: float) -> int:
         """What the next batches are to be planned with; differs from `records` by twice at least.
@@ -70,6 +93,7 @@ class BatchSize:
         if now_s - self._since_s < _CALM_S:
             return self.records
         self._largest_mean, self._since_s = 0.0, now_s
+        self._forget_untold()
         return fitting if fitting >= self.records * 2 else self.records
 
     def renewed(self, records: int, now_s: float) -> None:

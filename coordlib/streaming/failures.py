@@ -20,11 +20,11 @@ _REBUILD: Final = (
 _SMALLER: Final = (
     "Spark has planned this batch, and every restart runs it again. Name an empty folder and add "
     "--rebuild: it goes on behind the newest committed batch, with fewer records in each by their "
-    "size. Lower engine.worker_memory_bytes if workers have less than that."
+    "size."
 )
 
 #: What Spark or a worker says -> what happened, what to do. The first that is found counts: a full
-#: disk explains a file that is missing afterwards. A group `what` of the pattern is told as well.
+#: disk explains a file that is missing afterwards. Groups of the pattern are told as well.
 _Known = tuple[str, type[CoordError], str, str]
 _KNOWN: Final[tuple[_Known, ...]] = (
     (
@@ -43,16 +43,28 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         + _REBUILD[1:],
     ),
     (
-        r"BatchTooLarge: (?P<what>[^\n]+)",
+        r"BatchTooLarge: (?P<what>[^\n(]+) \(enough: (?P<enough>\d+)\)",
         StartRefused,
         "A batch has more bytes than a Python worker may hold: {what}.",
-        _SMALLER,
+        "Set engine.worker_memory_bytes to {enough} or more if workers have that much memory, and "
+        "spark.executor.pyspark.memory where it is less: the same folder goes on. Otherwise: "
+        + _SMALLER,
     ),
     (
-        r"MemoryError|pyarrow\.lib\.ArrowMemoryError",
+        # Python's, numpy's and Arrow's; Java's is another one, and the next batch may not meet it.
+        r"(?<!OutOf)MemoryError",
         StartRefused,
         "A Python worker has no memory left for its batch.",
-        _SMALLER,
+        "Give workers more memory: the same folder goes on. Otherwise: "
+        + _SMALLER
+        + " Lower engine.worker_memory_bytes, too, if workers have less than that.",
+    ),
+    (
+        r"OutOfMemoryError(: (?P<what>[^\n]*[^\n.]))?",
+        CoordError,
+        "A Java process of the job has no memory left: {what}.",
+        "Start the job again: the batch runs again and is written once. If it ends so again, raise "
+        "spark.driver.memory, and spark.executor.memory on a cluster.",
     ),
     (
         r"CANNOT_LOAD_STATE_STORE|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|ChecksumException"
@@ -123,5 +135,7 @@ def _explained(problem: BaseException, place: str, known: tuple[_Known, ...]) ->
     for pattern, kind, what, mend in known:
         if found := re.search(pattern, text):
             file = _FILE.search(text, found.start(), found.start() + 2_000)
-            return kind(what.format(**found.groupdict()), file.group() if file else place, mend)
+            named = found.groupdict("unknown")
+            where = file.group() if file else place
+            return kind(what.format(**named), where, mend.format(**named))
     return None

@@ -24,7 +24,7 @@ from coordlib.coordinators.shard import (
     fold,
 )
 from coordlib.streaming.batch import BatchReport, pack_outputs
-from coordlib.streaming.batch_size import BatchTooLarge, held_bytes_max
+from coordlib.streaming.batch_size import held_bytes_max, too_large
 from coordlib.streaming.crash import Crash
 
 if TYPE_CHECKING:
@@ -114,19 +114,20 @@ def gather(frames: Iterable["pd.DataFrame"], bytes_max: int, part: str) -> list[
     """All records of a shard's part of a batch; `part` names it.
 
     Raises:
-        BatchTooLarge: they have more than `bytes_max` bytes, as far as they are counted.
+        BatchTooLarge: they have more than `bytes_max` bytes. The rest is counted and not kept.
     """
     records: list[InputRecord] = []
-    size_bytes = 0
+    count = size_bytes = 0
     for frame in frames:
         some = list(_records(frame))
+        count += len(some)
         size_bytes += _size_bytes(some)
-        records += some
-        if size_bytes > bytes_max:
-            raise BatchTooLarge(
-                f"{part}: {size_bytes:,} bytes of requests in its first {len(records):,} records, "
-                f"and a Python worker holds {bytes_max:,}"
-            )
+        if size_bytes <= bytes_max:
+            records += some
+        else:
+            records.clear()
+    if size_bytes > bytes_max:
+        raise too_large(part, count, size_bytes, bytes_max)
     return records
 
 

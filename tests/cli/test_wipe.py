@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.errors import SetupError
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.local import stack_folder
 
@@ -237,6 +238,87 @@ def test_no_stack_is_started_in_a_foreign_folder(
 
     assert everything(tmp_path) == before
     assert "Starting" not in capsys.readouterr().err
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A folder of another program, whose names are those that a stack gives its own."""
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o755)
+    for name in ("tables/t.csv", "logs/year.log", "checkpoint/model"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text("years of work")
+    return folder
+
+
+@pytest.mark.parametrize(("command", "code"), [("down", OK), ("down --wipe --yes", USAGE)])
+def test_a_folder_with_our_names_and_no_state_is_not_touched(
+    theirs: Path, command: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slip in --stack-folder. `tables` and `logs` are anybody's names: it once became a stack."""
+    before = everything(theirs)
+
+    assert main([*command.split(), "--stack-folder", str(theirs)]) == code
+
+    assert everything(theirs) == before
+    assert theirs.stat().st_mode & 0o777 == 0o755
+    told = capsys.readouterr().err
+    assert "There is no stack in" in told or "This is no folder of a stack" in told
+
+
+def test_no_stack_is_started_among_files_of_our_names(theirs: Path) -> None:
+    """`up` would have made them a stack's, and a later `down --wipe` deleted them."""
+    before = everything(theirs)
+
+    assert main(["up", "--stack-folder", str(theirs)]) == USAGE
+
+    assert everything(theirs) == before
+    assert theirs.stat().st_mode & 0o777 == 0o755
+
+
+def test_what_a_first_start_left_is_a_stack(
+    stacks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Java was missing when the stack was started for the first time."""
+
+    def without_java() -> None:
+        raise SetupError("No Java", "this machine", "Install it.")
+
+    monkeypatch.setattr("coordlib.local.stack.find_java", without_java)
+
+    assert main(["up", "--stack", "mine"]) == USAGE
+    assert "No Java" in capsys.readouterr().err
+    assert stack_folder.read_state(stacks / "mine")
+    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+    assert not (stacks / "mine").exists()
+
+
+def test_a_start_that_was_killed_at_once_can_be_repeated(tmp_path: Path) -> None:
+    """Killed between its first file and `state.json`."""
+    home = tmp_path / "stack"
+    home.mkdir()
+    for name in ("lock", "state.json.new"):
+        (home / name).write_text("")
+
+    stack_folder.make(home)
+    assert not stack_folder.holds_stack(home)
+
+
+def test_a_disk_that_is_full_does_not_make_a_stack_unknown(
+    stacks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state is written at every start; half of it would be nobody's."""
+    home = stack_in(stacks / "mine")
+
+    def no_space(path: Path, text: str) -> None:
+        path.write_bytes(b"{")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", no_space)
+    with pytest.raises(OSError, match="No space"):
+        stack_folder.write_state(home, STATE)
+
+    assert stack_folder.read_state(home) == STATE
 
 
 def test_only_this_user_can_enter_a_stack(tmp_path: Path) -> None:

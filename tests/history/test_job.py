@@ -107,7 +107,7 @@ def test_the_pid_is_told_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(list(tmp_path.iterdir())) == 1
 
 
-GIVEN = ("--bootstrap-servers", "b", "--checkpoint", "c", "--tables", "t")
+GIVEN = ("--bootstrap-servers", "b:1", "--checkpoint", "c", "--tables", "t")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_exit_code_says_whether_to_start_the_archive_again(
     monkeypatch.setattr(job, "stop_flag_on_signals", threading.Event)
     monkeypatch.setattr(job.logs, "configure", lambda: None)
     monkeypatch.setattr(job, "Archive", lambda *_: SimpleNamespace(run=run))
-    given = ["archive", "--bootstrap-servers", "b", "--checkpoint", "c", "--tables", "t"]
+    given = ["archive", "--bootstrap-servers", "b:1", "--checkpoint", "c", "--tables", "t"]
     monkeypatch.setattr(sys, "argv", given)
 
     assert job.main() == code

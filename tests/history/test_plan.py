@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.errors import CoordError
+from coordlib.errors import StartRefused
 from coordlib.history.commit import Commit, Hole, Positions, commit_in, merged
 from coordlib.history.plan import Range, plan, untold
 from coordlib.lag import Bounds, Place
@@ -64,8 +64,11 @@ def test_a_hole_is_told_once_and_what_it_grew_by_later() -> None:
 
 
 def test_a_log_that_is_shorter_than_the_table_is_another_log() -> None:
-    """Topics deleted and made anew: to go on would leave out their first records without a word."""
-    with pytest.raises(CoordError, match="shorter"):
+    """Topics deleted and made anew: to go on would leave out their first records without a word.
+
+    A supervisor that starts the archive again meets them again, for ever.
+    """
+    with pytest.raises(StartRefused, match="shorter"):
         plan({"events": {"0": 10}}, {EVENTS: Bounds(0, 9)}, 100, {})
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from coordlib.errors import SetupError, StartRefused
+from coordlib.local import stack_folder
 from coordlib.local.programs import belonging_to
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
@@ -18,7 +19,9 @@ STAND_IN = Path(__file__).with_name("stand_in_job.py")
 @pytest.fixture
 def with_address(stack: Stack) -> Stack:
     """A stack that knows where its broker will be: the stand-in for the job asks it nothing."""
+    stack_folder.make(stack.home)
     stack.broker._choose_ports()
+    stack._write_state()
     return stack
 
 
@@ -69,5 +72,7 @@ def test_down_keeps_the_records_and_wipe_deletes_them(stack: Stack) -> None:
 
 def test_two_commands_at_once_are_told_apart(stack: Stack) -> None:
     """`coord down` while `coord up` is still starting the job."""
-    with stack._lock(), pytest.raises(SetupError, match="Another command is starting or stopping"):
-        stack.down(progress=silent)
+    with stack._lock():
+        stack._write_state()
+        with pytest.raises(SetupError, match="Another command is starting or stopping"):
+            stack.down(progress=silent)

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from coordlib.errors import SetupError
+from coordlib.exit_codes import USAGE
+from coordlib.local import submit
 from coordlib.local.submission import Submission, python_environment, read_properties
 
 JARS = (Path("/jars/a.jar"), Path("/jars/b.jar"))
@@ -41,6 +43,37 @@ def test_laptop_settings_stay_on_the_laptop() -> None:
     assert key in Submission.parse(["--master", "local[4]", "job.py"]).properties()
     assert key not in Submission.parse(["--master", "local-cluster[1,1,1024]", "j.py"]).properties()
     assert key not in Submission.parse(["--conf", "spark.master=yarn", "job.py"]).properties()
+
+
+@pytest.mark.parametrize(
+    ("given", "is_elsewhere"),
+    [
+        ([], False),
+        (["--deploy-mode", "client"], False),
+        (["--deploy-mode=cluster"], True),
+        (["--conf", "spark.submit.deployMode=cluster"], True),
+        (["--properties-file", "mine.conf"], True),
+    ],
+)
+def test_a_driver_that_runs_elsewhere_is_warned_of(
+    given: list[str],
+    is_elsewhere: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A supervisor was told by exit code 0 that the job had stopped; YARN was starting it again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.conf").write_text("spark.submit.deployMode cluster\n")
+    monkeypatch.setattr(submit, "find_java", lambda: None)
+
+    def end_here() -> None:
+        raise SetupError("No jars")
+
+    monkeypatch.setattr(submit, "ensure_jars", end_here)
+
+    assert submit.main(["--master", "yarn", *given, "job.py"]) == USAGE
+    assert ("maxAppAttempts" in capsys.readouterr().err) is is_elsewhere
 
 
 def test_users_properties_file_wins_and_may_name_the_master(tmp_path: Path) -> None:

@@ -74,3 +74,43 @@ def test_a_little_more_or_less_changes_nothing() -> None:
     size.batch_ended(1_000, 1_000 * 40 * 1024)
 
     assert size.next(now_s=1.0) == 8_192
+
+
+def test_large_records_that_come_a_few_at_a_time_lower_the_bound_too() -> None:
+    """A fleet writes 28 MiB a second, and each batch has seven of its requests beside a hundred
+    heartbeats. If the job stands still for a minute, the next batch has 1.7 GB of them."""
+    size = BatchSize(50_000, GIB)
+
+    for _ in range(10):
+        size.batch_ended(7, 7 * MIB)
+        size.batch_ended(100, 15_000)
+
+    assert 256 <= size.next(now_s=3.0) < 256 * 107 / 7 + 1
+
+
+def test_a_large_request_now_and_then_does_not() -> None:
+    """One in ten seconds: a minute of standing still would bring six of them."""
+    size = BatchSize(50_000, GIB)
+
+    for second in range(0, 600, 10):
+        size.batch_ended(3, MIB)
+        assert size.next(now_s=second) == 50_000
+
+
+def test_heartbeats_of_before_do_not_hide_a_batch_of_large_requests() -> None:
+    """50,000 heartbeats came in parts that told nothing, then one batch of 100 MiB."""
+    size = BatchSize(50_000, GIB)
+
+    size.batch_ended(50_000, 7 * MIB)
+    size.batch_ended(100, 100 * MIB)
+
+    assert size.next(now_s=1.0) == 256
+
+
+def test_it_does_not_rise_while_large_requests_come_a_few_at_a_time() -> None:
+    """It would fall again at once, and each other bound costs a new query."""
+    size = BatchSize(50_000, GIB, MIB)
+
+    for second in range(600):
+        size.batch_ended(7, 7 * MIB)
+        assert size.next(now_s=second) == 256

@@ -5,6 +5,7 @@ from confluent_kafka import KafkaException, Producer
 
 from coordlib.coordinators.shard import InputRecord, ShardSettings
 from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
+from coordlib.streaming.batch_size import too_large
 from coordlib.streaming.failures import explain, explain_archive
 from coordlib.streaming.operator import UnreadableState, judge_readable
 
@@ -35,6 +36,10 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
     ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "goes on where it"),
     ("Python worker exited unexpectedly (crashed)", CoordError, "Start the job again"),
     ("  File operator.py\nMemoryError: Unable to allocate 16 MiB", StartRefused, "--rebuild"),
+    ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", StartRefused, "--rebuild"),
+    ("numpy._core._exceptions._ArrayMemoryError: Unable to", StartRefused, "--rebuild"),
+    ("java.lang.OutOfMemoryError: Java heap space\n\tat org", CoordError, "spark.driver.memory"),
+    ("org.apache.spark.memory.SparkOutOfMemoryError\n", CoordError, "spark.executor.memory"),
 ]
 
 
@@ -53,18 +58,20 @@ def test_a_damaged_file_of_the_state_is_named_with_its_mend() -> None:
 
 def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
     """Every restart runs the same batch: the supervisor must not try for ever."""
+    problem = too_large("batch 7, shard 1", records=2, size_bytes=600, bytes_max=500)
     text = (
         "pyspark.errors.PythonException: Traceback\n"
-        "coordlib.streaming.batch_size.BatchTooLarge: batch 7, shard 1: 600 bytes of requests in "
-        "its first 2 records, and a Python worker holds 500\n\n\tat org.apache.spark"
+        f"coordlib.streaming.batch_size.BatchTooLarge: {problem}\n\n\tat org.apache.spark"
     )
     told = explain(RuntimeError(text), "/c")
 
     assert isinstance(told, StartRefused)
     assert told.what == (
         "A batch has more bytes than a Python worker may hold: batch 7, shard 1: 600 bytes of "
-        "requests in its first 2 records, and a Python worker holds 500."
+        "requests in 2 records, and a Python worker holds 500."
     )
+    assert told.mend.startswith("Set engine.worker_memory_bytes to 1200 or more")
+    assert "the same folder goes on" in told.mend
     assert "--rebuild" in told.mend
 
 
@@ -72,11 +79,23 @@ def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
 def test_what_a_user_can_mend_is_told_in_words(
     text: str, kind: type[CoordError], mend: str
 ) -> None:
+    """A supervisor starts the job again for what passes, and for nothing that stays."""
     told = explain(RuntimeError(text), "/c")
 
     assert type(told) is kind
     assert told.where == "checkpoint /c"
     assert mend in told.mend
+
+
+def test_a_full_java_heap_says_which_memory_it_was() -> None:
+    """A heap that is full for a moment once ended the job for good, and asked for a rebuild."""
+    heap = RuntimeError("Caused by: java.lang.OutOfMemoryError: Java heap space\n\tat org.apache")
+
+    told = explain(heap, "/c")
+
+    assert told is not None
+    assert told.what == "A Java process of the job has no memory left: Java heap space."
+    assert "--rebuild" not in told.mend
 
 
 def test_an_archive_is_not_rebuilt_but_its_disk_may_be_full() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from coordlib.effects.routing import Output
 from coordlib.streaming.batch import PACKED_BYTES, PACKED_OUTPUTS, assemble, pack_outputs
-from coordlib.streaming.batch_size import BatchTooLarge
+from coordlib.streaming.batch_size import BatchTooLarge, held_bytes_max
 from coordlib.streaming.operator import (
     UnreadableState,
     gather,
@@ -90,14 +90,25 @@ def frame(first: int, sizes: list[int]) -> pd.DataFrame:
     )
 
 
-def test_a_worker_that_is_given_too_much_says_so_before_it_has_it_all() -> None:
-    """The kernel would end it without a word, and Spark would run the same batch again for ever."""
-    given = iter([frame(0, [400, 400]), frame(2, [400, 0]), frame(4, [10**9])])
+def test_a_worker_that_is_given_too_much_says_how_much_it_is() -> None:
+    """The kernel would end it without a word, and Spark would run the same batch again for ever.
 
-    with pytest.raises(BatchTooLarge, match=r"batch 7, shard 1: 1,200 bytes .* first 4 records"):
+    The rest is counted too, but not kept: a setting that holds only the beginning mends nothing.
+    """
+    given = iter([frame(0, [400, 400]), frame(2, [400, 0]), frame(4, [1_000])])
+
+    with pytest.raises(BatchTooLarge, match=r"batch 7, shard 1: 2,200 bytes .* in 5 records"):
         gather(given, 1_000, "batch 7, shard 1")
 
-    assert len(list(given)) == 1
+
+@pytest.mark.parametrize("size", [501, 100_000])
+def test_the_memory_that_is_named_would_hold_the_batch(size: int) -> None:
+    """An operator sets what the error says, and starts the job on the same folder."""
+    with pytest.raises(BatchTooLarge) as caught:
+        gather(iter([frame(0, [size, size])]), 1_000, "batch 7, shard 1")
+
+    enough = int(str(caught.value).rpartition(" ")[2].rstrip(")"))
+    assert len(gather(iter([frame(0, [size, size])]), held_bytes_max(enough), "the same")) == 2
 
 
 def test_a_worker_takes_what_it_can_hold() -> None:

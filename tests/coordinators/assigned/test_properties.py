@@ -100,7 +100,9 @@ def test_to_ask_every_group_about_every_topic_changes_nothing(seed: int) -> None
     records, _ = logs.draw_log(seed, LENGTH)
     asked = fold(None, records, SETTINGS)
 
-    with patch.object(topics, "concerned", lambda cells, _: sorted(cells)):
+    with patch.object(
+        topics, "concerned", lambda cells, _: [(name, None) for name in sorted(cells)]
+    ):
         all_asked = fold(None, records, SETTINGS)
 
     assert asked.outputs == all_asked.outputs

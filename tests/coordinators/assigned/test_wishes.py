@@ -195,6 +195,48 @@ def test_a_row_keeps_no_more_than_it_is_counted_for(length: int, character: str)
     assert len(bytes(wishes.of_group(group))) <= wishes.size_bytes(group)
 
 
+def of_history(lines: list[str], event: str) -> list[str]:
+    """The groups that have such a line."""
+    return [line.partition("]")[0][len("event[") :] for line in lines if f" {event} " in line]
+
+
+def test_a_row_that_cannot_be_asked_sets_its_own_group_aside() -> None:
+    """INV-42: other code wrote what the row keeps. One listing asks all groups of a shard, and the
+    job would meet the row again after every restart."""
+    talk = crowd()
+    talk.shard.cells["by-name"].stored.wishes = msgspec.Raw(b"\x92\xc3\xc3")
+
+    lines = talk.send(topics({**COUNTS, "orders": 3}))
+    assert of_history(lines, "GroupQuarantined") == ["by-name"]
+    assert of_history(lines, "GenerationStarted") == ["by-pattern", "everything"]
+
+    talk.end_batch()
+    talk.send(release("ops", group="by-name"))
+    assert owned_in(talk, "by-name") == {"a": {"orders": (0, 1, 2)}}
+    assert of_history(talk.send(topics({**COUNTS, "orders": 4})), "GroupQuarantined") == []
+
+
+def test_a_row_of_before_whose_wishes_cannot_be_found_sets_its_own_group_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """INV-42: a job is upgraded, and the new code has a defect that one group meets."""
+    talk = crowd()
+    of_group = machine.wishes
+
+    def broken(group: Any, /) -> Any:
+        if group.group == "by-name" and not group.is_quarantined:
+            raise ZeroDivisionError("wishes")
+        return of_group(group)
+
+    monkeypatch.setattr(machine, "wishes", broken)
+    for cell in talk.shard.cells.values():
+        cell.stored.wishes = UNKNOWN_WISHES
+
+    lines = talk.send(topics({**COUNTS, "orders": 3}))
+    assert of_history(lines, "GroupQuarantined") == ["by-name"]
+    assert of_history(lines, "GenerationStarted") == ["by-pattern", "everything"]
+
+
 def test_an_expression_that_this_code_cannot_read_concerns_its_own_group_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from coordlib.cli.where import WhereTables
 from coordlib.errors import SetupError
-from coordlib.local.home import folder_named
+from coordlib.folders import folder_named
 
 
 @pytest.mark.parametrize(
