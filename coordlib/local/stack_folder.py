@@ -39,7 +39,7 @@ CHILDREN: Final = (
     *("history.jsonl", "history-assigned.jsonl", DEMO, LOCK, STATE, NEW_STATE),
 )
 #: What a first start may leave that was killed before it had written `state.json`.
-_BEGUN: Final = frozenset({LOCK, NEW_STATE})
+_BEGUN: Final = frozenset({LOCK, NEW_STATE, DEMO})
 _STATE_KEYS: Final = {"bootstrap_servers", "prefix", "shards", "responses"}
 
 
