@@ -107,7 +107,8 @@ def test_a_worker_that_is_given_too_much_says_how_much_it_is() -> None:
 def test_a_worker_without_memory_to_count_on_says_what_it_has_counted(
     fails_at: int, enough: int
 ) -> None:
-    """Spark limits the worker's memory, and Arrow has none left for the next piece. Four times the memory of now is named at least: 1 GiB held 534 MB of a batch,
+    """Spark limits the worker's memory, and Arrow has none left for the next piece. Four times
+    the memory of now is named at least: 1 GiB held 534 MB of a batch,
     2 GiB 677 MB, 4 GiB all of it."""
 
     def given() -> Iterator[pd.DataFrame]:
