@@ -4,8 +4,9 @@ Spark's Kafka source plans a batch by its number of records, and a planned batch
 every restart. A request may have 1 MiB, so a number that suits heartbeats is far too large for a
 backlog of such requests. Two bounds follow from the memory of a worker:
 
-- a batch is *planned* with so many records that a quarter of the memory holds them, by their mean
-  size: that of the backlog before the start (`backlog.py`), that of the batches afterwards;
+- a batch is *planned* with so many records that a quarter of the memory holds them, and 1 GiB, by
+  their mean size: that of the backlog before the start (`backlog.py`), that of the batches
+  afterwards;
 - a worker that was given more than half of the memory ends with `BatchTooLarge`, before the kernel
   ends it without a word.
 
@@ -14,10 +15,15 @@ All records of a batch may be of one shard, hence of one task: the bounds count 
 
 from typing import Final
 
+from coordlib import limits
+
 #: Of a worker's memory. A record is held as Arrow's bytes and as Python's; the shard's state, its
 #: outputs and the interpreter need the rest.
 PLANNED_SHARE: Final = 4
 HELD_SHARE: Final = 2
+#: Spark gathers a shard's part of a batch in one buffer, which has 2 GiB at most. Half of them, as
+#: a mean size is no bound.
+PLANNED_MAX: Final = 1024 * limits.MIB
 #: Less than this share of the planned bytes says nothing about a backlog: one large JoinGroup among
 #: a few records must not slow the job down. Batches that bring less are added up for a while: what
 #: comes in few records at a time comes all at once when the job has stood still.
@@ -35,11 +41,19 @@ def held_bytes_max(worker_memory_bytes: int) -> int:
     return worker_memory_bytes // HELD_SHARE
 
 
-def too_large(part: str, records: int, size_bytes: int, bytes_max: int) -> BatchTooLarge:
-    """The error, with the setting that would hold such a batch (`failures` reads it)."""
+def too_large(
+    part: str, records: int, size_bytes: int, bytes_max: int, is_out_of_memory: bool = False
+) -> BatchTooLarge:
+    """The error, with the setting that would hold such a batch (`failures` reads it).
+
+    Args:
+        is_out_of_memory: what comes behind these records could not be counted, and Arrow's copies
+            need more than their share: at least four times the memory is named.
+    """
+    needed_bytes = max(size_bytes, 4 * bytes_max) if is_out_of_memory else size_bytes
     return BatchTooLarge(
-        f"{part}: {size_bytes:,} bytes of requests in {records:,} records, and a Python worker "
-        f"holds {bytes_max:,} (enough: {size_bytes * HELD_SHARE})"
+        f"{part}: {size_bytes:,} bytes of requests in its first {records:,} records, and a Python "
+        f"worker holds {min(size_bytes, bytes_max):,} (enough: {needed_bytes * HELD_SHARE})"
     )
 
 
@@ -57,7 +71,7 @@ class BatchSize:
         self, records_max: int, worker_memory_bytes: int, mean_bytes: float = 0.0, now_s: float = 0
     ) -> None:
         self._records_max = records_max
-        self._planned_bytes = worker_memory_bytes // PLANNED_SHARE
+        self._planned_bytes = min(worker_memory_bytes // PLANNED_SHARE, PLANNED_MAX)
         #: What the running query plans with.
         self.records = self._fitting(mean_bytes)
         #: The largest mean size since `_since_s`, of a telling batch or of several together.

@@ -60,6 +60,12 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         + " Lower engine.worker_memory_bytes, too, if workers have less than that.",
     ),
     (
+        r"DirectByteBufferOutputStream cannot grow beyond 2GB",
+        StartRefused,
+        "A batch has more than 2 GiB of one shard's requests, and Spark hands no more to a worker.",
+        _SMALLER,
+    ),
+    (
         r"OutOfMemoryError(: (?P<what>[^\n]*[^\n.]))?",
         CoordError,
         "A Java process of the job has no memory left: {what}.",

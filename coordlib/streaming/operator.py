@@ -114,18 +114,25 @@ def gather(frames: Iterable["pd.DataFrame"], bytes_max: int, part: str) -> list[
     """All records of a shard's part of a batch; `part` names it.
 
     Raises:
-        BatchTooLarge: they have more than `bytes_max` bytes. The rest is counted and not kept.
+        BatchTooLarge: they have more than `bytes_max` bytes, or than the worker has memory for.
+            The rest is counted and not kept.
     """
     records: list[InputRecord] = []
     count = size_bytes = 0
-    for frame in frames:
-        some = list(_records(frame))
-        count += len(some)
-        size_bytes += _size_bytes(some)
-        if size_bytes <= bytes_max:
-            records += some
-        else:
-            records.clear()
+    try:
+        for frame in frames:
+            some = list(_records(frame))
+            count += len(some)
+            size_bytes += _size_bytes(some)
+            if size_bytes <= bytes_max:
+                records += some
+            else:
+                records.clear()
+    except MemoryError:
+        if not count:
+            raise
+        records.clear()
+        raise too_large(part, count, size_bytes, bytes_max, is_out_of_memory=True) from None
     if size_bytes > bytes_max:
         raise too_large(part, count, size_bytes, bytes_max)
     return records

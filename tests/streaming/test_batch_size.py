@@ -24,6 +24,13 @@ def test_a_worker_holds_twice_what_is_planned() -> None:
     assert held_bytes_max(GIB) == 512 * MIB
 
 
+@pytest.mark.parametrize("memory_gib", [4, 16, 1_024])
+def test_spark_can_hand_over_what_is_planned(memory_gib: int) -> None:
+    """Workers of 16 GiB. All records may be of one shard, and Spark hands over 2 GiB of a shard at
+    most: a batch of 4 GiB failed in Java, at every restart again."""
+    assert BatchSize(50_000, memory_gib * GIB, MIB).records == 1_024
+
+
 def test_at_least_one_record_is_planned() -> None:
     """A worker that cannot hold even one record is told so by its own count."""
     assert BatchSize(50_000, 1024, MIB).records == 1

@@ -36,6 +36,12 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
     ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "goes on where it"),
     ("Python worker exited unexpectedly (crashed)", CoordError, "Start the job again"),
     ("  File operator.py\nMemoryError: Unable to allocate 16 MiB", StartRefused, "--rebuild"),
+    (
+        "Lost task 1.0 in stage 1.0: org.apache.spark.SparkException: [INTERNAL_ERROR] "
+        "DirectByteBufferOutputStream cannot grow beyond 2GB limit (requested 2147490272 bytes)",
+        StartRefused,
+        "--rebuild",
+    ),
     ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", StartRefused, "--rebuild"),
     ("numpy._core._exceptions._ArrayMemoryError: Unable to", StartRefused, "--rebuild"),
     ("java.lang.OutOfMemoryError: Java heap space\n\tat org", CoordError, "spark.driver.memory"),
@@ -68,7 +74,7 @@ def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
     assert isinstance(told, StartRefused)
     assert told.what == (
         "A batch has more bytes than a Python worker may hold: batch 7, shard 1: 600 bytes of "
-        "requests in 2 records, and a Python worker holds 500."
+        "requests in its first 2 records, and a Python worker holds 500."
     )
     assert told.mend.startswith("Set engine.worker_memory_bytes to 1200 or more")
     assert "the same folder goes on" in told.mend

@@ -1,5 +1,7 @@
 """What passes between the core and the driver: state compressed, outputs many to a row."""
 
+from collections.abc import Iterator
+
 import pandas as pd
 import pytest
 
@@ -97,8 +99,25 @@ def test_a_worker_that_is_given_too_much_says_how_much_it_is() -> None:
     """
     given = iter([frame(0, [400, 400]), frame(2, [400, 0]), frame(4, [1_000])])
 
-    with pytest.raises(BatchTooLarge, match=r"batch 7, shard 1: 2,200 bytes .* in 5 records"):
+    with pytest.raises(BatchTooLarge, match=r"batch 7, shard 1: 2,200 bytes .* first 5 records"):
         gather(given, 1_000, "batch 7, shard 1")
+
+
+@pytest.mark.parametrize(("fails_at", "enough"), [(1, 8_000), (9, 10_800)])
+def test_a_worker_without_memory_to_count_on_says_what_it_has_counted(
+    fails_at: int, enough: int
+) -> None:
+    """Spark limits the worker's memory, and Arrow has none left for the next piece. Four times
+    the memory of now is named at least: 1 GiB held 534 MB of a batch,
+    2 GiB 677 MB, 4 GiB all of it."""
+
+    def given() -> Iterator[pd.DataFrame]:
+        for number in range(fails_at):
+            yield frame(number, [600])
+        raise MemoryError
+
+    with pytest.raises(BatchTooLarge, match=rf"first {fails_at} records, .*\(enough: {enough}\)"):
+        gather(given(), 1_000, "batch 7, shard 1")
 
 
 @pytest.mark.parametrize("size", [501, 100_000])
