@@ -19,6 +19,7 @@ from coordlib.coordinators.shard import InputRecord, Shard
 from coordlib.coordinators.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import requests as rq
+from coordlib.streaming.marker import MARKER_KEY, decode_marker
 from coordlib.testing.defects import in_force
 from coordlib.testing.simulation import inspection
 from coordlib.testing.simulation.evidence import Evidence
@@ -37,11 +38,17 @@ def check(world: World, evidence: Evidence) -> None:
 
 
 def _check_state(world: World, shard: int) -> None:
-    """The newest state of the shard against its compacted topics."""
-    states = world.checkpoint.states
-    blob = states[max(states)].get(shard) if states else None
+    """The state by the newest batch that was written, against the shard's compacted topics.
+
+    A run may end while a batch has been judged and not written: its state is newer.
+    """
+    newest = world.cluster.newest_by_key
+    value = newest(f"{PREFIX}.progress", 0).get(MARKER_KEY)
+    marker = decode_marker(value) if value is not None else None
+    if marker is None or marker.checkpoint != world.checkpoint.path:
+        return
+    blob = world.checkpoint.states[marker.batch].get(shard)
     if blob is not None:
-        newest = world.cluster.newest_by_key
         topics = (newest(f"{PREFIX}.groups", shard), newest(f"{PREFIX}.committed", shard))
         inspection.check_against_topics(shard, blob, *topics)
 
