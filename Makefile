@@ -40,8 +40,8 @@ check: $(INSTALLED)  ## lint, format, types, direction of imports
 
 PYTEST := $(BIN)/python -m pytest
 # What shares one job runs in one process, what shares one Spark in another (tests/conftest.py): these wait more than they
-# compute, so three processes keep two cores busy.
-STACK := -n 3 --dist loadgroup --durations=20 --durations-min=5
+# compute, so four processes keep two cores busy.
+STACK := -n 4 --dist loadgroup --durations=20 --durations-min=5
 
 .PHONY: test
 test: setup check  ## everything: set-up, checks, all tests but those of make chaos and make nightly

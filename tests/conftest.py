@@ -61,7 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("stack") or item.get_closest_marker("fault"):
             used = set(getattr(item, "fixturenames", ()))
-            shared = next((each for each in ("shared_stack", "spark") if each in used), "own stack")
+            own = "demo" if "demo" in item.path.name else "own stack"
+            shared = next((each for each in ("shared_stack", "spark") if each in used), own)
             item.add_marker(pytest.mark.xdist_group(shared))
 
 

@@ -175,6 +175,7 @@ def test_members_die_while_the_job_is_away_and_are_expelled_after_it_is_back(
         assert expelled(wire, group) == ["session expired"] * 2
 
 
+@CHAOS  # but for the requests on their way, the next test shows the same
 def test_sigterm_ends_the_job_between_batches_with_0(running: Stack, start: StartJob) -> None:
     with Wire(running.bootstrap_servers) as wire:
         names = [f"g{n}-{uuid4().hex[:8]}" for n in range(50)]
