@@ -208,6 +208,7 @@ def test_two_archives_at_once_double_nothing(
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
 
 
+@pytest.mark.chaos
 def test_archives_that_miss_each_other_double_nothing(
     spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +227,7 @@ def test_archives_that_miss_each_other_double_nothing(
     assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
 
 
+@pytest.mark.chaos
 def test_an_optimized_table_is_written_on(spark: "SparkSession", options: "ArchiveOptions") -> None:
     """Commits of others, such as OPTIMIZE, are no other archive."""
     from delta.tables import DeltaTable
@@ -314,6 +316,7 @@ def test_a_hundred_commits_of_others_are_no_obstacle(
         again(_frame(spark, log), 2)
 
 
+@pytest.mark.chaos
 def test_a_table_that_was_deleted_under_the_archive_is_filled_again(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
