@@ -14,7 +14,9 @@ Time is the shard's clock, never a timestamp. A broker whose clock jumps a month
 all offsets a month older; the clipped clock takes one CAP of it. It runs late when nothing is
 written (an idle shard has no ticks), hardly early: an offset that is kept too long costs some
 bytes, one that is forgotten too early costs somebody's place. So that it does not run for ever,
-retention is no deadline that ticks are written for: what is due goes with the next record.
+retention is no deadline that ticks are written for: what is due goes with the next record. A commit
+that came by `coord.offsets` does not move the clock either: it counts from the newest request
+before it, so it may expire early by the time since then, at most one CAP.
 
 Checks stand at fixed points of the clock, the multiples of the check interval, and what is due at
 the newest of them goes, whenever that record is judged: neither the cut into batches nor how

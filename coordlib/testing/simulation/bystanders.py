@@ -66,7 +66,8 @@ def check_retention(world: World, evidence: Evidence) -> None:
     """INV-26: an offset expires when it is old, and is not forgotten while its topic is read."""
     committed_ms: dict[tuple[str, str, int], int] = {}
     living: dict[str, dict[str, int]] = {}
-    true_ms = {each.coordinate: each.true_ms for each in (*evidence.asked, *evidence.positions)}
+    true_ms = {each.coordinate: each.true_ms for each in evidence.asked}
+    true_ms |= {each.coordinate: evidence.clock_stood_ms(each) for each in evidence.positions}
     for event in evidence.told:
         if event.type == "MemberJoined":
             living.setdefault(event.group, {})[event.member] = event.record.true_ms

@@ -200,5 +200,14 @@ class Evidence:
         """True time at which the log took a request."""
         return self.cluster.partitions[(f"{PREFIX}.requests", shard)].records[offset].true_ms
 
+    def clock_stood_ms(self, each: Asked) -> int:
+        """True time of the newest request before it: where its shard's clock stood, at the least.
+
+        A position does not move the clock.
+        """
+        requests = self.cluster.partitions[(f"{PREFIX}.requests", each.shard)].records
+        number = bisect_right(requests, each.true_ms, key=lambda record: record.true_ms)
+        return min(each.true_ms, requests[number - 1].true_ms) if number else 0
+
     def _visible(self, topic: str, partition: int) -> list[Record]:
         return self.cluster.partitions[(f"{PREFIX}.{topic}", partition)].read(0)[0]

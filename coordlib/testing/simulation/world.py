@@ -188,9 +188,14 @@ class World:
         self.start_driver(2_000, is_rebuild=True)
 
     def _driver_ended(self, driver: Driver) -> None:
-        """A supervisor: starts it again, but for those that must not be."""
+        """A supervisor: starts it again, but for those that must not be.
+
+        An older driver may be the one that took over last, and end when it alone is left.
+        """
         self.note("driver ended", driver.name, str(driver.ended))
-        if not self.is_supervised or driver is not self.drivers[-1] or driver.was_fenced:
+        is_last = not any(each.is_alive for each in self.drivers)
+        is_to_run = is_last or (driver is self.drivers[-1] and not driver.was_fenced)
+        if not self.is_supervised or not is_to_run:
             return
         if driver.was_refused:
             self.refusals += 1
