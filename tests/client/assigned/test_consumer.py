@@ -128,7 +128,7 @@ def test_who_is_asked_for_many_parts_at_once_waits_for_no_message_between_them()
         ["t"], on_revoke=lambda *_: happened.append("revoke"), on_assign=lambda *_: None
     )
 
-    a.consumer.poll(0.01)
+    a.consumer.poll(0.5)  # a busy machine may stop for a while
 
     assert happened[:4] == ["revoke"] * 4
     assert "wait" in happened
