@@ -13,15 +13,15 @@ from enum import Enum
 from typing import Protocol, runtime_checkable
 
 from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.coordinators.assignors import (
+from coordlib.coordinators.groups.dividing.assignors import (
     cooperative_sticky,
     model,
     roundrobin,
     sticky,
     sticky_data,
 )
-from coordlib.coordinators.assignors import range as range_assignor
-from coordlib.coordinators.assignors.model import ReplicaRacks
+from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq

@@ -20,7 +20,7 @@ from coordlib.client.assignor import (
 )
 from coordlib.client.signals import TopicPartition
 from coordlib.client.transport import Transport
-from coordlib.coordinators.assignors.model import ReplicaRacks
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq

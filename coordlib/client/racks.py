@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordlib.coordinators.assignors.model import ReplicaRacks
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 
 TIMEOUT_S = 10.0

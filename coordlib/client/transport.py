@@ -30,7 +30,7 @@ from coordlib.client.layout import Place, find_place, read_features
 from coordlib.client.racks import read_racks
 from coordlib.client.response_reader import ResponseReader
 from coordlib.client.wording import Identity
-from coordlib.coordinators.assignors.model import ReplicaRacks
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records import requests as rq

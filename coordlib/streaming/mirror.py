@@ -31,9 +31,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from coordlib.coordinators.assigned.patterns import BadPattern, Pattern, compile_pattern
 from coordlib.errors import SetupError
 from coordlib.lag import Place
+from coordlib.records.patterns import BadPattern, Pattern, compile_pattern
 from coordlib.streaming.committed_log import CommittedOffsets
 from coordlib.streaming.troubles import Trouble, Troubles
 

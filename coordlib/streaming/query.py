@@ -14,7 +14,7 @@ import structlog
 
 from coordlib import compacted, queries, topics
 from coordlib.config import CoordinatorConfig
-from coordlib.coordinators.shard import ShardSettings
+from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka_options import KafkaOptions

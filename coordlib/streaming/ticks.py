@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     OffsetSpec,
 )
 
-from coordlib.coordinators.shard import Status
+from coordlib.coordinators.shard.shard import Status
 from coordlib.errors import CannotReach
 from coordlib.records.requests import Tick
 from coordlib.streaming.control import ControlWriter

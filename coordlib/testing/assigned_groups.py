@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.assigned.group import Group, Member, Partitions
-from coordlib.coordinators.assigned.strategies.model import Strategy
-from coordlib.coordinators.shard import ShardSettings
+from coordlib.coordinators.groups.assigned.group import Group, Member, Partitions
+from coordlib.coordinators.groups.dividing.strategies.model import Strategy
+from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.records import requests as rq
 from coordlib.testing.driving import SETTINGS, Conversation, leave
 

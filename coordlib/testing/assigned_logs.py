@@ -10,9 +10,9 @@ from random import Random
 from typing import Any
 
 from coordlib.config import ClassicConfig
-from coordlib.coordinators.assigned.strategies import uniform
-from coordlib.coordinators.assigned.strategies.model import Shares, Subscriber
-from coordlib.coordinators.shard import InputRecord, ShardSettings
+from coordlib.coordinators.groups.dividing.strategies import uniform
+from coordlib.coordinators.groups.dividing.strategies.model import Shares, Subscriber
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import requests as rq
 from coordlib.testing import driving

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from coordlib.coordinators.assignors import (
+from coordlib.coordinators.groups.dividing.assignors import (
     cooperative_sticky,
     roundrobin,
     server_range,
@@ -18,8 +18,8 @@ from coordlib.coordinators.assignors import (
     uniform,
     uniform_different,
 )
-from coordlib.coordinators.assignors import range as range_assignor
-from coordlib.coordinators.assignors.model import (
+from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
+from coordlib.coordinators.groups.dividing.assignors.model import (
     NO_GENERATION,
     Assignments,
     Member,

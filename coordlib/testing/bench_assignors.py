@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from coordlib.coordinators.assignors.model import Assignments, Member
+from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member
 from coordlib.testing.assignor_group import ASSIGNORS, Cluster, described, pairs
 from coordlib.testing.bench.figures import tell, tell_machine
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.transition import REQUESTS
+from coordlib.coordinators.shard.transition import REQUESTS
 
 #: A step that no request has asked for.
 DEADLINE: Final = "deadline"

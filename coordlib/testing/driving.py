@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from coordlib.config import ClassicConfig
-from coordlib.coordinators.classic.group import Group
-from coordlib.coordinators.shard import Fold, InputRecord, Shard, ShardSettings
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.classic.group import Group
+from coordlib.coordinators.shard.shard import Fold, InputRecord, Shard, ShardSettings
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import codec
 from coordlib.records import requests as rq

@@ -1,6 +1,6 @@
 """Small changes in the core's rules, one by one: which of them does no test notice?
 
-    python -m coordlib.testing.mutation [--every 20] [--of 'coordlib.coordinators.offsets.*']
+    python -m coordlib.testing.mutation [--every 20] [--of 'coordlib.coordinators.groups.offsets.*']
 
 mutmut makes the changes and runs the tests; this chooses which are tried, and counts. Of all
 coordinators there are thousands, each of which may take a minute: so every n-th is tried, always
@@ -23,7 +23,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 COPY: Final = ROOT / ".coord" / "mutation"
 #: mutmut knows its changes only after a run: these are few.
-FIRST: Final = "coordlib.coordinators.deadlines.*"
+FIRST: Final = "coordlib.coordinators.shard.clock.*"
 EVERY: Final = 20
 #: In the copy: of which code it is.
 STAMP: Final = "copy-of.txt"
@@ -45,7 +45,7 @@ def sample(names: Iterable[str], pattern: str, every: int) -> list[str]:
 
 
 def module_of(name: str) -> str:
-    """`coordlib.coordinators.agenda.xǁAgendaǁnote__mutmut_3` -> `agenda`."""
+    """`coordlib.coordinators.shard.agenda.xǁAgendaǁnote__mutmut_3` -> `shard.agenda`."""
     return name.rpartition(".")[0].removeprefix("coordlib.coordinators.")
 
 

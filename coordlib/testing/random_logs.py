@@ -11,8 +11,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from coordlib.coordinators.shard import InputRecord, ShardSettings
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp

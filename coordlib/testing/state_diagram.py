@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.assigned import causes as assigned_causes
-from coordlib.coordinators.assigned import group as assigned_group
-from coordlib.coordinators.assigned import machine as assigned_machine
-from coordlib.coordinators.assigned import timers as assigned_timers
-from coordlib.coordinators.classic import causes, group, guards, machine, pending, timers
-from coordlib.coordinators.offsets import retention
+from coordlib.coordinators.groups.assigned import causes as assigned_causes
+from coordlib.coordinators.groups.assigned import group as assigned_group
+from coordlib.coordinators.groups.assigned import machine as assigned_machine
+from coordlib.coordinators.groups.assigned import timers as assigned_timers
+from coordlib.coordinators.groups.classic import causes, group, guards, machine, pending, timers
+from coordlib.coordinators.groups.offsets import retention
 
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
 END = "<!-- end -->"

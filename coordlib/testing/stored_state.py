@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.assigned.strategies.model import Shares
-from coordlib.coordinators.shard import STATE_VERSION, InputRecord, fold, restore
-from coordlib.coordinators.transition import COMMITS
+from coordlib.coordinators.groups.dividing.strategies.model import Shares
+from coordlib.coordinators.shard.shard import STATE_VERSION, InputRecord, fold, restore
+from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import COMMITTED, GROUPS, Output
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
@@ -27,7 +27,7 @@ from coordlib.testing import driving
 from coordlib.testing.assigned_groups import group_of, let_go, subscribe, topics
 from coordlib.testing.driving import Conversation, commit, heartbeat, join, leave, sync
 
-FOLDER: Final = Path("tests/coordinators/stored_states")
+FOLDER: Final = Path("tests/coordinators/shard/stored_states")
 
 
 def failing(*_: object) -> Shares:

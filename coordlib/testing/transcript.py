@@ -55,10 +55,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from coordlib.coordinators.assigned.group import Group as AssignedGroup
-from coordlib.coordinators.assigned.group import Partitions
-from coordlib.coordinators.restore import restore
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
+from coordlib.coordinators.groups.assigned.group import Partitions
+from coordlib.coordinators.shard.restore import restore
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq

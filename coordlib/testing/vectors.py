@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.coordinators.assignors.model import Assignments, Member, NotAssignable
+from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member, NotAssignable
 from coordlib.testing.assignor_cases import BadFile, Case, Scale, read_cases, readable
 from coordlib.testing.assignor_group import (
     ASSIGNORS,

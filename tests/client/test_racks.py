@@ -14,8 +14,8 @@ from coordlib import topics
 from coordlib.client.assignor import BUILT_IN, FunctionAssignor, GroupMemberView
 from coordlib.client.racks import racks_of, read_racks
 from coordlib.client.transport import KafkaTransport
-from coordlib.coordinators.assignors import range as range_assignor
-from coordlib.coordinators.assignors.model import Member, ReplicaRacks
+from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
+from coordlib.coordinators.groups.dividing.assignors.model import Member, ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.local.broker import Broker
 from coordlib.records import consumer_protocol as cp

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.testing.fuzz import corpus, decoding, shards

@@ -11,7 +11,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.config import ClassicConfig
-from coordlib.coordinators.shard import ShardSettings
+from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.records import requests as rq
 from coordlib.testing.driving import Conversation, commit, describe, join
 from coordlib.testing.simulation import bystanders, checks, one_fold, plan

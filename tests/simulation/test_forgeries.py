@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from coordlib.coordinators.control import ControlRecords
+from coordlib.coordinators.shard.control import ControlRecords
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming.signatures import ED25519

@@ -10,9 +10,9 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard import InputRecord, Shard
-from coordlib.coordinators.shard_state import decode_blob
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.blob import decode_blob
+from coordlib.coordinators.shard.shard import InputRecord, Shard
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import EffectTooLarge
 from coordlib.errors import ErrorCode
 from coordlib.records import codec

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from coordlib.coordinators.shard import Status
+from coordlib.coordinators.shard.shard import Status
 from coordlib.records.requests import Tick
 from coordlib.records.stored import ShardPosition
 from coordlib.streaming.ticks import ShardTicks, TickWriter

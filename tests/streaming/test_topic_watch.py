@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib import limits
-from coordlib.coordinators.topics import learn
+from coordlib.coordinators.groups.topics import learn
 from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
 from coordlib.streaming import control

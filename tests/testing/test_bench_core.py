@@ -5,7 +5,7 @@ import json
 import pytest
 
 from coordlib.cli.main import main
-from coordlib.coordinators.shard import Shard
+from coordlib.coordinators.shard.shard import Shard
 from coordlib.testing.bench.core import (
     SETTINGS,
     Group,

@@ -1,6 +1,6 @@
 """The hostile benchmark's flood is one that the coordinator reads, and its figures are fair."""
 
-from coordlib.coordinators.shard import fold
+from coordlib.coordinators.shard.shard import fold
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs

@@ -5,8 +5,8 @@ from collections import Counter
 
 import psutil
 
-from coordlib.coordinators.shard import InputRecord, ShardSettings, fold
-from coordlib.coordinators.transition import REQUESTS
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, fold
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs

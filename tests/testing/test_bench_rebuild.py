@@ -2,8 +2,8 @@
 
 import msgspec
 
-from coordlib.coordinators.restore import restore
-from coordlib.coordinators.shard import Shard, ShardSettings
+from coordlib.coordinators.shard.restore import restore
+from coordlib.coordinators.shard.shard import Shard, ShardSettings
 from coordlib.testing.bench.crowd import Crowd
 from coordlib.testing.bench.rebuild import History, lived, told
 

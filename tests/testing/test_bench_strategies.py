@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coordlib.coordinators.assigned.strategies.registry import BUILT_IN
+from coordlib.coordinators.groups.dividing.strategies.registry import BUILT_IN
 from coordlib.testing.bench import strategies
 from coordlib.testing.bench.expressions import run_expression, run_group
 from coordlib.testing.bench.strategies import Size, run, run_joins

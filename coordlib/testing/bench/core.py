@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordlib.config import ClassicConfig
-from coordlib.coordinators.shard import Fold, InputRecord, ShardSettings, fold
-from coordlib.coordinators.transition import REQUESTS
+from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing.bench.figures import percentile, tell, tell_machine

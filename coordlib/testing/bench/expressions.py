@@ -13,8 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.assigned.patterns import compile_pattern, resolve
 from coordlib.records import requests as rq
+from coordlib.records.patterns import compile_pattern, resolve
 from coordlib.testing.assigned_groups import group_of, subscribe, topics
 from coordlib.testing.bench.figures import Took, summary, tell, timed
 from coordlib.testing.driving import SETTINGS, Conversation

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from coordlib import topics
 from coordlib.config import ClassicConfig
-from coordlib.coordinators.shard import Fold, InputRecord, ShardSettings, fold
-from coordlib.coordinators.transition import REQUESTS
+from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
 from coordlib.errors import CannotReach, SetupError
 from coordlib.local.progress import phase, to_stderr

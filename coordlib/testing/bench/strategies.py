@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.assigned.strategies.model import DEFAULT, Shares, Subscriber
-from coordlib.coordinators.assigned.strategies.registry import BUILT_IN, check_total
+from coordlib.coordinators.groups.dividing.strategies.model import DEFAULT, Shares, Subscriber
+from coordlib.coordinators.groups.dividing.strategies.registry import BUILT_IN, check_total
 from coordlib.testing.bench import expressions
 from coordlib.testing.bench.figures import Took, summary, tell, tell_machine, timed
 

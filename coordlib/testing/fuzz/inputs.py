@@ -3,7 +3,7 @@
 import struct
 from functools import cache
 
-from coordlib.coordinators.shard import InputRecord
+from coordlib.coordinators.shard.shard import InputRecord
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard import ShardSettings
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.shard import ShardSettings
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq

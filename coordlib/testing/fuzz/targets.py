@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.assignors import sticky_data
+from coordlib.coordinators.groups.dividing.assignors import sticky_data
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.testing.fuzz import inputs

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.transition import REQUESTS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.evidence import Asked, Evidence
 from coordlib.testing.simulation.plan import CLASSIC

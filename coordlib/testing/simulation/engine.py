@@ -12,8 +12,8 @@ from random import Random
 import msgspec
 from confluent_kafka import KafkaException
 
-from coordlib.coordinators.shard import InputRecord, ShardSettings, UnknownStateVersion
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, UnknownStateVersion
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.cluster import Cluster, Record

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard import InputRecord, Shard
-from coordlib.coordinators.transition import REQUESTS
+from coordlib.coordinators.shard.shard import InputRecord, Shard
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import EVENTS, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq

@@ -14,13 +14,13 @@ from unittest.mock import patch
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators import restore
-from coordlib.coordinators import shard as shard_module
-from coordlib.coordinators.group import BrokenInvariant
+from coordlib.coordinators.groups.group import BrokenInvariant
 from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard import InputRecord, Shard, ShardSettings, UnknownStateVersion
-from coordlib.coordinators.shard_state import StoredShard, decode_blob
-from coordlib.coordinators.transition import At
+from coordlib.coordinators.shard import restore
+from coordlib.coordinators.shard import shard as shard_module
+from coordlib.coordinators.shard.blob import StoredShard, decode_blob
+from coordlib.coordinators.shard.shard import InputRecord, Shard, ShardSettings, UnknownStateVersion
+from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition
 from coordlib.streaming.operator import judge_rows

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard import InputRecord, Shard
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.shard import InputRecord, Shard
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import requests as rq
 from coordlib.streaming.marker import MARKER_KEY, decode_marker

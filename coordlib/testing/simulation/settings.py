@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from coordlib.config import ClassicConfig
-from coordlib.coordinators.shard import ShardSettings
+from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.records.stored import FEATURES, Layout
 from coordlib.testing.simulation.plan import ASSIGNED, Plan
 

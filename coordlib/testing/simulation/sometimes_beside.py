@@ -4,7 +4,7 @@
 from itertools import pairwise
 from typing import Final
 
-from coordlib.coordinators.draft import SHARD_IS_TOO_LARGE
+from coordlib.coordinators.shard.step import SHARD_IS_TOO_LARGE
 from coordlib.records import requests as rq
 from coordlib.testing.simulation.bystanders import THROTTLED
 from coordlib.testing.simulation.crowds import CROWD, GREEDY, HOARDER

@@ -16,7 +16,7 @@ import msgspec
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place as Where
 from coordlib.client.transport import TIMER_INTERVAL_MS, Handler, concerns
-from coordlib.coordinators.assignors.model import ReplicaRacks
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.records import codec
 from coordlib.records import requests as rq

@@ -6,7 +6,7 @@ from typing import Any
 from coordlib.client import signals as sg
 from coordlib.client.layout import Place
 from coordlib.client.transport import Handler
-from coordlib.coordinators.assignors.model import ReplicaRacks
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.client.assigned.play import Demands, picture
