@@ -9,7 +9,7 @@ Spark query a member; it is imported from there, by who has Spark.
 """
 
 from coordlib.client.assigned import AssignedMember
-from coordlib.client.assignor import (
+from coordlib.client.classic.assignor import (
     Assignor,
     FunctionAssignor,
     GroupMemberView,
@@ -18,12 +18,12 @@ from coordlib.client.assignor import (
     RebalanceMode,
     SubscriptionState,
 )
+from coordlib.client.classic.group_member import GroupMember
 from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.errors import AssignmentFailed, MemberFenced
-from coordlib.client.group_member import GroupMember
-from coordlib.client.signals import TopicPartition
-from coordlib.client.transport import KafkaTransport
-from coordlib.client.wording import Timing
+from coordlib.client.machine.errors import AssignmentFailed, MemberFenced
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.transport import KafkaTransport
 
 __all__ = [
     "AssignedMember",

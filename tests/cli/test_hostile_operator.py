@@ -186,7 +186,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr("coordlib.local.job.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.broker.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.cli.bench._run", start("a benchmark"))
-    monkeypatch.setattr("coordlib.local.demo.run", start("a demo"))
+    monkeypatch.setattr("coordlib.demo.run", start("a demo"))
     monkeypatch.setattr("coordlib.testing.simulation.campaign.campaign", _no_campaign)
     monkeypatch.setattr(subprocess, "Popen", start("a process"))
     monkeypatch.setattr("sys.stdin", None)  # whoever asks a question here would wait for ever

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlib.client import signals as sg
 from coordlib.client.admin import Admin, _Question
+from coordlib.client.machine import signals as sg
 from coordlib.coordinators.groups.classic import machine
 from coordlib.coordinators.shard import answered
 from coordlib.coordinators.shard.answered import Answered, Asked

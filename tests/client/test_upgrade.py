@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordlib.client.assignor import FunctionAssignor
+from coordlib.client.classic.assignor import FunctionAssignor
 from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
 from coordlib.records import requests as rq
 from tests.client import cooperative

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.client import signals as sg
+from coordlib.client.machine import signals as sg
 from coordlib.records import requests as rq
 from coordlib.testing import checkers
 from coordlib.testing.simulation import checks, plan, transport, wishes

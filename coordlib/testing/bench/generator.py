@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from coordlib.client.layout import find_place
-from coordlib.client.transport import PRODUCER_CONFIG
+from coordlib.client.shell.transport import PRODUCER_CONFIG
 from coordlib.errors import CannotReach
+from coordlib.kafka.layout import find_place
 from coordlib.records import codec
 from coordlib.streaming.marker import MARKER_KEY, decode_marker
 from coordlib.testing.bench.crowd import Crowd, Record

@@ -14,11 +14,11 @@ import tracemalloc
 from collections.abc import Iterable
 from typing import Final
 
-from coordlib.lag import Bounds, LogEnds, Place
+from coordlib.lag.measure import Bounds, LogEnds, Place
 from coordlib.records import codec
 from coordlib.records.stored import LagSample
-from coordlib.streaming.committed_log import CommittedOffsets
-from coordlib.streaming.lag_sampler import LagSampler, samples_max
+from coordlib.streaming.beside.committed_log import CommittedOffsets
+from coordlib.streaming.beside.lag_sampler import LagSampler, samples_max
 from coordlib.testing.bench.figures import summary, tell, tell_machine, timed
 
 BENCH: Final = "lag"

@@ -14,12 +14,12 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib import topics
 from coordlib.config import ClassicConfig
 from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
 from coordlib.errors import CannotReach, SetupError
+from coordlib.kafka import topics
 from coordlib.local.progress import phase, to_stderr
 from coordlib.local.stack import Stack
 from coordlib.records import codec

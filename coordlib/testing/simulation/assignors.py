@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, Final
 
 from coordlib.client import GroupMember
-from coordlib.client.assignor import Assignor
-from coordlib.client.rounds import RETRY_MS
+from coordlib.client.classic.assignor import Assignor
+from coordlib.client.classic.rounds import RETRY_MS
 from coordlib.testing.simulation.late import Mend, join, somebody
 from coordlib.testing.simulation.plan import CLASSIC
 from coordlib.testing.simulation.program import Program

@@ -180,7 +180,7 @@ class Cluster:
         return partition.append(key, value, wall_ms, true_ms, transaction, is_marker)
 
     def newest_by_key(self, topic: str, partition: int) -> dict[bytes, bytes]:
-        """As `coordlib.compacted` reads it."""
+        """As `coordlib.kafka.compacted` reads it."""
         self.require_up()
         records, _ = self.partitions[(topic, partition)].read(0)
         found: dict[bytes, bytes] = {}

@@ -1,6 +1,6 @@
 """INV-09, INV-21: two programs never both may work on one partition, at any true time."""
 
-from coordlib.client.signals import Partitions, TopicPartition
+from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.testing.simulation.program import Program
 from coordlib.testing.simulation.scheduler import Scheduler
 from coordlib.testing.simulation.teams import Team

@@ -17,13 +17,13 @@ from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
+from coordlib.streaming.beside.ticks import TickWriter
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import begin
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.signatures import Signatures
 from coordlib.streaming.sink import TransactionalSink, transactional_id
 from coordlib.streaming.start import agree
-from coordlib.streaming.ticks import TickWriter
 from coordlib.testing.defects import Defect
 from coordlib.testing.simulation.checkpoint import Checkpoint, Ranges
 from coordlib.testing.simulation.cluster import Cluster, Place, Transaction

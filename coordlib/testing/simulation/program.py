@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from coordlib.client.steps import ACTIVE
+from coordlib.client.machine.steps import ACTIVE
 from coordlib.errors import CoordError
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.history import Happened

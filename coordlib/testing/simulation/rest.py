@@ -1,6 +1,6 @@
 """A server-assigned group at rest: what its members believe is what its coordinator has kept."""
 
-from coordlib.client.signals import TopicPartition
+from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.groups.assigned.group import Group, State
 from coordlib.coordinators.registry import MACHINES
 from coordlib.records.partitioner import shard_of

@@ -5,7 +5,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from coordlib.client.rounds import RETRY_MS
+from coordlib.client.classic.rounds import RETRY_MS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of

@@ -13,11 +13,11 @@ from random import Random
 
 import msgspec
 
-from coordlib.client import signals as sg
-from coordlib.client.layout import Place as Where
-from coordlib.client.transport import TIMER_INTERVAL_MS, Handler, concerns
+from coordlib.client.machine import signals as sg
+from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler, concerns
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
+from coordlib.kafka.layout import Place as Where
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.stored import Layout

@@ -14,10 +14,10 @@ from typing import Any
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client import AssignedMember, AssignmentFailed
+from coordlib.client.classic.division import AssignorFailed
 from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.division import AssignorFailed
-from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.client.steps import State
+from coordlib.client.machine.signals import Partitions, TopicPartition
+from coordlib.client.machine.steps import State
 from coordlib.errors import CoordError
 from coordlib.testing.simulation import waiting
 from coordlib.testing.simulation.cluster import Cluster

@@ -6,14 +6,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from coordlib.client import member as member_module
+from coordlib.client.shell import member as member_module
 from coordlib.testing.simulation.scheduler import Process
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from coordlib.client import signals as sg
-    from coordlib.client.member import Member
+    from coordlib.client.machine import signals as sg
+    from coordlib.client.shell.member import Member
 
 
 class VirtualCondition:

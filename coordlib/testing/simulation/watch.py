@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.requests import TopicMetadata
-from coordlib.streaming import topic_watch
+from coordlib.streaming.beside import topic_watch
 from coordlib.testing.simulation.cluster import Cluster
 from coordlib.testing.simulation.driver_io import SimulatedControl
 from coordlib.testing.simulation.scheduler import Process

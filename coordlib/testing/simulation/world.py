@@ -8,9 +8,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from coordlib.client.layout import Place as Where
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ErrorCode, GroupError
+from coordlib.kafka.layout import Place as Where
 from coordlib.testing.simulation import settings, wishes
 from coordlib.testing.simulation.checkpoint import Checkpoint
 from coordlib.testing.simulation.cluster import Cluster
