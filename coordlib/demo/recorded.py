@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from coordlib.checking import checkers
+from coordlib.checking.history import Happened, read, write
 from coordlib.demo.verdict import Check
 from coordlib.demo.witness import Consumed, Deed, Witness, unfinished
-from coordlib.testing import checkers
-from coordlib.testing.simulation.history import Happened, read, write
 
 FILE: Final = "history.jsonl"
 SECOND_FILE: Final = "history-assigned.jsonl"

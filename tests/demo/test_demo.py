@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from coordlib.checking import history
 from coordlib.demo import recorded, show
 from coordlib.demo.scenario import _alone
 from coordlib.demo.verdict import Check, judge, last_commits
 from coordlib.demo.witness import Consumed, Witness, WitnessFile
 from coordlib.errors import SetupError
-from coordlib.testing.simulation import history
 from tests.demo.test_demo_verdict import a_good_run
 
 

@@ -18,8 +18,8 @@ from coordlib.records import requests as rq
 from coordlib.records.stored import LagSample
 from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record
 from coordlib.streaming.beside.lag_sampler import LagSampler
-from coordlib.testing.driving import Conversation, commit, heartbeat, leave
 from tests.coordinators.groups.test_topics import listing
+from tests.tools.driving import Conversation, commit, heartbeat, leave
 
 START = datetime(2026, 3, 1, 15, 0, tzinfo=UTC)
 GROUP, TOPIC = "click-readers", "clicks"

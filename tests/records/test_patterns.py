@@ -10,8 +10,8 @@ from coordlib.records.patterns import (
     compile_pattern,
     resolve,
 )
-from coordlib.testing.assigned_groups import group_of, subscribe, topics
-from coordlib.testing.driving import Conversation
+from tests.tools.assigned_groups import group_of, subscribe, topics
+from tests.tools.driving import Conversation
 
 #: What people subscribe by, and a list of names.
 REASONABLE = [

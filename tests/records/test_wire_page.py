@@ -18,7 +18,7 @@ from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import java_hash, shard_of
 from coordlib.streaming.signatures import ED25519
-from coordlib.testing import driving
+from tests.tools import driving
 
 PAGE = (Path(rq.__file__).parent / "README.md").read_text()
 STORED: dict[str, type[msgspec.Struct]] = {

@@ -18,10 +18,10 @@ from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.testing.driving import SETTINGS, commit, describe, join, leave, settings
-from coordlib.testing.simulation import inspection
-from coordlib.testing.simulation.inspection import Inspector, WatchedShard, check_against_topics
 from tests.simulation.test_checks import assert_breaks
+from tests.tools.driving import SETTINGS, commit, describe, join, leave, settings
+from tests.tools.simulation import inspection
+from tests.tools.simulation.inspection import Inspector, WatchedShard, check_against_topics
 
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)
 

@@ -4,8 +4,8 @@ from coordlib.coordinators.shard.shard import fold
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.testing.bench.core import SETTINGS, InputRecord
-from coordlib.testing.bench.hostile import Joins, _ratio, error_of
+from tests.tools.bench.core import SETTINGS, InputRecord
+from tests.tools.bench.hostile import Joins, _ratio, error_of
 
 
 def test_every_join_of_the_flood_is_of_somebody_new() -> None:

@@ -1,6 +1,6 @@
 """What is tried of thousands of small changes, and how what became of them is counted."""
 
-from coordlib.testing.mutation import module_of, report, sample
+from tests.tools.mutation import module_of, report, sample
 
 AGENDA = "coordlib.coordinators.shard.agenda.xǁAgendaǁnote__mutmut_"
 COMMIT = "coordlib.coordinators.groups.offsets.offset_commit.x_judge__mutmut_"

@@ -15,8 +15,8 @@ from coordlib.coordinators.groups.classic.group import State
 from coordlib.coordinators.groups.classic.soundness import check_invariants
 from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.effects.routing import RESPONSES
-from coordlib.testing import driving
-from coordlib.testing.driving import (
+from tests.tools import driving
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     Conversation,

@@ -14,7 +14,7 @@ from coordlib.coordinators.shard.table import OffsetTable, offset_bytes, topic_b
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue
-from coordlib.testing.driving import (
+from tests.tools.driving import (
     LEADER,
     Conversation,
     commit,

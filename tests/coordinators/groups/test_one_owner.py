@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from coordlib.coordinators.groups.classic import guards, join_group
 from coordlib.effects.routing import EVENTS, RESPONSES
 from coordlib.records import requests as rq
-from coordlib.testing import driving
-from coordlib.testing.driving import Conversation
+from tests.tools import driving
+from tests.tools.driving import Conversation
 
 PARTITIONS = range(4)
 SEEDS = st.integers(0, 2**32)

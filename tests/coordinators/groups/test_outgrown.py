@@ -21,9 +21,9 @@ from coordlib.effects.routing import EVENTS, GROUPS, EffectTooLarge, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming.operator import judge_readable
-from coordlib.testing.assigned_groups import subscribe, topics
-from coordlib.testing.defects import Poison
-from coordlib.testing.driving import (
+from tests.tools.assigned_groups import subscribe, topics
+from tests.tools.defects import Poison
+from tests.tools.driving import (
     SETTINGS,
     START_MS,
     Conversation,

@@ -28,8 +28,8 @@ from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing import random_logs as logs
-from coordlib.testing.driving import START_MS
+from tests.tools import random_logs as logs
+from tests.tools.driving import START_MS
 
 SETTINGS = ShardSettings(
     shard=0,

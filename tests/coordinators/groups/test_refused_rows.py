@@ -11,8 +11,8 @@ from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import requests as rq
-from coordlib.testing import assigned_groups as assigned
-from coordlib.testing.driving import (
+from tests.tools import assigned_groups as assigned
+from tests.tools.driving import (
     LEADER,
     Conversation,
     commit,

@@ -7,8 +7,8 @@ from coordlib.coordinators.shard.shard import fold
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.testing.assigned_groups import subscribe
-from coordlib.testing.driving import Conversation, commit, join, settings
+from tests.tools.assigned_groups import subscribe
+from tests.tools.driving import Conversation, commit, join, settings
 
 START_MS = 1_700_000_000_000
 RATE = 2

@@ -5,8 +5,8 @@ import pytest
 from coordlib import limits
 from coordlib.coordinators.groups.topics import learn
 from coordlib.records import requests as rq
-from coordlib.testing.assigned_groups import owned_in, subscribe
-from coordlib.testing.driving import Conversation, join
+from tests.tools.assigned_groups import owned_in, subscribe
+from tests.tools.driving import Conversation, join
 
 
 def listing(

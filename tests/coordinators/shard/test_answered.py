@@ -25,9 +25,10 @@ from coordlib.effects.routing import COMMITTED, EVENTS, GROUPS, RESPONSES, Outpu
 from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing import assigned_logs, random_logs
-from coordlib.testing.assigned_groups import subscribe, topics
-from coordlib.testing.driving import (
+from tests.coordinators.groups.test_properties import compacted, run_in_batches, said
+from tests.tools import assigned_logs, random_logs
+from tests.tools.assigned_groups import subscribe, topics
+from tests.tools.driving import (
     SETTINGS,
     Conversation,
     commit,
@@ -40,7 +41,6 @@ from coordlib.testing.driving import (
     settings,
     sync,
 )
-from tests.coordinators.groups.test_properties import compacted, run_in_batches, said
 
 THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED.name
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)

@@ -7,7 +7,7 @@ import pytest
 from coordlib import limits
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     NEWCOMER,

@@ -15,11 +15,11 @@ from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing import driving, stored_state
-from coordlib.testing.assigned_groups import owned_in, subscribe, topics
-from coordlib.testing.driving import START_MS, Conversation, join
 from coordlib.testing.signing import Keyholder, verify
 from tests.coordinators.shard.test_stored_states import FOLDER
+from tests.tools import driving, stored_state
+from tests.tools.assigned_groups import owned_in, subscribe, topics
+from tests.tools.driving import START_MS, Conversation, join
 
 #: As in production: nothing here may depend on checks of a group's soundness.
 OPEN = msgspec.structs.replace(driving.SETTINGS, checks_invariants=False)

@@ -25,7 +25,8 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.stored import CommittedValue, ShardPosition
-from coordlib.testing.driving import (
+from tests.coordinators.groups.test_topics import listing
+from tests.tools.driving import (
     LEADER,
     Conversation,
     commit,
@@ -36,7 +37,6 @@ from coordlib.testing.driving import (
     join,
     stable,
 )
-from tests.coordinators.groups.test_topics import listing
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="room"):

@@ -15,10 +15,10 @@ from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing import assigned_groups as assigned
-from coordlib.testing.assigned_groups import let_go, subscribe
-from coordlib.testing.defects import Defect, in_force
-from coordlib.testing.driving import (
+from tests.tools import assigned_groups as assigned
+from tests.tools.assigned_groups import let_go, subscribe
+from tests.tools.defects import Defect, in_force
+from tests.tools.driving import (
     SETTINGS,
     Conversation,
     commit,

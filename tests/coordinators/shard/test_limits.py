@@ -7,8 +7,9 @@ from coordlib import limits
 from coordlib.coordinators.groups.classic import machine as classic
 from coordlib.coordinators.groups.classic.soundness import check_invariants
 from coordlib.records import requests as rq
-from coordlib.testing.assigned_groups import let_go
-from coordlib.testing.driving import (
+from tests.coordinators.shard.refusals import OTHER_GENERATION, refused
+from tests.tools.assigned_groups import let_go
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SHARES,
@@ -23,7 +24,6 @@ from coordlib.testing.driving import (
     stable,
     sync,
 )
-from tests.coordinators.shard.refusals import OTHER_GENERATION, refused
 
 KB = 1_000
 

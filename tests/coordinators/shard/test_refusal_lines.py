@@ -5,8 +5,8 @@ from typing import Any
 
 from coordlib import limits
 from coordlib.effects.routing import EVENTS, RESPONSES
-from coordlib.testing import assigned_groups as assigned
-from coordlib.testing.driving import Conversation, commit, heartbeat, join, settings, settled
+from tests.tools import assigned_groups as assigned
+from tests.tools.driving import Conversation, commit, heartbeat, join, settings, settled
 
 FIRST, EVERY = limits.REFUSALS_TOLD_MAX, limits.REFUSALS_TOLD_EVERY
 

@@ -8,7 +8,9 @@ import pytest
 from coordlib import limits
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.coordinators.groups.classic.static_states import guarded
+from tests.coordinators.shard.refusals import refused
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     Conversation,
@@ -27,8 +29,6 @@ from coordlib.testing.driving import (
     stable,
     sync,
 )
-from tests.coordinators.groups.classic.static_states import guarded
-from tests.coordinators.shard.refusals import refused
 
 
 def events(talk: Conversation) -> list[Any]:

@@ -16,9 +16,9 @@ from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import codec
 from coordlib.records.stored import CommittedValue, Marker, ShardPosition
 from coordlib.streaming.rebuild import GROUPS_NAMED_MAX, seed_blobs
-from coordlib.testing.assigned_groups import group_of, owned_in, subscribe, topics
-from coordlib.testing.defects import Defect, in_force
-from coordlib.testing.driving import SETTINGS, Conversation, commit, leave, release
+from tests.tools.assigned_groups import group_of, owned_in, subscribe, topics
+from tests.tools.defects import Defect, in_force
+from tests.tools.driving import SETTINGS, Conversation, commit, leave, release
 
 NOWHERE = ShardPosition(clock_ms=1, previous_ms=1, offset=5, commits_offset=-1, published=5)
 OFFSET = codec.encode(

@@ -18,7 +18,8 @@ from coordlib.coordinators.shard.shard import (
 )
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
-from coordlib.testing.driving import (
+from tests.coordinators.shard.refusals import JUDGED_BEFORE, OTHER_GENERATION, refused
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     NEWCOMER,
@@ -39,7 +40,6 @@ from coordlib.testing.driving import (
     stable,
     sync,
 )
-from tests.coordinators.shard.refusals import JUDGED_BEFORE, OTHER_GENERATION, refused
 
 # -- who belongs here ------------------------------------------------------------------------
 

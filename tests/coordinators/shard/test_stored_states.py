@@ -14,8 +14,8 @@ from coordlib.coordinators.shard.shard import STATE_VERSION, Shard, UnknownState
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker
 from coordlib.streaming.rebuild import seed_blobs
-from coordlib.testing import stored_state
-from coordlib.testing.stored_state import SETTINGS, Stored
+from tests.tools import stored_state
+from tests.tools.stored_state import SETTINGS, Stored
 
 FOLDER = Path(__file__).parent / "stored_states"
 CURRENT = stored_state.read(stored_state.path_of(STATE_VERSION, FOLDER))
@@ -43,7 +43,7 @@ def test_todays_code_stores_what_the_fixture_holds() -> None:
     """INV-08: if this fails, the layout changed, and checkpoints of the release cannot know it.
 
     Raise STATE_VERSION, decide whether older blobs are migrated or refused, then write the new
-    version's fixture: python -m coordlib.testing.stored_state
+    version's fixture: python -m tests.tools.stored_state
     """
     made = stored_state.made()
 
@@ -56,7 +56,7 @@ def test_todays_code_stores_what_the_fixture_holds() -> None:
 def test_a_stored_state_goes_on_as_it_would_have(path: Path) -> None:
     """INV-08: a job is upgraded between two batches; its groups must not notice.
 
-    If the difference is meant: python -m coordlib.testing.stored_state --outputs
+    If the difference is meant: python -m tests.tools.stored_state --outputs
     """
     fixture = stored_state.read(path)
     if fixture.version == STATE_VERSION:

@@ -10,7 +10,7 @@ from coordlib.coordinators.shard.row import Cell
 from coordlib.coordinators.shard.table import BLOCK_PARTITIONS, NO_OFFSETS, OffsetTable
 from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue
-from coordlib.testing.driving import (
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     Conversation,

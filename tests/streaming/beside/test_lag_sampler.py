@@ -11,8 +11,8 @@ from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming.beside import lag_sampler
 from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record
 from coordlib.streaming.beside.lag_sampler import LagSampler, LagTopic, samples_max
-from coordlib.testing.bench.lag import sample_bytes
 from tests.streaming.mortal import MortalProducer
+from tests.tools.bench.lag import sample_bytes
 
 ORDERS = Place("orders", 0)
 OTHERS = Place("others", 3)

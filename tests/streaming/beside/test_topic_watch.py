@@ -21,9 +21,9 @@ from coordlib.streaming.beside.topic_watch import (
 )
 from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.control import ControlWriter
-from coordlib.testing.driving import SETTINGS
 from coordlib.testing.signing import Keyholder
 from tests.streaming.mortal import MortalProducer
+from tests.tools.driving import SETTINGS
 
 
 def told(planner: Planner, *looks: Seen, shard: dict[str, int] | None = None) -> dict[str, int]:

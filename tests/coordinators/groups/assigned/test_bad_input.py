@@ -15,8 +15,9 @@ from coordlib.coordinators.groups.assigned.group import State
 from coordlib.coordinators.groups.dividing.strategies.model import Shares, Subscriber
 from coordlib.effects.routing import EVENTS, RESPONSES
 from coordlib.records import requests as rq
-from coordlib.testing import driving
-from coordlib.testing.assigned_groups import (
+from tests.coordinators.shard.refusals import refused
+from tests.tools import driving
+from tests.tools.assigned_groups import (
     A,
     B,
     answer_demands,
@@ -29,8 +30,7 @@ from coordlib.testing.assigned_groups import (
     topics,
     with_strategies,
 )
-from coordlib.testing.driving import Conversation, commit, heartbeat, join, leave, settings
-from tests.coordinators.shard.refusals import refused
+from tests.tools.driving import Conversation, commit, heartbeat, join, leave, settings
 
 
 def turned_away(talk: Conversation, request: rq.AnyRequest) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from coordlib.coordinators.shard.step import Surroundings
 from coordlib.coordinators.shard.table import OffsetTable
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.records import codec
-from coordlib.testing import assigned_logs as logs
-from coordlib.testing import driving
-from coordlib.testing.assigned_groups import (
+from tests.tools import assigned_logs as logs
+from tests.tools import driving
+from tests.tools.assigned_groups import (
     A,
     B,
     deserted,
@@ -29,7 +29,7 @@ from coordlib.testing.assigned_groups import (
     told,
     topics,
 )
-from coordlib.testing.driving import Conversation, heartbeat, leave
+from tests.tools.driving import Conversation, heartbeat, leave
 
 LOGS, LENGTH = 60, 150
 Change = tuple[State | None, State]

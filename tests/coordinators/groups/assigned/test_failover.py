@@ -9,8 +9,8 @@ import re
 import pytest
 
 from coordlib.coordinators.groups.assigned.group import State
-from coordlib.testing.assigned_groups import group_of, subscribe
-from coordlib.testing.transcript import Session
+from tests.tools.assigned_groups import group_of, subscribe
+from tests.tools.transcript import Session
 
 #: The seed's phases, in records: what begins a rebalance, what members are told and answer to it,
 #: and what they say in the new generation.

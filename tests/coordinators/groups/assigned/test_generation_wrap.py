@@ -10,7 +10,7 @@ from coordlib.coordinators.groups.assigned.group import State
 from coordlib.coordinators.groups.generations import after, is_older
 from coordlib.limits import INT32_MAX
 from coordlib.records import requests as rq
-from coordlib.testing.assigned_groups import (
+from tests.tools.assigned_groups import (
     A,
     B,
     group_of,
@@ -20,7 +20,7 @@ from coordlib.testing.assigned_groups import (
     subscribe,
     topics,
 )
-from coordlib.testing.driving import Conversation, commit
+from tests.tools.driving import Conversation, commit
 
 
 def row(partition: int) -> tuple[rq.CommittedOffset, ...]:

@@ -9,8 +9,8 @@ from coordlib.coordinators.groups.assigned import machine, reconciliation
 from coordlib.coordinators.groups.assigned.group import State
 from coordlib.effects.routing import ASSIGNMENTS, EVENTS
 from coordlib.records import requests as rq
-from coordlib.testing import driving
-from coordlib.testing.assigned_groups import (
+from tests.tools import driving
+from tests.tools.assigned_groups import (
     A,
     B,
     C,
@@ -26,8 +26,8 @@ from coordlib.testing.assigned_groups import (
     told,
     topics,
 )
-from coordlib.testing.driving import Conversation, commit, heartbeat, leave, settings
-from coordlib.testing.transcript import Session
+from tests.tools.driving import Conversation, commit, heartbeat, leave, settings
+from tests.tools.transcript import Session
 
 
 def silent(talk: Conversation, duration_ms: int, *living: str) -> list[str]:

@@ -12,7 +12,8 @@ from coordlib.coordinators.shard.shard import Shard, restore
 from coordlib.coordinators.shard.table import offset_bytes, topic_bytes
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import requests as rq
-from coordlib.testing.assigned_groups import (
+from tests.coordinators.groups.test_kept_bytes import failed, row, size_of
+from tests.tools.assigned_groups import (
     A,
     B,
     group_of,
@@ -25,8 +26,7 @@ from coordlib.testing.assigned_groups import (
     told,
     topics,
 )
-from coordlib.testing.driving import Conversation, commit, leave, settings
-from tests.coordinators.groups.test_kept_bytes import failed, row, size_of
+from tests.tools.driving import Conversation, commit, leave, settings
 
 
 def filled(talk: Conversation, more_bytes: int = 0) -> int:

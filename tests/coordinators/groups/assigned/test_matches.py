@@ -12,8 +12,8 @@ from coordlib.coordinators.groups.assigned import division
 from coordlib.coordinators.groups.assigned.matches import EXPRESSION_WORDS, Expression, Matches
 from coordlib.coordinators.shard.shard import fold
 from coordlib.records.patterns import Pattern, compile_pattern, resolve
-from coordlib.testing.assigned_groups import group_of, stable, subscribe, topics
-from coordlib.testing.driving import SETTINGS, Conversation
+from tests.tools.assigned_groups import group_of, stable, subscribe, topics
+from tests.tools.driving import SETTINGS, Conversation
 
 ALL: Expression = (".*", None)
 ORDERS: Expression = ("orders.*", None)

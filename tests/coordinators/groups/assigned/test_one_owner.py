@@ -18,9 +18,9 @@ from coordlib.coordinators.groups.assigned import guards, machine, reconciliatio
 from coordlib.coordinators.groups.assigned.group import Group, Member
 from coordlib.effects.routing import EVENTS, RESPONSES
 from coordlib.records import requests as rq
-from coordlib.testing import driving
-from coordlib.testing.assigned_groups import let_go, subscribe, topics
-from coordlib.testing.driving import Conversation
+from tests.tools import driving
+from tests.tools.assigned_groups import let_go, subscribe, topics
+from tests.tools.driving import Conversation
 
 SEEDS = st.integers(0, 2**32)
 PROFILE = settings(

@@ -29,7 +29,7 @@ from coordlib.effects.routing import EVENTS, GROUPS, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming.operator import judge_readable
-from coordlib.testing.assigned_groups import (
+from tests.tools.assigned_groups import (
     answer_demands,
     group_of,
     let_go,
@@ -37,7 +37,7 @@ from coordlib.testing.assigned_groups import (
     subscribe,
     topics,
 )
-from coordlib.testing.driving import SETTINGS, START_MS, Conversation, leave, settings
+from tests.tools.driving import SETTINGS, START_MS, Conversation, leave, settings
 
 #: As the job runs: nothing is checked after a step that its transitions do not check.
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)

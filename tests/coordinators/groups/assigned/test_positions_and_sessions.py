@@ -7,8 +7,8 @@ from coordlib.coordinators.shard.shard import InputRecord, fold
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing.assigned_groups import B, stable
-from coordlib.testing.driving import SETTINGS, Conversation, commit, heartbeat
+from tests.tools.assigned_groups import B, stable
+from tests.tools.driving import SETTINGS, Conversation, commit, heartbeat
 
 POSITION = codec.encode(commit("anybody", -1, B))
 HALF_A_SESSION_MS = 5_000

@@ -29,9 +29,9 @@ from coordlib.effects.routing import (
 )
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing import assigned_groups, driving
-from coordlib.testing import assigned_logs as logs
 from tests.coordinators.groups.test_properties import compacted, run_in_batches, said
+from tests.tools import assigned_groups, driving
+from tests.tools import assigned_logs as logs
 
 SETTINGS = logs.SETTINGS
 SEEDS = st.integers(0, 2**32)

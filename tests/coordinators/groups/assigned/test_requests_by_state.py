@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from coordlib.records import requests as rq
-from coordlib.testing.assigned_groups import STATES, A, B, let_go, said_in, subscribe, topics
-from coordlib.testing.driving import commit, delete, describe, heartbeat, join, leave
+from tests.tools.assigned_groups import STATES, A, B, let_go, said_in, subscribe, topics
+from tests.tools.driving import commit, delete, describe, heartbeat, join, leave
 
 FOLDER = Path(__file__).parent / "by_state"
 

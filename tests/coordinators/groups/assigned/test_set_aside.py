@@ -2,9 +2,9 @@
 
 import msgspec
 
-from coordlib.testing.assigned_groups import B, group_of, let_go, owned_in, reconciling, subscribe
-from coordlib.testing.defects import Defect, in_force
-from coordlib.testing.driving import SETTINGS, Conversation, commit, release
+from tests.tools.assigned_groups import B, group_of, let_go, owned_in, reconciling, subscribe
+from tests.tools.defects import Defect, in_force
+from tests.tools.driving import SETTINGS, Conversation, commit, release
 
 
 def test_the_lines_about_a_quarantine_name_the_kind_of_the_group() -> None:

@@ -15,9 +15,9 @@ from coordlib.coordinators.shard.kind import NO_WISHES, UNKNOWN_WISHES
 from coordlib.coordinators.shard.restore import restore
 from coordlib.effects.routing import GROUPS
 from coordlib.records import patterns
-from coordlib.testing.assigned_groups import A, group_of, owned_in, subscribe, topics
-from coordlib.testing.defects import Defect, in_force
-from coordlib.testing.driving import Conversation, join, leave, release
+from tests.tools.assigned_groups import A, group_of, owned_in, subscribe, topics
+from tests.tools.defects import Defect, in_force
+from tests.tools.driving import Conversation, join, leave, release
 
 COUNTS = {"__internal": 1, "orders": 2, "orders-eu": 2, "payments": 2}
 WISHES: dict[str, dict[str, Any]] = {

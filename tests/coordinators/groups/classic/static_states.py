@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.coordinators.shard.refusals import in_state
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SHARES,
@@ -18,7 +19,6 @@ from coordlib.testing.driving import (
     join,
     sync,
 )
-from tests.coordinators.shard.refusals import in_state
 
 
 def completing() -> Conversation:

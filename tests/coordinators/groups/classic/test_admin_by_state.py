@@ -7,7 +7,9 @@ from coordlib import limits
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
-from coordlib.testing.driving import (
+from tests.coordinators.groups.classic.static_states import stable as static_stable
+from tests.coordinators.shard.refusals import in_state, refused
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SETTINGS,
@@ -28,8 +30,6 @@ from coordlib.testing.driving import (
     settled,
     sync,
 )
-from tests.coordinators.groups.classic.static_states import stable as static_stable
-from tests.coordinators.shard.refusals import in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 

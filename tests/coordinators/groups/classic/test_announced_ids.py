@@ -1,7 +1,8 @@
 """Announced ids (KIP-394): what they hold up, for how long, and how many there may be."""
 
 from coordlib.coordinators.groups.classic.group import State
-from coordlib.testing.driving import (
+from tests.coordinators.shard.refusals import refused
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     Conversation,
@@ -11,7 +12,6 @@ from coordlib.testing.driving import (
     settings,
     stable,
 )
-from tests.coordinators.shard.refusals import refused
 
 
 def announcing(talk: Conversation, **bounds: int) -> Conversation:

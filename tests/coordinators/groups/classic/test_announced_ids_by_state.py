@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.coordinators.shard.refusals import in_state, refused
+from tests.tools.driving import (
     STATES,
     Conversation,
     commit,
@@ -18,7 +19,6 @@ from coordlib.testing.driving import (
     settings,
     sync,
 )
-from tests.coordinators.shard.refusals import in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 

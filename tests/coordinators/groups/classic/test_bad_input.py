@@ -21,8 +21,10 @@ from coordlib.errors import ErrorCode, SetupError
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from coordlib.testing import random_logs as logs
-from coordlib.testing.driving import (
+from tests.coordinators.groups.classic.static_states import STATES as STATIC_STATES
+from tests.coordinators.shard.refusals import refused
+from tests.tools import random_logs as logs
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SHARES,
@@ -42,8 +44,6 @@ from coordlib.testing.driving import (
     settled,
     sync,
 )
-from tests.coordinators.groups.classic.static_states import STATES as STATIC_STATES
-from tests.coordinators.shard.refusals import refused
 
 
 def rejected(talk: Conversation, request: rq.AnyRequest) -> tuple[str, str]:

@@ -21,9 +21,10 @@ from coordlib.coordinators.shard.step import Surroundings
 from coordlib.coordinators.shard.table import OffsetTable
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.records import codec
-from coordlib.testing import driving
-from coordlib.testing import random_logs as logs
-from coordlib.testing.driving import (
+from tests.coordinators.groups.test_properties import settings_of
+from tests.tools import driving
+from tests.tools import random_logs as logs
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     NEWCOMER,
@@ -35,7 +36,6 @@ from coordlib.testing.driving import (
     settings,
     sync,
 )
-from tests.coordinators.groups.test_properties import settings_of
 
 LOGS, LENGTH = 100, 150
 Change = tuple[State | None, State]

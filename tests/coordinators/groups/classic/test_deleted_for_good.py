@@ -7,7 +7,7 @@ from coordlib.coordinators.shard.shard import InputRecord, Shard, fold
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.tools.driving import (
     LEADER,
     SETTINGS,
     SHARES,

@@ -15,7 +15,7 @@ from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SETTINGS,
@@ -28,7 +28,7 @@ from coordlib.testing.driving import (
     settings,
     sync,
 )
-from coordlib.testing.random_logs import draw_log
+from tests.tools.random_logs import draw_log
 
 ERROR = {"error": "INCONSISTENT_GROUP_PROTOCOL", "message": "user data of b cannot be read"}
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)

@@ -9,7 +9,9 @@ from coordlib.coordinators.groups.classic.group import Guard, State
 from coordlib.coordinators.groups.group import BrokenInvariant
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.coordinators.groups.classic.static_states import completing, preparing, stable
+from tests.coordinators.shard.refusals import refused
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SETTINGS,
@@ -21,8 +23,6 @@ from coordlib.testing.driving import (
     release,
     sync,
 )
-from tests.coordinators.groups.classic.static_states import completing, preparing, stable
-from tests.coordinators.shard.refusals import refused
 
 
 def guards(talk: Conversation) -> dict[str, int]:

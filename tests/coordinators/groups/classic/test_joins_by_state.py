@@ -3,14 +3,14 @@
 import pytest
 
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.coordinators.shard.refusals import in_state, refused
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     STATES,
     join,
     said_in,
 )
-from tests.coordinators.shard.refusals import in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 

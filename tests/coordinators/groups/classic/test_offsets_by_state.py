@@ -3,7 +3,7 @@
 import pytest
 
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.tools.driving import (
     FOLLOWER,
     STATES,
     commit,

@@ -3,7 +3,8 @@
 import pytest
 
 from coordlib.coordinators.groups.classic.group import State
-from coordlib.testing.driving import (
+from tests.coordinators.groups.classic import static_states
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     NEWCOMER,
@@ -19,7 +20,6 @@ from coordlib.testing.driving import (
     settled,
     sync,
 )
-from tests.coordinators.groups.classic import static_states
 
 WHEN_ASKED = {"rebalance_timeout_ms": 6_000, "session_timeout_ms": 60_000}
 

@@ -3,7 +3,8 @@
 import pytest
 
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.coordinators.shard.refusals import OTHER_PROTOCOL, in_state, refused
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SHARES,
@@ -13,7 +14,6 @@ from coordlib.testing.driving import (
     said_in,
     sync,
 )
-from tests.coordinators.shard.refusals import OTHER_PROTOCOL, in_state, refused
 
 in_every_state = pytest.mark.parametrize("state", STATES)
 

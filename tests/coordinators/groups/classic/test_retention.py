@@ -11,7 +11,7 @@ from coordlib.coordinators.shard.row import Cell
 from coordlib.coordinators.shard.shard import Shard, ShardSettings
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from coordlib.testing.driving import (
+from tests.tools.driving import (
     LEADER,
     SETTINGS,
     START_MS,

@@ -10,7 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from coordlib.coordinators.groups.classic.group import State
-from coordlib.testing.driving import (
+from tests.coordinators.groups.classic.static_states import guarded
+from tests.coordinators.groups.classic.static_states import stable as static_stable
+from tests.coordinators.shard.refusals import JUDGED_BEFORE, refused
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SHARES,
@@ -21,9 +24,6 @@ from coordlib.testing.driving import (
     settled,
     sync,
 )
-from tests.coordinators.groups.classic.static_states import guarded
-from tests.coordinators.groups.classic.static_states import stable as static_stable
-from tests.coordinators.shard.refusals import JUDGED_BEFORE, refused
 
 NEWCOMER = "c-t-0-11"
 

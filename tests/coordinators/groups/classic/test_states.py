@@ -10,7 +10,7 @@ from coordlib.coordinators.groups.group import BrokenInvariant
 from coordlib.coordinators.shard.step import Surroundings
 from coordlib.coordinators.shard.table import OffsetTable
 from coordlib.coordinators.shard.transition import REQUESTS, At
-from coordlib.testing.driving import LEADER, SETTINGS, STATES, settled
+from tests.tools.driving import LEADER, SETTINGS, STATES, settled
 
 AT = At(0, 1, REQUESTS, 7, 5, 5, "t", 1)
 

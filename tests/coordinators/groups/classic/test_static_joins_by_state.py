@@ -1,8 +1,8 @@
 """What the JoinGroup of a static member does in every state of a group: Kafka's table."""
 
-from coordlib.testing.driving import FOLLOWER, LEADER, join
 from tests.coordinators.groups.classic.static_states import check, in_every_state
 from tests.coordinators.shard.refusals import JUDGED_BEFORE, refused
+from tests.tools.driving import FOLLOWER, LEADER, join
 
 
 @in_every_state

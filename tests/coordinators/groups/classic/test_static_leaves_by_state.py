@@ -1,8 +1,8 @@
 """Leaving and being made to leave with instance ids, in every state: Kafka's table."""
 
 from coordlib.records import requests as rq
-from coordlib.testing.driving import FOLLOWER, LEADER, leave
 from tests.coordinators.groups.classic.static_states import check, in_every_state
+from tests.tools.driving import FOLLOWER, LEADER, leave
 
 
 @in_every_state

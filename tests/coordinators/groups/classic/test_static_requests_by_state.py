@@ -1,8 +1,8 @@
 """What static members ask in every state of a group: Kafka's table, state by state."""
 
-from coordlib.testing.driving import FOLLOWER, commit, heartbeat, sync
 from tests.coordinators.groups.classic.static_states import check, in_every_state
 from tests.coordinators.shard.refusals import refused
+from tests.tools.driving import FOLLOWER, commit, heartbeat, sync
 
 
 @in_every_state

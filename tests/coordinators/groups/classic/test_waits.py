@@ -5,8 +5,8 @@ import msgspec
 from coordlib.coordinators.groups.classic.group import State
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import responses as rs
-from coordlib.testing.defects import Defect, in_force
-from coordlib.testing.driving import (
+from tests.tools.defects import Defect, in_force
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SETTINGS,

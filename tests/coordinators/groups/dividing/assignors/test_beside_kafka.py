@@ -19,8 +19,8 @@ from coordlib.coordinators.groups.dividing.assignors.sticky_data import (
     encode_cooperative,
     encode_sticky,
 )
-from coordlib.testing.assignor_group import ASSIGNORS, Cluster, Held, pairs
 from tests import java_peer
+from tests.tools.assignor_group import ASSIGNORS, Cluster, Held, pairs
 
 CASES = 1_500
 ASSIGNOR_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")

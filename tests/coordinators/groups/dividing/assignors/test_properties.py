@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from coordlib.coordinators.groups.dividing.assignors.general import ROUNDS_MAX, General
 from coordlib.coordinators.groups.dividing.assignors.model import Member
-from coordlib.testing.assignor_group import ASSIGNORS, Cluster, Group, Held, TwoHolders, pairs
-from coordlib.testing.assignor_properties import (
+from tests.tools.assignor_group import ASSIGNORS, Cluster, Group, Held, TwoHolders, pairs
+from tests.tools.assignor_properties import (
     are_equal,
     imbalance,
     judge,

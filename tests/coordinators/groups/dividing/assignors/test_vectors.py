@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.testing import bench_assignors, vectors
-from coordlib.testing.assignor_cases import Case, read_cases
+from tests.tools import bench_assignors, vectors
+from tests.tools.assignor_cases import Case, read_cases
 
 # What Kafka's tests say, as facts; the file's `source` names their commit.
 FILE = Path(__file__).with_name("kafka_vectors.json")

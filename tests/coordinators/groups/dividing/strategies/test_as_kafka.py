@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from coordlib.coordinators.groups.dividing.strategies.model import Subscriber
 from coordlib.coordinators.groups.dividing.strategies.registry import BUILT_IN
 from coordlib.coordinators.groups.dividing.strategies.terms import in_assignors_terms
-from coordlib.testing.assignor_cases import Case, read_cases
-from coordlib.testing.assignor_group import ASSIGNORS, Cluster, pairs
 from tests.coordinators.groups.dividing.strategies.groups import FEW, Drawn, Members, groups
+from tests.tools.assignor_cases import Case, read_cases
+from tests.tools.assignor_group import ASSIGNORS, Cluster, pairs
 
 VECTORS = Path(__file__).parents[1] / "assignors"
 
