@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml
 	  $(BIN)/python -m pip install --quiet -e '.[spark,cli,dev]' && echo "$$sum" > $@; else touch $@; fi
 
 .PHONY: checksums
-checksums: $(INSTALLED)  ## accept what conf/jars.xml now resolves to (then read the diff)
+checksums: $(INSTALLED)  ## accept what coordlib/conf/jars.xml now resolves to (then read the diff)
 	@$(BIN)/python -m coordlib.local.jars --write-checksums
 
 .PHONY: check

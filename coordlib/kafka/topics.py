@@ -105,13 +105,15 @@ class _Seen:
 
 
 def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
-    """The plans of conf/topics.toml beside the package, or of another file of that form."""
-    path = path or Path(__file__).resolve().parents[2] / "conf" / "topics.toml"
+    """The plans of conf/topics.toml, or of another file of that form."""
+    path = path or Path(__file__).resolve().parents[1] / "conf" / "topics.toml"
     try:
         table = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise SetupError(
-            "The topics' plan cannot be read", f"{path}: {error}", "Restore conf/topics.toml."
+            "The topics' plan cannot be read",
+            f"{path}: {error}",
+            "Restore it, or install coordlib again.",
         ) from error
     return tuple(
         TopicPlan(name, topic["partitions"], table["defaults"] | topic["config"])
