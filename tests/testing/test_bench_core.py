@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from coordlib.cli.main import main
 from coordlib.coordinators.shard.shard import Shard
 from tests.tools.bench.core import (
     SETTINGS,
@@ -16,6 +15,7 @@ from tests.tools.bench.core import (
     settled,
 )
 from tests.tools.bench.figures import percentile, spread
+from tests.tools.commands import main
 
 
 def test_a_percentile_is_a_value_that_was_seen() -> None:
