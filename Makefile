@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml
 	  $(BIN)/python -m pip install --quiet -e '.[spark,cli,dev]' && echo "$$sum" > $@; else touch $@; fi
 
 .PHONY: checksums
-checksums: $(INSTALLED)  ## accept what conf/jars.xml now resolves to (then read the diff)
+checksums: $(INSTALLED)  ## accept what coordlib/conf/jars.xml now resolves to (then read the diff)
 	@$(BIN)/python -m coordlib.local.jars --write-checksums
 
 .PHONY: check
@@ -76,29 +76,29 @@ demo: setup  ## a guided run in a folder of its own
 SEEDS ?= 20000
 .PHONY: nightly
 nightly: $(INSTALLED)  ## simulated worlds for hours: each situation must have been met (SEEDS=20000)
-	@$(BIN)/coord sim --seeds $(SEEDS)
+	@$(BIN)/python -m tests.tools.sim --seeds $(SEEDS)
 
 .PHONY: bench
 bench: setup  ## measure latency and throughput on this machine
-	@$(BIN)/python -m coordlib.testing.bench
+	@$(BIN)/python -m tests.tools.bench
 
 .PHONY: fuzz
 fuzz: $(INSTALLED)  ## ten million hostile inputs against the decoders, and streams of them through a shard
-	@$(BIN)/python -m coordlib.testing.fuzz
+	@$(BIN)/python -m tests.tools.fuzz
 
 .PHONY: transcripts
 transcripts: $(INSTALLED)  ## write the golden transcripts afresh (then read the diff)
-	@$(BIN)/python -m coordlib.testing.transcript --rewrite tests/transcripts/*.txt
+	@$(BIN)/python -m tests.tools.transcript --rewrite tests/transcripts/*.txt
 
 .PHONY: diagrams
 diagrams: $(INSTALLED)  ## draw the page about group states from the code's own tables
-	@$(BIN)/python -m coordlib.testing.state_diagram
+	@$(BIN)/python -m tests.tools.state_diagram
 
 .PHONY: mutants
 mutants: $(INSTALLED)  ## known bugs, one after another: the simulation must still find each (ONLY=name)
-	@$(BIN)/python -m coordlib.testing.mutants $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m tests.tools.mutants $(if $(ONLY),--only $(ONLY))
 
 EVERY ?= 20
 .PHONY: mutation
 mutation: $(INSTALLED)  ## small changes in the core's rules: which does no test notice? (EVERY=n-th, OF=pattern)
-	@nice -n 15 $(BIN)/python -m coordlib.testing.mutation --every $(EVERY) $(if $(OF),--of '$(OF)')
+	@nice -n 15 $(BIN)/python -m tests.tools.mutation --every $(EVERY) $(if $(OF),--of '$(OF)')

@@ -3,7 +3,7 @@
 #
 #   ./spark-submit.sh [--master M] [--conf k=v] [any spark-submit flag] SCRIPT.py [arguments]
 #
-# Without --master it runs here (conf/spark-local.conf). SIGTERM and SIGINT reach the Python driver, which stops
+# Without --master it runs here (spark-local.conf). SIGTERM and SIGINT reach the Python driver, which stops
 # between batches; its exit code is this script's (coordlib/exit_codes.py), and no process is left. So it is in client mode:
 # with --deploy-mode cluster signals do not reach the driver, and its exit code does not come back. For a cluster the Python
 # environment is packed and shipped. The work is done by coordlib/local/submit.py; this finds the Python for it:

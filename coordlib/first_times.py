@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from coordlib.lag import Place
+from coordlib.lag.measure import Place
 
 _POLL_S: Final = 0.5
 

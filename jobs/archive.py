@@ -9,7 +9,7 @@ import sys
 from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
-from coordlib.kafka_options import KafkaOptions
+from coordlib.kafka.options import KafkaOptions
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming import failures, logs
 from coordlib.streaming.arguments import Parser, positive, require_places, seconds

@@ -11,8 +11,8 @@ from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming import failures, lifecycle, logs
-from coordlib.streaming.archive_watch import ArchiveWatch
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
+from coordlib.streaming.beside.archive_watch import ArchiveWatch
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 
 

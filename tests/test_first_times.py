@@ -12,7 +12,7 @@ from coordlib.cli import status
 from coordlib.errors import CannotReach
 from coordlib.history import backlog
 from coordlib.history.plan import Backlog
-from coordlib.lag import Bounds, Place
+from coordlib.lag.measure import Bounds, Place
 
 CLIENT = {"bootstrap.servers": "nowhere:1"}
 END = -1  # a partition says that it has ended

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from cyclopts import App
 from cyclopts.help import PlainFormatter
 
-from coordlib.cli import bench, demo, groups, history, offsets, removal, sim, sql, stack, topics
+from coordlib.cli import demo, groups, history, log, offsets, removal, sql, stack, topics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 HELP_WIDTH_MAX: Final = 100
 
 
-def build() -> App:
-    """The tree of commands."""
-    app = App(
-        name="coord",
-        help="Group coordination on Kafka and Spark: run it, look into it, ask its history.",
+def empty(name: str, help: str) -> App:
+    """An application without commands, with help and errors as those of `coord`."""
+    return App(
+        name=name,
+        help=help,
         help_epilogue=(
             "Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 unhealthy, 4 nothing "
             "answers.\n\n"
@@ -31,6 +31,12 @@ def build() -> App:
         default_parameter=None,
         result_action="return_value",
     )
+
+
+def build() -> App:
+    """The tree of commands."""
+    about = "Group coordination on Kafka and Spark: run it, look into it, ask its history."
+    app = empty("coord", about)
     app.command(stack.up, name="up")
     app.command(stack.down, name="down")
     app.command(stack.status, name="status")
@@ -50,16 +56,9 @@ def build() -> App:
     topics_app = App(name="topics", help="The engine's own topics.")
     topics_app.command(topics.create, name="create")
     topics_app.command(topics.check, name="check")
-    bench_app = App(name="bench", help="Measure the engine on this machine.")
-    bench_app.command(bench.settle, name="settle")
-    bench_app.command(bench.load, name="load")
-    bench_app.command(bench.core, name="core")
-    bench_app.command(bench.hostile, name="hostile")
-    bench_app.command(bench.rebuild, name="rebuild")
     log_app = App(name="log", help="Recorded histories of members.")
-    log_app.command(sim.check, name="check")
-    app.command(sim.sim, name="sim")
-    for part in (groups_app, offsets_app, topics_app, bench_app, log_app):
+    log_app.command(log.check, name="check")
+    for part in (groups_app, offsets_app, topics_app, log_app):
         app.command(part)
     return app
 

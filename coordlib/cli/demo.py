@@ -14,6 +14,6 @@ def demo(*, keep: bool = False) -> int:
     keep
         Leave the demo's stack running at the end.
     """
-    from coordlib.local.demo import run
+    from coordlib.demo import run
 
     return run(progress(), print_table, keep)

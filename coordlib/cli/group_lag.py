@@ -11,9 +11,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach
-from coordlib.lag import UNKNOWN, Bounds, Lag, Place, measure
-from coordlib.lag_samples import SampledEnds, newest_samples, sampled_ends
-from coordlib.log_bounds import log_bounds
+from coordlib.lag.bounds import log_bounds
+from coordlib.lag.measure import UNKNOWN, Bounds, Lag, Place, measure
+from coordlib.lag.samples import SampledEnds, newest_samples, sampled_ends
 
 TIMEOUT_S: Final = 5.0
 

@@ -8,8 +8,8 @@ at: a group may wait for one that does not exist yet.
 from collections.abc import Collection
 
 from coordlib.cli.group_view import SeenGroup, SeenMember
-from coordlib.coordinators.assigned.patterns import BadPattern, compile_pattern, resolve
 from coordlib.records import consumer_protocol as cp
+from coordlib.records.patterns import BadPattern, compile_pattern, resolve
 
 
 def wants(group: SeenGroup, topic: str, own: Collection[str] = ()) -> bool:

@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from coordlib.cli.group_lag import read_lag
 from coordlib.cli.status import read_marker
-from coordlib.compacted import newest_by_key
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
-from coordlib.lag import UNKNOWN, Lag, Place
+from coordlib.kafka.compacted import newest_by_key
+from coordlib.lag.measure import UNKNOWN, Lag, Place
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of

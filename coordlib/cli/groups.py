@@ -26,7 +26,7 @@ from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
     from coordlib.cli.group_view import AsOf, GroupView, PartitionLine
-    from coordlib.lag import Lag
+    from coordlib.lag.measure import Lag
 
 GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Reconciling", "Empty")
 QUARANTINED = "Quarantined"
@@ -67,7 +67,7 @@ def list_groups(
     """
     from coordlib.cli.group_topics import wants
     from coordlib.cli.group_view import read_groups
-    from coordlib.client.topics import own_topics
+    from coordlib.client.classic.topics import own_topics
 
     wanted = _states(state or [])
     where.reach()

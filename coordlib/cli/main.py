@@ -8,7 +8,7 @@ once.
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coordlib import exit_codes
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from coordlib.errors import CoordError
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+def main(arguments: Sequence[str] | None = None, tree: "Callable[[], App] | None" = None) -> int:
+    """Entry point; returns the exit code. `tree`: other commands than those of `coord`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _run(given)
+        code = _run(given, tree or build)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader had enough: `coord sql … | head`
@@ -42,7 +42,7 @@ def build() -> "App":
     return build_commands()
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], tree: "Callable[[], App]") -> int:
     # Of clients of object stores, which log to stderr whatever credentials they do not find.
     os.environ.setdefault("RUST_LOG", "error")
     from cyclopts import CycloptsError
@@ -50,34 +50,35 @@ def _run(arguments: list[str]) -> int:
     from coordlib.errors import CannotReach, CoordError
 
     _hide_secrets(arguments)
+    app = tree()
     try:
-        code = build()(arguments, exit_on_error=False, print_error=False)
+        code = app(arguments, exit_on_error=False, print_error=False)
         return code if isinstance(code, int) else exit_codes.OK
     except CycloptsError as problem:
-        return _failed(arguments, _wrong_usage(arguments, problem))
+        return _failed(app, arguments, _wrong_usage(app, arguments, problem))
     except CoordError as problem:
-        return _failed(arguments, problem)
+        return _failed(app, arguments, problem)
     except TimeoutError:
         silent = CannotReach(
             "Kafka did not answer in time",
-            f"in: {_shown(arguments)}",
+            f"in: {_shown(app, arguments)}",
             "Check that the brokers and their controller run, then try again.",
         )
-        return _failed(arguments, silent)
+        return _failed(app, arguments, silent)
     except ModuleNotFoundError as problem:
-        return _failed(arguments, _not_installed(problem))
+        return _failed(app, arguments, _not_installed(problem))
     except OSError as problem:
         if isinstance(problem, BrokenPipeError):
             raise
-        where = f"{problem.filename or ''} in: {_shown(arguments)}".strip()
-        return _failed(arguments, CoordError(problem.strerror or str(problem), where))
+        where = f"{problem.filename or ''} in: {_shown(app, arguments)}".strip()
+        return _failed(app, arguments, CoordError(problem.strerror or str(problem), where))
 
 
-def _wrong_usage(arguments: list[str], problem: Any) -> "CoordError":
+def _wrong_usage(app: "App", arguments: list[str], problem: Any) -> "CoordError":
     from coordlib.errors import SetupError
 
-    path = " ".join(["coord", *(problem.command_chain or ())])
-    return SetupError(_in_words(problem), f"in: {_shown(arguments)}", f"Try: {path} -h")
+    path = " ".join([*app.name, *(problem.command_chain or ())])
+    return SetupError(_in_words(problem), f"in: {_shown(app, arguments)}", f"Try: {path} -h")
 
 
 def _in_words(problem: Any) -> str:
@@ -97,8 +98,8 @@ def _in_words(problem: Any) -> str:
     return str(problem).strip()
 
 
-def _failed(arguments: list[str], problem: "CoordError") -> int:
-    _tell(arguments, problem)
+def _failed(app: "App", arguments: list[str], problem: "CoordError") -> int:
+    _tell(app, arguments, problem)
     return exit_codes.of_command(problem)
 
 
@@ -112,19 +113,19 @@ def _not_installed(problem: ModuleNotFoundError) -> "CoordError":
     )
 
 
-def _tell(arguments: list[str], problem: "CoordError") -> None:
+def _tell(app: "App", arguments: list[str], problem: "CoordError") -> None:
     """On stderr for people; for programs that asked for JSON, also as the object on stdout."""
     from coordlib.cli.output import complain, error_fields, print_json
 
     complain(problem.what, problem.where, problem.mend)
     if _wants_json(arguments):
-        print_json(" ".join(_command(arguments)) or "coord", error=error_fields(problem))
+        print_json(" ".join(_command(app, arguments)) or "coord", error=error_fields(problem))
 
 
-def _shown(arguments: list[str]) -> str:
+def _shown(app: "App", arguments: list[str]) -> str:
     from coordlib.redaction import redacted
 
-    return " ".join(["coord", *redacted(arguments)])
+    return " ".join([*app.name, *redacted(arguments)])
 
 
 def _hide_secrets(arguments: list[str]) -> None:
@@ -138,9 +139,9 @@ def _hide_secrets(arguments: list[str]) -> None:
         say(warning_of(name))
 
 
-def _command(arguments: list[str]) -> tuple[str, ...]:
+def _command(app: "App", arguments: list[str]) -> tuple[str, ...]:
     """The words that name the command, as far as there is such a one."""
-    return build().parse_commands(arguments)[0]
+    return app.parse_commands(arguments)[0]
 
 
 def _wants_json(arguments: list[str]) -> bool:

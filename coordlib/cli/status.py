@@ -18,7 +18,7 @@ from coordlib.errors import CannotReach, CoordError
 from coordlib.local.home import command_for
 
 if TYPE_CHECKING:
-    from coordlib.lag import Place
+    from coordlib.lag.measure import Place
 
 INPUT_TOPICS = ("requests", "offsets")
 TIMEOUT_S = 5.0
@@ -182,7 +182,7 @@ def read_marker(client: Mapping[str, str], prefix: str) -> Any:
 
 def _stamped_marker(client: Mapping[str, str], prefix: str) -> tuple[Any, int | None]:
     """As `read_marker`, and when it was committed in epoch milliseconds."""
-    from coordlib.compacted import newest_stamped
+    from coordlib.kafka.compacted import newest_stamped
     from coordlib.records.stored import Marker
 
     stamped = newest_stamped(client, f"{prefix}.progress", 0).get(b"marker")
@@ -231,7 +231,7 @@ def _waiting(
     """Of each partition with records that were not judged: the first one's offset, their number."""
     from confluent_kafka import Consumer, TopicPartition
 
-    from coordlib.lag import Place
+    from coordlib.lag.measure import Place
 
     judged = marker.next_offsets if marker is not None else {}
     names = [name for name in (f"{prefix}.{each}" for each in INPUT_TOPICS) if name in topics]

@@ -23,7 +23,7 @@ def create(
     replication
         Copies of each partition; 1 on a single broker.
     """
-    from coordlib import topics
+    from coordlib.kafka import topics
 
     where.reach()
     created = topics.create(where.client(), where.topic_prefix(), shards, responses, replication)
@@ -38,7 +38,7 @@ def create(
 
 def check(*, where: Where = HERE) -> int:
     """Compare the topics with what the engine needs; exit code 3 when it would not start."""
-    from coordlib import topics
+    from coordlib.kafka import topics
 
     where.reach()
     prefix = where.topic_prefix()

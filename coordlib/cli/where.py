@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
 from coordlib.folders import folder_named
-from coordlib.kafka_options import KafkaOptions, wrong_option
+from coordlib.kafka.options import KafkaOptions, wrong_option
 from coordlib.local.home import (
     DEFAULT_STACK,
     STACK_VARIABLE,
@@ -49,7 +49,7 @@ def servers_named(_: Any, tokens: Sequence[Any]) -> str | None:
 
 def require_topic_prefix(_: Any, prefix: str | None) -> None:
     """Raises SetupError for what Kafka takes as no part of a topic's name."""
-    from coordlib.topics import require_prefix
+    from coordlib.kafka.topics import require_prefix
 
     if prefix is not None:
         require_prefix(prefix)

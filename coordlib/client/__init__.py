@@ -2,14 +2,14 @@
 
 `CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `GroupMember` is what it stands
 on, for programs that share partitions but read them in their own way; `AssignedMember` is the same
-for groups whose coordinator divides. Below them: `membership` and `assigned` (the protocols, which
-share `life` and `leaving`; the classic one's steps are `rounds`) and `fence` (when to stop), pure
-state machines; `division` is a leader's work, `transport` brings Kafka. `spark_reader` makes a
-Spark query a member; it is imported from there, by who has Spark.
+for groups whose coordinator divides. Below them: `machine` (a member's life as a pure state
+machine, and when it must stop), `classic` and `assigned` (the protocols), `shell` (transport,
+reading, settings). `spark` makes a Spark query a member; it is imported from there, by who has
+Spark.
 """
 
 from coordlib.client.assigned import AssignedMember
-from coordlib.client.assignor import (
+from coordlib.client.classic.assignor import (
     Assignor,
     FunctionAssignor,
     GroupMemberView,
@@ -18,12 +18,12 @@ from coordlib.client.assignor import (
     RebalanceMode,
     SubscriptionState,
 )
+from coordlib.client.classic.group_member import GroupMember
 from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.errors import AssignmentFailed, MemberFenced
-from coordlib.client.group_member import GroupMember
-from coordlib.client.signals import TopicPartition
-from coordlib.client.transport import KafkaTransport
-from coordlib.client.wording import Timing
+from coordlib.client.machine.errors import AssignmentFailed, MemberFenced
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.transport import KafkaTransport
 
 __all__ = [
     "AssignedMember",

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from coordlib.client import signals as sg
-from coordlib.client.asks import backoff_ms
-from coordlib.client.transport import KafkaTransport, Transport
-from coordlib.client.wording import WIRE_VERSION, Identity
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.asks import backoff_ms
+from coordlib.client.machine.wording import WIRE_VERSION, Identity
+from coordlib.client.shell.transport import KafkaTransport, Transport
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.limits import LEAVERS_MAX
 from coordlib.records import requests as rq

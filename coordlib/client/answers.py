@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 from itertools import count
 
-from coordlib.client.signals import Answer
+from coordlib.client.machine.signals import Answer
 from coordlib.errors import CoordError
 
 

@@ -17,13 +17,13 @@ from typing import Any, Self
 from confluent_kafka import Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.client import offsets as of
-from coordlib.client import signals as sg
-from coordlib.client.protocols import member_of
-from coordlib.client.reading import Reading, data_consumer_of
-from coordlib.client.settings import ASSIGNED, read_settings
-from coordlib.client.signals import Callback, Partitions
-from coordlib.client.transport import Transport
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import Callback, Partitions
+from coordlib.client.shell import offsets as of
+from coordlib.client.shell.protocols import member_of
+from coordlib.client.shell.reading import Reading, data_consumer_of
+from coordlib.client.shell.settings import ASSIGNED, read_settings
+from coordlib.client.shell.transport import Transport
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from coordlib.coordinators.assigned import machine as assigned
-from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.machine import Machine
+from coordlib.coordinators.groups.assigned import machine as assigned
+from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.shard.kind import Machine
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 

@@ -36,8 +36,8 @@ from coordlib.history.files import hadoop_file, read_text, write_text
 from coordlib.history.plan import Backlog, Plan, plan, untold
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
 from coordlib.history.topics_read import TOPICS, ArchivedTopics
-from coordlib.kafka_options import KafkaOptions
-from coordlib.lag import Place
+from coordlib.kafka.options import KafkaOptions
+from coordlib.lag.measure import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,8 +18,8 @@ from coordlib.history.commit import Commit, Positions, merged
 from coordlib.history.plan import Backlog, position
 from coordlib.history.tables import TABLES, path_of
 from coordlib.history.topics_read import places_of
-from coordlib.lag import Place
-from coordlib.log_bounds import log_bounds
+from coordlib.lag.bounds import log_bounds
+from coordlib.lag.measure import Place
 
 #: Commits that are searched for the newest one of an archive, in two goes: nearly always it is the
 #: newest of all.

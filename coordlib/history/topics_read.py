@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach, StartRefused
 from coordlib.history.plan import Range
-from coordlib.lag import Bounds, Place
-from coordlib.log_bounds import log_bounds
+from coordlib.lag.bounds import log_bounds
+from coordlib.lag.measure import Bounds, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

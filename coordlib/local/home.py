@@ -1,12 +1,12 @@
 """Where things lie.
 
-    <project>/conf/…                     kept in the repository
+    <package>/conf/…                     what code reads; it comes with the package
+    <project>/conf/coordinator.toml      what people edit
     <project>/.coord/                    everything generated; git-ignored; COORD_HOME overrides
         jars/spark/*.jar  jars/broker/*.jar  ivy/ (the download cache)
         stacks/<name>/                   one local stack; what lies in it: stack_folder.py
 
-The project is the folder that holds the package `coordlib`, because conf/ lies beside the package
-and is not inside it. An installed copy without a project around it finds no conf/, and says so.
+The project is the folder that holds the package `coordlib`.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ _STACK_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 
 
 def project_root() -> Path:
-    """The folder that holds coordlib/, conf/ and spark-submit.sh."""
+    """The folder that holds coordlib/, jobs/ and spark-submit.sh."""
     return Path(__file__).resolve().parents[2]
 
 
@@ -72,18 +72,14 @@ def command_for(home: Path, command: str) -> str:
 
 
 def conf_file(name: str) -> Path:
-    """A file of conf/.
+    """A file of coordlib/conf/.
 
     Raises:
-        SetupError: the package is installed without its project.
+        SetupError: it is not there.
     """
-    path = project_root() / "conf" / name
+    path = Path(__file__).resolve().parents[1] / "conf" / name
     if not path.is_file():
-        raise SetupError(
-            f"conf/{name} is missing",
-            str(path),
-            "Run from a checkout of the project: the local stack needs its conf/ folder.",
-        )
+        raise SetupError(f"conf/{name} is missing", str(path), "Install coordlib again.")
     return path
 
 

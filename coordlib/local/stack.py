@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from coordlib import topics
 from coordlib.errors import NotReady, StartRefused
+from coordlib.kafka import topics
 from coordlib.local import stack_folder
 from coordlib.local.broker import Broker
 from coordlib.local.home import command_for, stack_home

@@ -12,10 +12,10 @@ from coordlib.config import load_config
 from coordlib.errors import SetupError
 from coordlib.folders import folder_named
 from coordlib.history.archive import ArchiveOptions
-from coordlib.kafka_options import KafkaOptions
+from coordlib.kafka.options import KafkaOptions
+from coordlib.kafka.topics import require_prefix
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming.query import CoordinatorOptions
-from coordlib.topics import require_prefix
 
 _DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "conf" / "coordinator.toml"
 _SERVER: Final = re.compile(r"[^\s,]+:[0-9]{1,5}")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators.shard import Status
+from coordlib.coordinators.shard.shard import Status
 from coordlib.effects.routing import Output
 
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from coordlib.fatal_errors import is_fatal
+from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.records import codec
 from coordlib.records.control import signed_bytes, with_signature
 from coordlib.records.requests import Control

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.lag import Place
-from coordlib.log_bounds import log_bounds
+from coordlib.lag.bounds import log_bounds
+from coordlib.lag.measure import Place
 from coordlib.records.stored import ControlKey, ControlKeys, Marker
 from coordlib.streaming.checkpoint import SECRET_FILE
 from coordlib.streaming.control import Signer

@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
-from coordlib.kafka_options import wrong_option
+from coordlib.kafka.options import wrong_option
 
 _REBUILD: Final = (
     "Name an empty folder and add --rebuild: groups and offsets come back from the topics, members "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from coordlib.coordinators.shard import (
+from coordlib.coordinators.shard.shard import (
     UNTRUSTED_TIME_MS,
     Fold,
     InputRecord,

@@ -12,31 +12,32 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from coordlib import compacted, queries, topics
+from coordlib import queries
 from coordlib.config import CoordinatorConfig
-from coordlib.coordinators.shard import ShardSettings
+from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ReplayDiffers
-from coordlib.kafka_options import KafkaOptions
+from coordlib.kafka import compacted, topics
+from coordlib.kafka.options import KafkaOptions
 from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
+from coordlib.streaming.beside.offset_watch import OffsetWatch
+from coordlib.streaming.beside.status_file import StatusFile
+from coordlib.streaming.beside.ticks import KafkaTicks, TickThread, TickWriter
+from coordlib.streaming.beside.topic_watch import KafkaCluster, TopicWatch
+from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.control_keys import Authority, begin, requests_ends
 from coordlib.streaming.crash import Crash
-from coordlib.streaming.offset_watch import OffsetWatch
 from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.signatures import ED25519
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_requests
 from coordlib.streaming.start import agree
-from coordlib.streaming.status_file import StatusFile
 from coordlib.streaming.strategies import load_strategies
-from coordlib.streaming.ticks import KafkaTicks, TickThread, TickWriter
-from coordlib.streaming.topic_watch import KafkaCluster, TopicWatch
-from coordlib.streaming.troubles import Troubles
 
 if TYPE_CHECKING:
     from pyspark.broadcast import Broadcast

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from coordlib.coordinators.machine import UnknownSavedVersion
-from coordlib.coordinators.restore import orphans, restore
+from coordlib.coordinators.shard.kind import UnknownSavedVersion
+from coordlib.coordinators.shard.restore import orphans, restore
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.sink import NewestByKey

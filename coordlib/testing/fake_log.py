@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 
-from coordlib.client import signals as sg
-from coordlib.client.layout import Place
-from coordlib.client.transport import Handler, concerns
+from coordlib.client.machine import signals as sg
+from coordlib.client.shell.transport import Handler, concerns
 from coordlib.config import ClassicConfig
-from coordlib.coordinators.assignors.model import ReplicaRacks
-from coordlib.coordinators.shard import InputRecord, ShardSettings, Status, fold
-from coordlib.coordinators.transition import REQUESTS
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, Status, fold
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
+from coordlib.kafka.layout import Place
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs

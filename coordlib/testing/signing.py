@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard import ShardSettings
+from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.records.requests import Control
 from coordlib.records.stored import ControlKey
 from coordlib.streaming.control import Signer

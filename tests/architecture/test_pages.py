@@ -55,7 +55,7 @@ def test_rules_have_all_their_numbers() -> None:
 
 
 INVARIANTS = (ROOT / "coordlib/INVARIANTS.md").read_text()
-#: number -> (files below coordlib, files below tests).
+#: number -> (files below coordlib or tests/tools, files below tests).
 TABLE = {
     number: (re.findall(r"`([^`]+)`", kept), re.findall(r"`([^`]+)`", tests))
     for number, kept, tests in re.findall(
@@ -76,14 +76,19 @@ def test_every_invariant_in_the_code_has_a_row_and_every_row_is_in_the_code() ->
 def test_the_files_of_a_row_cite_its_number(number: str) -> None:
     """Files move and tests are split: the row follows, or this fails."""
     kept, tests = TABLE[number]
-    files = [*(ROOT / "coordlib" / name for name in kept), *(ROOT / "tests" / t for t in tests)]
+    rooms = {name: "" if name.startswith("tests/tools/") else "coordlib" for name in kept}
+    files = [*(ROOT / rooms[name] / name for name in kept), *(ROOT / "tests" / t for t in tests)]
 
     assert kept
     assert tests
     assert [name_of(file) for file in files if number not in file.read_text()] == []
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "coordlib").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "coordlib").rglob("*.md")),
+    *sorted((ROOT / "tests" / "tools").rglob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

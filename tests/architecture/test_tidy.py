@@ -21,8 +21,14 @@ CORE_TESTS = [
     for path in sorted((ROOT / "tests" / folder).rglob("test_*.py"))
     if "assignors" not in path.parts
 ]
-TESTS = sorted((ROOT / "tests").rglob("*.py")) + sorted((ROOT / "tests").rglob("*.txt"))
-SOURCES = sorted((ROOT / "coordlib").rglob("*.py")) + sorted((ROOT / "jobs").glob("*.py"))
+TESTS = [
+    path
+    for path in sorted((ROOT / "tests").rglob("*.*"))
+    if path.suffix in (".py", ".txt") and ROOT / "tests" / "tools" not in path.parents
+]
+SOURCES = [
+    path for folder in ("coordlib", "jobs", "tests/tools") for path in (ROOT / folder).rglob("*.py")
+]
 
 IMPURE_MODULES = frozenset(
     {"asyncio", "datetime", "io", "locale", "logging", "multiprocessing", "os", "pathlib"}

@@ -3,8 +3,8 @@
 import pytest
 
 from coordlib.cli.group_lag import lag_now
-from coordlib.lag import UNKNOWN, Bounds, Lag, Place
-from coordlib.lag_samples import _read, sampled_ends
+from coordlib.lag.measure import UNKNOWN, Bounds, Lag, Place
+from coordlib.lag.samples import _read, sampled_ends
 from coordlib.records.stored import LagLine, LagSample
 
 ORDERS = Place("orders", 0)

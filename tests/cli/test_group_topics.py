@@ -6,12 +6,12 @@ import pytest
 
 from coordlib.cli.group_topics import wants
 from coordlib.cli.group_view import SeenGroup, _group
-from coordlib.coordinators.assigned import machine as assigned
-from coordlib.coordinators.assigned.group import Group as AssignedGroup
-from coordlib.coordinators.classic import machine as classic
+from coordlib.coordinators.groups.assigned import machine as assigned
+from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
+from coordlib.coordinators.groups.classic import machine as classic
 from coordlib.records import consumer_protocol as cp
-from coordlib.testing.assigned_groups import subscribe
-from coordlib.testing.driving import Conversation, commit, empty, join
+from tests.tools.assigned_groups import subscribe
+from tests.tools.driving import Conversation, commit, empty, join
 
 
 def seen(talk: Conversation) -> SeenGroup:

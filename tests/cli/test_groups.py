@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordlib import topics
 from coordlib.cli.main import main
 from coordlib.exit_codes import FAILED, OK, UNHEALTHY, USAGE
+from coordlib.kafka import topics
 from coordlib.records import codec, stored
 from coordlib.records import consumer_protocol as cp
 from coordlib.records.partitioner import shard_of

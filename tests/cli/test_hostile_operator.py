@@ -25,6 +25,7 @@ from coordlib.local.stack import Stack
 from coordlib.testing.fake_log import FakeLog
 from tests.cli.tables import write_events
 from tests.history.rows import a_life_of_a_group
+from tests.tools import commands
 
 SECRET = "hunter2hunter2"  # results keep shorter ones: they may be words
 HUGE = 100_000
@@ -112,7 +113,9 @@ def is_choice(argument: Any) -> bool:
     return get_origin(argument.hint) is Literal
 
 
-ARGUMENTS = {path: arguments_of(command) for path, command in leaves(build())}
+#: Those who work on coordlib have commands that start stacks, too.
+TOOLS = dict(leaves(commands.build()))
+ARGUMENTS = {p: arguments_of(each) for p, each in (*leaves(build()), *TOOLS.items())}
 FIRSTS = firsts()
 #: Options that commands take from one place are tried with every value at the first of them.
 SHARED = ("empty",)
@@ -157,7 +160,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     project = tmp_path / "project"
     tables = tmp_path / "tables"
     write_events(a_life_of_a_group(), tables)
-    app = build()
+    app, tools = build(), commands.build()
 
     def start(name: str) -> Callable[..., int]:
         def record(*_: object, **__: object) -> int:
@@ -172,6 +175,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     for name in ("COORD_STACK_NAME", "COORD_PREFIX", "COORD_BOOTSTRAP_SERVERS", "COORD_FORMAT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("coordlib.cli.main.build", lambda: app)  # built once: it is the same
+    monkeypatch.setattr("tests.tools.commands.build", lambda: tools)
     monkeypatch.setattr("coordlib.cli.where.REACH_TIMEOUT_S", 0.02)
 
     def start_broker(stack: Stack, *_: object) -> None:
@@ -185,16 +189,20 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr("coordlib.local.stack.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.job.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.broker.belonging_to", lambda *_: [])
-    monkeypatch.setattr("coordlib.cli.bench._run", start("a benchmark"))
-    monkeypatch.setattr("coordlib.local.demo.run", start("a demo"))
-    monkeypatch.setattr("coordlib.testing.simulation.campaign.campaign", _no_campaign)
+    monkeypatch.setattr("tests.tools.bench.commands._run", start("a benchmark"))
+    monkeypatch.setattr("coordlib.demo.run", start("a demo"))
+    monkeypatch.setattr("tests.tools.simulation.campaign.campaign", _no_campaign)
     monkeypatch.setattr(subprocess, "Popen", start("a process"))
     monkeypatch.setattr("sys.stdin", None)  # whoever asks a question here would wait for ever
     return machine
 
 
+def run(path: tuple[str, ...], arguments: list[str]) -> int:
+    return commands.main(arguments) if path in TOOLS else main(arguments)
+
+
 def _no_campaign(*_: object) -> Any:
-    from coordlib.testing.simulation.campaign import Summary
+    from tests.tools.simulation.campaign import Summary
 
     return Summary()
 
@@ -264,7 +272,7 @@ def test_no_option_does_harm(
     for argument in ARGUMENTS[path]:
         for what, given in tries(path, argument, machine.folder):
             machine.started.clear()
-            code = main(line(path, argument, given))
+            code = run(path, line(path, argument, given))
             told = capsys.readouterr()
             case = f"{' '.join(path)} {argument.names[0]}: {what}: {code}: {told.err[:500]}"
             look_at(told, case)
@@ -307,7 +315,7 @@ def test_no_variable_of_the_environment_does_harm(
                 with monkeypatch.context() as patch:
                     patch.setenv(variable, texts(machine.folder)[what])
                     machine.started.clear()
-                    code = main(line(path, argument, []))
+                    code = run(path, line(path, argument, []))
                 told = capsys.readouterr()
                 case = f"{variable} for {' '.join(path)}: {what}: {code}: {told.err[:500]}"
                 assert code in range(5), case
@@ -353,7 +361,7 @@ def test_no_name_does_harm_at_the_coordinator(
                 if what == "an option":
                     continue
                 given = [value] if is_positional(argument) else [f"{argument.names[0]}={value}"]
-                code = main([*line(path, argument, given), "-b", "nowhere:1"])
+                code = run(path, [*line(path, argument, given), "-b", "nowhere:1"])
                 told = capsys.readouterr()
                 case = f"{' '.join(path)} {argument.names[0]}: {what}: {code}: {told.err[:500]}"
                 look_at(told, case)

@@ -39,7 +39,7 @@ def _no_stack(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         ["groups", "history", "g", "--limit", "many"],
         ["up", "--shards", "two"],
         ["up", "--shards", "0"],
-        ["sim", "--seeds", "0"],
+        ["log", "check"],
         ["groups", "history", "g", "--limit", "-1"],
         ["sql", "select 1", "--timeout", "nan"],
     ],

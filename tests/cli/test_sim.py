@@ -1,4 +1,4 @@
-"""`coord sim` and `coord log check` as a user meets them."""
+"""`python -m tests.tools.sim` and `coord log check` as a user meets them."""
 
 import json
 from pathlib import Path
@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 import structlog
 
+from coordlib.checking import history
+from coordlib.checking.history import Happened
 from coordlib.cli.main import main
-from coordlib.testing.simulation import history
-from coordlib.testing.simulation.history import Happened
+from tests.tools import commands
 
 
 def test_a_campaign_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """The same as text and as one object."""
-    assert main(["sim", "--seeds", "2", "--jobs", "1"]) == 0
+    assert commands.main(["sim", "--seeds", "2", "--jobs", "1"]) == 0
     text = capsys.readouterr().out
-    assert main(["sim", "--seeds", "2", "--jobs", "1", "--format", "json"]) == 0
+    assert commands.main(["sim", "--seeds", "2", "--jobs", "1", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
 
     assert (found["_command"], found["seeds"], found["violations"]) == ("sim", 2, 0)
@@ -28,7 +29,7 @@ def test_a_campaign_leaves_the_logs_of_others_as_they_are() -> None:
     """Whoever plays a world inside his own program wants to hear of that program afterwards."""
     before = structlog.get_config()
 
-    assert main(["sim", "--seed", "1", "--jobs", "1"]) == 0
+    assert commands.main(["sim", "--seed", "1", "--jobs", "1"]) == 0
     assert structlog.get_config() == before
 
 
@@ -36,7 +37,7 @@ def test_one_seed_may_be_named_and_its_faults(capsys: pytest.CaptureFixture[str]
     """`--seed` alone plays that one; `--fault` draws from that kind only."""
     arguments = ["sim", "--seed", "7", "--fault", "member-killed", "--format", "json"]
 
-    assert main(arguments) == 0
+    assert commands.main(arguments) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["seeds"] == 1
     assert set(found["faults"]) <= {"member-killed"}
@@ -47,7 +48,7 @@ def test_one_seed_may_be_named_and_its_faults(capsys: pytest.CaptureFixture[str]
 )
 def test_wrong_usage_is_told(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One sentence and no stack trace."""
-    assert main(["sim", *wrong]) != 0
+    assert commands.main(["sim", *wrong]) != 0
     told = capsys.readouterr()
     assert told.out == ""
     assert len(told.err.splitlines()) <= 3

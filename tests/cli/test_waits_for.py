@@ -8,9 +8,10 @@ import pytest
 
 from coordlib.cli import groups
 from coordlib.cli.group_view import GroupView, _group
-from coordlib.coordinators.classic import machine
+from coordlib.coordinators.groups.classic import machine
 from coordlib.records import responses as rs
-from coordlib.testing.driving import (
+from tests.coordinators.groups.classic import static_states
+from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     STATES,
@@ -23,7 +24,6 @@ from coordlib.testing.driving import (
     settled,
     sync,
 )
-from tests.coordinators.classic import static_states
 
 
 def announced() -> Conversation:

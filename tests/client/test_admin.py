@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlib.client import signals as sg
 from coordlib.client.admin import Admin, _Question
-from coordlib.coordinators import answered
-from coordlib.coordinators.answered import Answered, Asked
-from coordlib.coordinators.classic import machine
+from coordlib.client.machine import signals as sg
+from coordlib.coordinators.groups.classic import machine
+from coordlib.coordinators.shard import answered
+from coordlib.coordinators.shard.answered import Answered, Asked
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
@@ -288,7 +288,7 @@ def test_a_question_that_has_to_wait_is_asked_again(
     monkeypatch.setattr(answered, "FREE_BYTES", 0)  # else so small an answer is not counted
     monkeypatch.setattr(answered, "FREE_SHARE", 0)
     monkeypatch.setattr(Answered, "must_wait", at_first)
-    monkeypatch.setattr("coordlib.coordinators.shard.counted_bytes", lambda size, asked: size)
+    monkeypatch.setattr("coordlib.coordinators.shard.shard.counted_bytes", lambda size, asked: size)
 
     assert [row.topic for row in admin.committed("g")] == ["t"]
     assert len(set(refused)) == 2  # ids are never used twice

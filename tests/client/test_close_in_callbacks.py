@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.client import GroupMember, member
-from coordlib.client import signals as sg
+from coordlib.client import GroupMember
 from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.signals import Callback, Partitions
-from coordlib.client.steps import State
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import Callback, Partitions
+from coordlib.client.machine.steps import State
+from coordlib.client.shell import member
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog, FakeTransport

@@ -15,8 +15,8 @@ from confluent_kafka import (
 )
 
 from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.errors import MemberFenced
-from coordlib.client.settings import read_settings
+from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.shell.settings import read_settings
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative

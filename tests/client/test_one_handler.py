@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.client import signals as sg
-from coordlib.client.group_member import GroupMember
-from coordlib.client.member import Member
-from coordlib.client.transport import KafkaTransport
-from coordlib.client.wording import Identity
+from coordlib.client.classic.group_member import GroupMember
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.member import Member
+from coordlib.client.shell.transport import KafkaTransport
 from coordlib.errors import CannotReach, CoordError
 from coordlib.records import codec
 from coordlib.records import responses as rs

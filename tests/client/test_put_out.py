@@ -6,14 +6,14 @@ after an operator removed it. S = 8 s, RT = 12 s.
 
 import pytest
 
-from coordlib.client import signals as sg
-from coordlib.client.signals import Callback
-from coordlib.client.steps import State
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import Callback
+from coordlib.client.machine.steps import State
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.client import cooperative
-from tests.client.test_membership import MEMBER, T0, T1, Play, stopped
+from tests.client.classic.test_membership import MEMBER, T0, T1, Play, stopped
 from tests.client.world import User, World, t
 
 ALL = t(0, 1, 2, 3)

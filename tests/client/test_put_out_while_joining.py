@@ -7,7 +7,7 @@ owners at any time. S = 8 s, RT = 12 s.
 
 import msgspec
 
-from coordlib.client.steps import State
+from coordlib.client.machine.steps import State
 from coordlib.errors import GroupError
 from coordlib.records import requests as rq
 from tests.client.world import User, World, t

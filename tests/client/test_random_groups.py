@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.assignor import BOTH, EAGER, FunctionAssignor, RebalanceMode
-from coordlib.client.division import AssignorFailed
-from coordlib.client.errors import AssignmentFailed
-from coordlib.client.rounds import RETRY_MS
+from coordlib.client.classic.assignor import BOTH, EAGER, FunctionAssignor, RebalanceMode
+from coordlib.client.classic.division import AssignorFailed
+from coordlib.client.classic.rounds import RETRY_MS
+from coordlib.client.machine.errors import AssignmentFailed
 from coordlib.records import requests as rq
 from tests.client import cooperative
 from tests.client.world import User, World

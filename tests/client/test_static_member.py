@@ -2,13 +2,13 @@
 
 import pytest
 
-from coordlib.client import signals as sg
-from coordlib.client.signals import Callback, TopicPartition
-from coordlib.client.steps import State
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import Callback, TopicPartition
+from coordlib.client.machine.steps import State
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from tests.client.test_membership import (
+from tests.client.classic.test_membership import (
     IDENTITY,
     MEMBER,
     T0,

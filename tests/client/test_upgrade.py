@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from coordlib.client.assignor import FunctionAssignor
-from coordlib.coordinators.assignors import range as range_assignor
+from coordlib.client.classic.assignor import FunctionAssignor
+from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
 from coordlib.records import requests as rq
 from tests.client import cooperative
 from tests.client.world import User, World, t

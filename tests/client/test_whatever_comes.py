@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.client import signals as sg
-from coordlib.client.division import AssignorFailed
-from coordlib.client.steps import State
+from coordlib.client.classic.division import AssignorFailed
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.steps import State
 from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
@@ -18,7 +18,7 @@ from coordlib.records import responses as rs
 from tests.client import cooperative
 from tests.client.assigned.play import WANTED
 from tests.client.assigned.play import Play as AssignedPlay
-from tests.client.test_membership import MEMBER, Play
+from tests.client.classic.test_membership import MEMBER, Play
 
 SHARE = cp.encode_assignment(cp.Assignment(partitions={"t": (0, 1)}))
 WANTS = cp.encode_subscription(cp.Subscription(topics=("t",)))

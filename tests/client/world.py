@@ -6,11 +6,11 @@ S = 8 s, RT = 12 s, a heartbeat every 2 s, so the margin is 2 s.
 from collections.abc import Sequence
 from typing import Any
 
-from coordlib.client.assignor import Assignor
-from coordlib.client.group_member import GroupMember
-from coordlib.client.member import Member
-from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.client.wording import Timing
+from coordlib.client.classic.assignor import Assignor
+from coordlib.client.classic.group_member import GroupMember
+from coordlib.client.machine.signals import Partitions, TopicPartition
+from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.member import Member
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog, FakeTransport

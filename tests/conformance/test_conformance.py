@@ -24,7 +24,7 @@ def test_every_test_of_kafka_has_a_row_and_every_row_a_test_of_ours() -> None:
 
 
 FOO: Name = ("S", "testFoo")
-OURS = "coordinators/test_shard.py::test_foo"
+OURS = "coordinators/shard/test_shard.py::test_foo"
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,11 @@ OURS = "coordinators/test_shard.py::test_foo"
         ([Row(*FOO)], "needs tests of ours or a reason"),
         ([Row(*FOO, why=" ")], "needs tests of ours or a reason"),
         ([Row(*FOO, (OURS,), why="It is not so.")], "needs tests of ours or a reason"),
-        ([Row(*FOO, ("coordinators/test_shard.py::test_bar",))], "which is no test of ours"),
-        ([Row(*FOO, ("coordinators/test_shard.py::test_foo[b]",))], "which is no test of ours"),
+        ([Row(*FOO, ("coordinators/shard/test_shard.py::test_bar",))], "which is no test of ours"),
+        (
+            [Row(*FOO, ("coordinators/shard/test_shard.py::test_foo[b]",))],
+            "which is no test of ours",
+        ),
         ([Row(*FOO, ("transcripts/none.txt",))], "which is no test of ours"),
     ],
 )

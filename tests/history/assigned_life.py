@@ -9,17 +9,17 @@ import msgspec
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from coordlib.coordinators.assigned.group import Member
+from coordlib.coordinators.groups.assigned.group import Member
 from coordlib.effects.routing import COMMITTED
 from coordlib.effects.routing import EVENTS as EVENTS_TOPIC
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
-from coordlib.lag import Bounds
+from coordlib.lag.measure import Bounds
 from coordlib.records import requests as rq
 from coordlib.records.stored import LagSample
-from coordlib.streaming.committed_log import CommittedOffsets, read_record
-from coordlib.streaming.lag_sampler import LagSampler
-from coordlib.testing.driving import Conversation, commit, heartbeat, leave
-from tests.coordinators.test_topics import listing
+from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record
+from coordlib.streaming.beside.lag_sampler import LagSampler
+from tests.coordinators.groups.test_topics import listing
+from tests.tools.driving import Conversation, commit, heartbeat, leave
 
 START = datetime(2026, 3, 1, 15, 0, tzinfo=UTC)
 GROUP, TOPIC = "click-readers", "clicks"

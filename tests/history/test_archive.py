@@ -369,7 +369,7 @@ class Topics:
     def __init__(self, broker: "Broker") -> None:
         from confluent_kafka import Producer
 
-        from coordlib import topics
+        from coordlib.kafka import topics
 
         self.prefix = f"t{uuid.uuid4().hex[:8]}"
         self.client = {"bootstrap.servers": broker.bootstrap_servers}

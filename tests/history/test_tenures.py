@@ -7,7 +7,6 @@ import pytest
 
 from coordlib.history.sql import query_tables
 from coordlib.history.tenures import OWNERSHIP, Tenure, tenures_of
-from coordlib.testing.driving import delete, heartbeat, leave
 from tests.history.assigned_life import (
     GROUP,
     SESSION_S,
@@ -16,6 +15,7 @@ from tests.history.assigned_life import (
     a_life_of_an_assigned_group,
 )
 from tests.history.rows import at
+from tests.tools.driving import delete, heartbeat, leave
 
 
 def tenures(life: Life, tables: Path) -> list[Tenure]:

@@ -5,8 +5,8 @@ import socket
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib import topics
 from coordlib.errors import CannotReach, SetupError
+from coordlib.kafka import topics
 from coordlib.local.broker import Broker
 from coordlib.local.programs import belonging_to
 

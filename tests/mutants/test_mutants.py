@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.testing.mutants import ROOT, Mutant, Unusable, hunt, must_apply, mutants, read
-from coordlib.testing.simulation.plan import KINDS
+from tests.tools.mutants import ROOT, Mutant, Unusable, hunt, must_apply, mutants, read
+from tests.tools.simulation.plan import KINDS
 
 KEPT = mutants()
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from coordlib.coordinators.assignors import sticky_data
-from coordlib.coordinators.assignors.model import member_of
-from coordlib.coordinators.assignors.sticky_data import Said
+from coordlib.coordinators.groups.dividing.assignors import sticky_data
+from coordlib.coordinators.groups.dividing.assignors.model import member_of
+from coordlib.coordinators.groups.dividing.assignors.sticky_data import Said
 from coordlib.records import consumer_protocol as cp
 from tests.records import capture_consumer_bytes as capture
 from tests.records.capture_consumer_bytes import Captured

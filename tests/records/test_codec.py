@@ -11,7 +11,7 @@ from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.testing import driving
+from tests.tools import driving
 
 JOIN = json.loads(codec.encode(driving.join("a")))
 HEARTBEAT = json.loads(codec.encode(driving.heartbeat("a", 1, "m")))

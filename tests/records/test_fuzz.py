@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from coordlib.coordinators.classic import machine as classic
-from coordlib.coordinators.classic.draft import Draft
+from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from coordlib.testing.fuzz import corpus, decoding, shards
-from coordlib.testing.fuzz.targets import ACCEPTED, BY_NAME, TARGETS
+from tests.tools.fuzz import corpus, decoding, shards
+from tests.tools.fuzz.targets import ACCEPTED, BY_NAME, TARGETS
 
 CORPUS = corpus.read(Path(__file__).parent / "fuzz_corpus.jsonl")
 
@@ -49,7 +49,7 @@ def test_a_shard_amid_mutated_requests_sets_no_group_aside() -> None:
 def test_the_corpus_is_judged_as_when_it_was_found(target: str) -> None:
     """An input of each kind: a library's new version must not let more in, or name it otherwise.
 
-    If a difference is meant: python -m coordlib.testing.fuzz --inputs 100000 --write-corpus
+    If a difference is meant: python -m tests.tools.fuzz --inputs 100000 --write-corpus
     """
     found = [each for each in CORPUS if each.target == target]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from coordlib import topics
 from coordlib.client import AssignedMember, GroupMember
-from coordlib.client.member import Member
+from coordlib.client.shell.member import Member
+from coordlib.kafka import topics
 from coordlib.records.own_topics import OWN, is_users, own_topics
-from coordlib.streaming.topic_watch import KafkaCluster
+from coordlib.streaming.beside.topic_watch import KafkaCluster
 from coordlib.testing.fake_log import FakeLog
 
 EVERYTHING = {

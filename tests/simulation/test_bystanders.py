@@ -6,21 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.records import requests as rq
-from coordlib.testing.driving import Conversation, commit, describe, join
-from coordlib.testing.simulation import bystanders, checks, one_fold, plan
-from coordlib.testing.simulation.cluster import Outcome, Record, Transaction
-from coordlib.testing.simulation.crowds import CROWD
-from coordlib.testing.simulation.evidence import Asked, Evidence, Told
-from coordlib.testing.simulation.faults import bring
-from coordlib.testing.simulation.plan import Fault
-from coordlib.testing.simulation.quiet import quiet_logs
-from coordlib.testing.simulation.run import play
-from coordlib.testing.simulation.sometimes import count_sometimes
-from coordlib.testing.simulation.wishes import Wish
-from coordlib.testing.simulation.world import GROUP, PREFIX, World
 from tests.simulation.test_checks import assert_breaks, edit
+from tests.tools.driving import Conversation, commit, describe, join
+from tests.tools.simulation import bystanders, checks, one_fold, plan
+from tests.tools.simulation.cluster import Outcome, Record, Transaction
+from tests.tools.simulation.crowds import CROWD
+from tests.tools.simulation.evidence import Asked, Evidence, Told
+from tests.tools.simulation.faults import bring
+from tests.tools.simulation.plan import Fault
+from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.run import play
+from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation.wishes import Wish
+from tests.tools.simulation.world import GROUP, PREFIX, World
 
 CALM = replace(plan.draw(0, kind=plan.CLASSIC), faults=(), shards=1, broker_skew_ms=0)
 NOW_MS = 50_000

@@ -7,12 +7,12 @@ from functools import cache
 import msgspec
 import pytest
 
-from coordlib.testing.simulation import checks, commits, one_fold, plan
-from coordlib.testing.simulation.cluster import Record
-from coordlib.testing.simulation.quiet import quiet_logs
-from coordlib.testing.simulation.run import play
-from coordlib.testing.simulation.wishes import Wish
-from coordlib.testing.simulation.world import GROUP, PREFIX, Violation, World
+from tests.tools.simulation import checks, commits, one_fold, plan
+from tests.tools.simulation.cluster import Record
+from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.run import play
+from tests.tools.simulation.wishes import Wish
+from tests.tools.simulation.world import GROUP, PREFIX, Violation, World
 
 
 @quiet_logs()

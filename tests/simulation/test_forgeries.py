@@ -6,18 +6,18 @@ from functools import cache
 
 import pytest
 
-from coordlib.coordinators.control import ControlRecords
+from coordlib.coordinators.shard.control import ControlRecords
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming.signatures import ED25519
 from coordlib.testing.signing import stand_in
-from coordlib.testing.simulation import forgeries, signed_worlds, signing
-from coordlib.testing.simulation.checks import evidence_of
-from coordlib.testing.simulation.plan import ASSIGNED, Fault, Plan, draw
-from coordlib.testing.simulation.quiet import quiet_logs
-from coordlib.testing.simulation.run import play
-from coordlib.testing.simulation.world import World
 from tests.simulation.test_checks import assert_breaks
+from tests.tools.simulation import forgeries, signed_worlds, signing
+from tests.tools.simulation.checks import evidence_of
+from tests.tools.simulation.plan import ASSIGNED, Fault, Plan, draw
+from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.run import play
+from tests.tools.simulation.world import World
 
 
 @cache

@@ -7,13 +7,13 @@ from functools import cache
 import msgspec
 import pytest
 
-from coordlib.testing.simulation import checks, handovers, plan, rules, set_aside
-from coordlib.testing.simulation.quiet import quiet_logs
-from coordlib.testing.simulation.run import play
-from coordlib.testing.simulation.sometimes import count_sometimes
-from coordlib.testing.simulation.wishes import Wish
-from coordlib.testing.simulation.world import PREFIX, REPLY_PARTITIONS, TOPICS, World
 from tests.simulation.test_checks import assert_breaks, copy, edit, event
+from tests.tools.simulation import checks, handovers, plan, rules, set_aside
+from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.run import play
+from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation.wishes import Wish
+from tests.tools.simulation.world import PREFIX, REPLY_PARTITIONS, TOPICS, World
 
 
 @cache

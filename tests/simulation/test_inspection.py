@@ -10,18 +10,18 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard import InputRecord, Shard
-from coordlib.coordinators.shard_state import decode_blob
-from coordlib.coordinators.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.blob import decode_blob
+from coordlib.coordinators.shard.shard import InputRecord, Shard
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import EffectTooLarge
 from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.testing.driving import SETTINGS, commit, describe, join, leave, settings
-from coordlib.testing.simulation import inspection
-from coordlib.testing.simulation.inspection import Inspector, WatchedShard, check_against_topics
 from tests.simulation.test_checks import assert_breaks
+from tests.tools.driving import SETTINGS, commit, describe, join, leave, settings
+from tests.tools.simulation import inspection
+from tests.tools.simulation.inspection import Inspector, WatchedShard, check_against_topics
 
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import msgspec
 
-from coordlib.testing.simulation import checks, rules
-from coordlib.testing.simulation.cluster import Record
-from coordlib.testing.simulation.world import PREFIX, World
 from tests.simulation.test_checks import assert_breaks, edit, event, peaceful
+from tests.tools.simulation import checks, rules
+from tests.tools.simulation.cluster import Record
+from tests.tools.simulation.world import PREFIX, World
 
 
 def edit_ticks(world: World, change: Callable[[Record, dict], Record]) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.testing.simulation import plan
-from coordlib.testing.simulation.campaign import campaign, shrink
-from coordlib.testing.simulation.plan import KINDS
-from coordlib.testing.simulation.run import run, run_seed
-from coordlib.testing.simulation.sometimes import SITUATIONS
+from tests.tools.simulation import plan
+from tests.tools.simulation.campaign import campaign, shrink
+from tests.tools.simulation.plan import KINDS
+from tests.tools.simulation.run import run, run_seed
+from tests.tools.simulation.sometimes import SITUATIONS
 
 #: Of these seeds a change plays as many as draw each kind of fault so often; `make nightly` plays
 #: as many as the night has.
@@ -21,8 +21,8 @@ SEEDS, TIMES = range(400), 5
 DIGEST = """
 import hashlib, sys
 import msgspec
-from coordlib.testing.simulation.quiet import quiet_logs
-from coordlib.testing.simulation.run import run_seed
+from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.run import run_seed
 with quiet_logs():
     outcome = run_seed(int(sys.argv[1]))
 told = b"".join(msgspec.json.encode(line) for line in outcome.history)
@@ -84,7 +84,7 @@ def test_a_broken_promise_is_told_with_few_faults_and_a_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Somebody makes clients forget their fence: what is printed must lead to it."""
-    from coordlib.client.fence import Fence
+    from coordlib.client.machine.fence import Fence
 
     monkeypatch.setattr(Fence, "_broken_rule", lambda self, now_ms, sign_ms: None)
     seed = next(seed for seed in range(200) if run_seed(seed, PAUSES).violation is not None)
@@ -105,7 +105,7 @@ PAUSES = ("member-cut-off",) * 6
 
 def test_a_history_is_written_and_read_again(tmp_path: Path) -> None:
     """What a simulated run records is what `coord log check` reads."""
-    from coordlib.testing.simulation import history
+    from coordlib.checking import history
 
     told = run_seed(0).history
     history.write(tmp_path / "history.jsonl", told)

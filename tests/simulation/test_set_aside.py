@@ -6,13 +6,13 @@ from functools import cache
 
 import pytest
 
-from coordlib.testing.simulation import checks, set_aside
-from coordlib.testing.simulation.plan import Fault, Plan, draw
-from coordlib.testing.simulation.quiet import quiet_logs
-from coordlib.testing.simulation.run import play
-from coordlib.testing.simulation.sometimes import count_sometimes
-from coordlib.testing.simulation.world import GROUP, World
 from tests.simulation.test_checks import assert_breaks, edit, event
+from tests.tools.simulation import checks, set_aside
+from tests.tools.simulation.plan import Fault, Plan, draw
+from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.run import play
+from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation.world import GROUP, World
 
 UNAVAILABLE = set_aside.UNAVAILABLE
 

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.client import signals as sg
+from coordlib.checking import checkers
+from coordlib.checking.history import Happened
+from coordlib.client.machine import signals as sg
 from coordlib.records import requests as rq
-from coordlib.testing import checkers
-from coordlib.testing.simulation import checks, plan, transport, wishes
-from coordlib.testing.simulation.history import Happened
-from coordlib.testing.simulation.kinds import LATER_KINDS, NEEDS
-from coordlib.testing.simulation.plan import FIRST_KINDS, KINDS, Fault
-from coordlib.testing.simulation.program import Program
-from coordlib.testing.simulation.quiet import quiet_logs
-from coordlib.testing.simulation.run import play
-from coordlib.testing.simulation.scheduler import Gone, Process, Scheduler
-from coordlib.testing.simulation.user import CLOSES, RAISES
-from coordlib.testing.simulation.wishes import Wish
-from coordlib.testing.simulation.world import Violation, World
 from tests.simulation.test_checks import assert_breaks
+from tests.tools.simulation import checks, plan, transport, wishes
+from tests.tools.simulation.kinds import LATER_KINDS, NEEDS
+from tests.tools.simulation.plan import FIRST_KINDS, KINDS, Fault
+from tests.tools.simulation.program import Program
+from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.run import play
+from tests.tools.simulation.scheduler import Gone, Process, Scheduler
+from tests.tools.simulation.user import CLOSES, RAISES
+from tests.tools.simulation.wishes import Wish
+from tests.tools.simulation.world import Violation, World
 
 SETTLED_MS = 15_000
 

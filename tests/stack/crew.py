@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from coordlib.client.clock import boottime_ns
+from coordlib.client.shell.clock import boottime_ns
 from coordlib.local.home import project_root
 
 #: Longer than any wait should be, on a machine that does much else; who reaches it fails.

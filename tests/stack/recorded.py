@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.testing import checkers
-from coordlib.testing.simulation.history import Happened, read, write
+from coordlib.checking import checkers
+from coordlib.checking.history import Happened, read, write
 from tests.stack.crew import Crew, Member
 
 HISTORY: Final = "history.jsonl"

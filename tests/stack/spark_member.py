@@ -21,11 +21,11 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coordlib.client.clock import boottime_ns
-from coordlib.client.settings import read_settings
-from coordlib.client.spark_positions import end_offsets
-from coordlib.client.spark_reader import SparkGroupReader
-from coordlib.client.spark_share import Share
+from coordlib.client.shell.clock import boottime_ns
+from coordlib.client.shell.settings import read_settings
+from coordlib.client.spark.positions import end_offsets
+from coordlib.client.spark.reader import SparkGroupReader
+from coordlib.client.spark.share import Share
 from coordlib.local.home import conf_file
 from coordlib.local.jars import ensure_jars
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from coordlib.client.assigned import AssignedMember
-from coordlib.client.wording import Timing
+from coordlib.client.machine.wording import Timing
 from coordlib.history.sql import query_tables
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until

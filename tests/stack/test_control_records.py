@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordlib.client.assigned import AssignedMember
-from coordlib.client.wording import Timing
+from coordlib.client.machine.wording import Timing
 from coordlib.local.stack import Stack
 from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from coordlib.compacted import newest_by_key
+from coordlib.kafka.compacted import newest_by_key
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import LagLine, LagSample
 from tests.stack.flow import Flow

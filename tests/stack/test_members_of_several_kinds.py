@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from coordlib.local.demo.members import Members
+from coordlib.demo.members import Members
 from coordlib.local.stack import Stack
 from tests.stack.crew import PATIENCE_S, Crew
 from tests.stack.flow import Flow

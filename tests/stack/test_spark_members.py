@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from coordlib.cli.main import main
 from coordlib.client.admin import Admin
-from coordlib.client.spark_positions import starting_offsets
-from coordlib.client.spark_progress import publish_progress
-from coordlib.client.spark_reader import SparkGroupReader
-from coordlib.client.spark_share import Share
-from coordlib.lag import Bounds, Place
+from coordlib.client.spark.positions import starting_offsets
+from coordlib.client.spark.progress import publish_progress
+from coordlib.client.spark.reader import SparkGroupReader
+from coordlib.client.spark.share import Share
+from coordlib.lag.bounds import log_bounds
+from coordlib.lag.measure import Bounds, Place
 from coordlib.local.stack import Stack
-from coordlib.log_bounds import log_bounds
 from tests.stack.conftest import wait_until
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow

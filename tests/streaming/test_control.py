@@ -11,9 +11,9 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming import control, signatures
 from coordlib.streaming.control import ControlWriter, Signer
-from coordlib.testing.driving import SETTINGS
 from coordlib.testing.signing import Keyholder
 from tests.streaming.mortal import MortalProducer
+from tests.tools.driving import SETTINGS
 
 TICK = rq.Tick(v=1, published=3)
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from coordlib.coordinators.shard import InputRecord, ShardSettings
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings
 from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
 from coordlib.streaming.batch_size import too_large
 from coordlib.streaming.failures import explain, explain_archive

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from coordlib.errors import StartRefused
+from coordlib.kafka.topics import Layout as Topics
 from coordlib.records import codec
 from coordlib.records.stored import FEATURES, Layout
 from coordlib.streaming import query, start
 from coordlib.streaming.sink import TransactionalSink
-from coordlib.topics import Layout as Topics
 
 PREFIX = "p"
 OLDER = Layout(shards=2, reply_partitions=4, topic_ids={"p.requests": "abcdefghijkl"})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.coordinators.shard import Status
+from coordlib.coordinators.shard.shard import Status
 from coordlib.effects.routing import Output
 from coordlib.errors import ReplayDiffers, StartRefused
 from coordlib.records.stored import Layout, ShardPosition

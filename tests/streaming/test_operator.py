@@ -16,7 +16,7 @@ from coordlib.streaming.operator import (
     take_over,
     unpack_state,
 )
-from coordlib.testing.driving import SETTINGS, Conversation, join
+from tests.tools.driving import SETTINGS, Conversation, join
 
 
 def flooded(joins: int) -> Conversation:

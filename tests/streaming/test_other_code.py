@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from coordlib import topics
 from coordlib.config import ClassicConfig, CoordinatorConfig
 from coordlib.effects.routing import Output
+from coordlib.kafka import topics
 from coordlib.local.broker import Broker
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 from coordlib.streaming.sink import TransactionalSink

@@ -12,7 +12,7 @@ from coordlib.records.stored import Layout
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.sink import TransactionalSink
-from coordlib.testing.simulation.driver_io import Delivered
+from tests.tools.simulation.driver_io import Delivered
 
 #: Who would tell where a record was written.
 Note = Callable[[Any, Any], None]

@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from coordlib import compacted, topics
 from coordlib.errors import StartRefused
+from coordlib.kafka import compacted, topics
 from coordlib.local.broker import Broker
 from coordlib.records import codec
 from coordlib.records import requests as rq

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from coordlib.cli.main import main
-from coordlib.coordinators.shard import Shard
-from coordlib.testing.bench.core import (
+from coordlib.coordinators.shard.shard import Shard
+from tests.tools.bench.core import (
     SETTINGS,
     Group,
     commit_time,
@@ -15,7 +14,8 @@ from coordlib.testing.bench.core import (
     refusal_rate,
     settled,
 )
-from coordlib.testing.bench.figures import percentile, spread
+from tests.tools.bench.figures import percentile, spread
+from tests.tools.commands import main
 
 
 def test_a_percentile_is_a_value_that_was_seen() -> None:

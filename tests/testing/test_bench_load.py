@@ -5,17 +5,17 @@ from collections import Counter
 
 import psutil
 
-from coordlib.coordinators.shard import InputRecord, ShardSettings, fold
-from coordlib.coordinators.transition import REQUESTS
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, fold
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.stored import Marker, ShardPosition
-from coordlib.testing.bench.core import SETTINGS
-from coordlib.testing.bench.crowd import Crowd, Record
-from coordlib.testing.bench.gauges import Costs, Pace, _read
-from coordlib.testing.bench.load import is_sustained
-from coordlib.testing.bench.probes import GROUPS, Probes
+from tests.tools.bench.core import SETTINGS
+from tests.tools.bench.crowd import Crowd, Record
+from tests.tools.bench.gauges import Costs, Pace, _read
+from tests.tools.bench.load import is_sustained
+from tests.tools.bench.probes import GROUPS, Probes
 
 
 class Job:

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from coordlib.coordinators.restore import restore
-from coordlib.coordinators.shard import Shard, ShardSettings
-from coordlib.testing.bench.crowd import Crowd
-from coordlib.testing.bench.rebuild import History, lived, told
+from coordlib.coordinators.shard.restore import restore
+from coordlib.coordinators.shard.shard import Shard, ShardSettings
+from tests.tools.bench.crowd import Crowd
+from tests.tools.bench.rebuild import History, lived, told
 
 
 def test_the_history_restores_to_the_shards_that_lived_it() -> None:

@@ -9,11 +9,11 @@ import pytest
 from coordlib.client import GroupMember
 from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.records import requests as rq
-from coordlib.testing.bench.settle import Times, summarise
-from coordlib.testing.bench.settle_light import Crew, LightMember
-from coordlib.testing.bench.settle_sides import OURS, Work, chosen_light
-from coordlib.testing.bench.settled import Ownership, is_settled
 from coordlib.testing.fake_log import FakeLog
+from tests.tools.bench.settle import Times, summarise
+from tests.tools.bench.settle_light import Crew, LightMember
+from tests.tools.bench.settle_sides import OURS, Work, chosen_light
+from tests.tools.bench.settled import Ownership, is_settled
 
 
 def owned(*shares: str) -> dict[int, frozenset[int]]:

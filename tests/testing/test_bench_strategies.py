@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from coordlib.coordinators.assigned.strategies.registry import BUILT_IN
-from coordlib.testing.bench import strategies
-from coordlib.testing.bench.expressions import run_expression, run_group
-from coordlib.testing.bench.strategies import Size, run, run_joins
+from coordlib.coordinators.groups.dividing.strategies.registry import BUILT_IN
+from tests.tools.bench import strategies
+from tests.tools.bench.expressions import run_expression, run_group
+from tests.tools.bench.strategies import Size, run, run_joins
 
 
 @pytest.mark.parametrize("strategy", sorted(BUILT_IN))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordlib.testing import checkers
-from coordlib.testing.simulation.history import Happened
+from coordlib.checking import checkers
+from coordlib.checking.history import Happened
 
 
 def told(t_ms: int, what: str, member: str = "a", **fields: object) -> Happened:

@@ -1,21 +1,21 @@
 """What is tried of thousands of small changes, and how what became of them is counted."""
 
-from coordlib.testing.mutation import module_of, report, sample
+from tests.tools.mutation import module_of, report, sample
 
-AGENDA = "coordlib.coordinators.agenda.xǁAgendaǁnote__mutmut_"
-COMMIT = "coordlib.coordinators.offsets.offset_commit.x_judge__mutmut_"
+AGENDA = "coordlib.coordinators.shard.agenda.xǁAgendaǁnote__mutmut_"
+COMMIT = "coordlib.coordinators.groups.offsets.offset_commit.x_judge__mutmut_"
 
 
 def test_every_nth_change_is_tried_always_the_same() -> None:
-    names = [f"{AGENDA}{n}" for n in range(10)] + [f"{COMMIT}{n}" for n in range(10)]
+    names = [f"{COMMIT}{n}" for n in range(10)] + [f"{AGENDA}{n}" for n in range(10)]
 
     assert sample(reversed(names), "*", 6) == [names[0], names[6], names[12], names[18]]
-    assert sample(names, "*.offsets.*", 5) == [names[10], names[15]]
+    assert sample(names, "*.offsets.*", 5) == [names[0], names[5]]
 
 
 def test_a_module_is_named_as_people_name_it() -> None:
-    assert module_of(f"{AGENDA}1") == "agenda"
-    assert module_of(f"{COMMIT}1") == "offsets.offset_commit"
+    assert module_of(f"{AGENDA}1") == "shard.agenda"
+    assert module_of(f"{COMMIT}1") == "groups.offsets.offset_commit"
 
 
 def test_what_was_not_tried_counts_neither_way_and_is_told() -> None:
@@ -30,12 +30,12 @@ def test_what_was_not_tried_counts_neither_way_and_is_told() -> None:
     tried = [*codes, f"{COMMIT}9"]
 
     assert report(tried, codes).splitlines() == [
-        "   1 of    2  agenda",
-        "   1 of    1  offsets.offset_commit",
+        "   1 of    1  groups.offsets.offset_commit",
+        "   1 of    2  shard.agenda",
         "   2 of    3  all",
         "",
-        f"survived: {AGENDA}2",
-        f"not tried: {AGENDA}3",
         f"not tried: {COMMIT}2",
         f"not tried: {COMMIT}9",
+        f"survived: {AGENDA}2",
+        f"not tried: {AGENDA}3",
     ]

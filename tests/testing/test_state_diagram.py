@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from coordlib.testing import state_diagram
-from coordlib.testing.state_diagram import KINDS, Kind
+from tests.tools import state_diagram
+from tests.tools.state_diagram import KINDS, Kind
 
 of_every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.page.parent.name)
 

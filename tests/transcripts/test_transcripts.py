@@ -1,12 +1,12 @@
 """Whole conversations, effect for effect. Rewrite a file only if you understand the difference:
-`python -m coordlib.testing.transcript --rewrite tests/transcripts/*.txt`.
+`python -m tests.tools.transcript --rewrite tests/transcripts/*.txt`.
 """
 
 from pathlib import Path
 
 import pytest
 
-from coordlib.testing import transcript
+from tests.tools import transcript
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 

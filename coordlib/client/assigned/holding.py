@@ -7,9 +7,9 @@ the user works on it until on_revoked, which is called for one demand at a time.
 
 from collections.abc import Mapping
 
-from coordlib.client.fence import Fence
-from coordlib.client.ownership import Ownership, without
-from coordlib.client.signals import Callback, Partitions, TopicPartition
+from coordlib.client.machine.fence import Fence
+from coordlib.client.machine.ownership import Ownership, without
+from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 
 
 class Holding(Ownership):

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coordlib import limits
-from coordlib.client import signals as sg
 from coordlib.client.assigned.membership import AssignedMembership
-from coordlib.client.member import Member, Name, OnPartitions
-from coordlib.client.signals import Callback, TopicPartition
-from coordlib.client.transport import Transport
-from coordlib.client.wording import Timing
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import Callback, TopicPartition
+from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.member import Member, Name, OnPartitions
+from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
 
 NO_STATIC = "Members of a server-assigned group have no instance id."

@@ -14,15 +14,15 @@ Source: the published design of the consumer rewrite (seed 000); TIME-AND-FENCIN
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from coordlib.client import life
-from coordlib.client import signals as sg
-from coordlib.client.asks import error_of, known, refusal_of
 from coordlib.client.assigned.releases import Releases
 from coordlib.client.assigned.standing import AssignedStanding
-from coordlib.client.life import Life
-from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.client.steps import ACTIVE, State, Step
-from coordlib.client.wording import Identity, Timing
+from coordlib.client.machine import life
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.asks import error_of, known, refusal_of
+from coordlib.client.machine.life import Life
+from coordlib.client.machine.signals import Partitions, TopicPartition
+from coordlib.client.machine.steps import ACTIVE, State, Step
+from coordlib.client.machine.wording import Identity, Timing
 from coordlib.errors import ErrorCode
 from coordlib.records import responses as rs
 

@@ -15,12 +15,12 @@ from collections.abc import Mapping
 import msgspec
 
 from coordlib import limits
-from coordlib.client import signals as sg
-from coordlib.client.asks import Asks, error_of, refusal_of
 from coordlib.client.assigned.standing import AssignedStanding
-from coordlib.client.errors import MemberFenced
-from coordlib.client.signals import Callback, Partitions, TopicPartition
-from coordlib.client.steps import ENDED
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.asks import Asks, error_of, refusal_of
+from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
+from coordlib.client.machine.steps import ENDED
 from coordlib.errors import CoordError, ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs

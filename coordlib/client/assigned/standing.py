@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from coordlib.client.assigned.holding import Holding
-from coordlib.client.standing import Standing
-from coordlib.client.steps import State
-from coordlib.client.wording import Identity, Timing
+from coordlib.client.machine.standing import Standing
+from coordlib.client.machine.steps import State
+from coordlib.client.machine.wording import Identity, Timing
 
 _IN = frozenset({State.JOINING, State.STABLE})
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coordlib.client import signals as sg
-from coordlib.client.layout import Place
-from coordlib.client.transport import Handler
-from coordlib.coordinators.assignors.model import ReplicaRacks
+from coordlib.client.machine import signals as sg
+from coordlib.client.shell.transport import Handler
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.kafka.layout import Place
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.client.assigned.play import Demands, picture
@@ -53,7 +53,7 @@ class ByHand:
         notice = rs.AssignmentChanged(group=self.handler.identity.group, cause="r0-95", **fields)
         self.handler.feed(sg.Received(self.time_ms, notice))
 
-    # ---- the member's side: coordlib.client.transport.Transport ---------------------------------
+    # ---- the member's side: coordlib.client.shell.transport.Transport -----------------------
 
     def now_ms(self) -> int:
         return self.time_ms

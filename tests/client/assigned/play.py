@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from coordlib.client import signals as sg
 from coordlib.client.assigned.membership import AssignedMembership
-from coordlib.client.signals import Callback, Partitions, TopicPartition
-from coordlib.client.wording import Timing
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
+from coordlib.client.machine.wording import Timing
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from tests.client.test_membership import IDENTITY, MEMBER
-from tests.client.test_membership import Play as ClassicPlay
+from tests.client.classic.test_membership import IDENTITY, MEMBER
+from tests.client.classic.test_membership import Play as ClassicPlay
 
 WANTED = sg.Subscription(topics=("t",))
 Demands = dict[int, tuple[int, ...]]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.settings import read_settings
+from coordlib.client.shell.settings import read_settings
 from coordlib.errors import SetupError
 from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from coordlib.client import AssignedMember
-from coordlib.client.signals import Partitions, TopicPartition
-from coordlib.client.wording import Timing
+from coordlib.client.machine.signals import Partitions, TopicPartition
+from coordlib.client.machine.wording import Timing
 from coordlib.errors import CannotReach, GroupError, SetupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs

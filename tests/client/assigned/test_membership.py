@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordlib.client import signals as sg
-from coordlib.client.errors import MemberFenced
-from coordlib.client.signals import Callback, TopicPartition
-from coordlib.client.steps import State
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.machine.signals import Callback, TopicPartition
+from coordlib.client.machine.steps import State
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -22,7 +22,7 @@ from tests.client.assigned.play import (
     subscribe,
     t,
 )
-from tests.client.test_membership import stopped
+from tests.client.classic.test_membership import stopped
 
 
 def leave(id_: str, reason: str) -> sg.Send:

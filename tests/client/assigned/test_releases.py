@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.client import signals as sg
 from coordlib.client.assigned.releases import KEPT_MS
-from coordlib.client.fence import Stop
-from coordlib.client.signals import Callback, TopicPartition
-from coordlib.client.steps import State
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.fence import Stop
+from coordlib.client.machine.signals import Callback, TopicPartition
+from coordlib.client.machine.steps import State
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -24,7 +24,7 @@ from tests.client.assigned.play import (
     subscribe,
     t,
 )
-from tests.client.test_membership import stopped
+from tests.client.classic.test_membership import stopped
 
 T1 = TopicPartition("t", 1)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordlib.client import AssignedMember
-from coordlib.client.member import Member
+from coordlib.client.shell.member import Member
 from coordlib.records import requests as rq
 from tests.client import world
 from tests.client.world import t

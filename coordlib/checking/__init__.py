@@ -1,0 +1,1 @@
+"""Promises, held against a recorded history of members."""

@@ -1,0 +1,178 @@
+"""The leader's work: read what members say, let the assignor divide, and look at the outcome.
+
+The last is not politeness to authors of assignors: an assignment that gives one partition to two
+members, or takes it to another one while its owner keeps working on it, would have two owners.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from coordlib.client.classic.assignor import (
+    Assignor,
+    GroupMemberView,
+    RackAware,
+    RebalanceMode,
+    flat,
+    rows_of,
+    views,
+)
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.transport import Transport
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.codec import printable
+from coordlib.records.stored import ASSIGNMENT_ERRORS
+
+_log = logging.getLogger("coordlib.client")
+
+
+#: Why the assignor of the leader failed, if it does not say so itself.
+RAISED = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class AssignorFailed(CoordError):
+    """The assignor raised, or divided in a way that no member may act upon.
+
+    `code` is for the other members. An assignor chooses it by raising a GroupError with one of
+    ASSIGNMENT_ERRORS.
+    """
+
+    code = RAISED
+
+
+def lead(
+    task: sg.Divide, assignors: Mapping[str, Assignor], transport: Transport
+) -> sg.Divided | sg.NotDivided | sg.AssignorFailed:
+    """The leader's work, from the topics' metadata to everybody's share. May block."""
+    seen = views(task.members)
+    topics = sorted({topic for each in seen.values() for topic in each.topics})
+    if task.is_kept:
+        counts = assigned_counts(task.members)
+        return sg.Divided(transport.now_ms(), task.generation, (), tuple(topics), counts)
+    try:
+        counts = transport.partition_counts(topics)
+        assignor = assignors[task.protocol]
+        racks = racks_that_matter(assignor, seen, counts, transport)
+        rows = divide(assignor, task.members, counts, racks)
+    except CannotReach as problem:
+        return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
+    except AssignorFailed as failed:
+        _log.exception("The leader of generation %d cannot divide", task.generation)
+        return _not_divided(task, failed, transport)
+    return sg.Divided(transport.now_ms(), task.generation, rows, tuple(topics), counts)
+
+
+def _not_divided(
+    task: sg.Divide, failed: AssignorFailed, transport: Transport
+) -> sg.NotDivided | sg.AssignorFailed:
+    """What the leader says in place of an assignment, if the job takes that."""
+    why = None
+    try:
+        if ASSIGNMENT_ERRORS in transport.features():
+            why = sg.WhyNot(failed.code.name, printable(f"{failed.what} ({failed.where})"))
+    except CannotReach as problem:
+        return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
+    return sg.AssignorFailed(transport.now_ms(), task.generation, failed, why)
+
+
+def assigned_counts(members: Sequence[rs.JoinedMember]) -> dict[str, int]:
+    """Partitions of each topic that somebody has: by so many the group was divided.
+
+    A leader that comes back compares them with the metadata: nobody watched while it was away. If
+    the assignor leaves partitions out on purpose, each return makes the group divide anew.
+    """
+    counts: dict[str, int] = {}
+    for member in members:
+        try:
+            given = cp.decode_assignment(member.assignment).partitions
+        except cp.Unreadable:
+            continue  # as the member itself, it has nothing then
+        for topic, partitions in given.items():
+            counts[topic] = counts.get(topic, 0) + len(partitions)
+    return counts
+
+
+def racks_that_matter(
+    assignor: Assignor,
+    members: Mapping[str, GroupMemberView],
+    counts: Mapping[str, int],
+    transport: Transport,
+) -> ReplicaRacks:
+    """Where replicas stand, if this assignor looks at it and a member says where it runs itself.
+
+    Else Kafka is not asked, so that groups without racks pay nothing. Raises CannotReach.
+    """
+    if isinstance(assignor, RackAware) and any(m.subscription.rack for m in members.values()):
+        return transport.replica_racks(sorted(counts))
+    return {}
+
+
+def look_up(transport: Transport) -> sg.TopicsSeen | sg.TopicsNotSeen:
+    """Have the topics changed? May block."""
+    try:
+        return sg.TopicsSeen(transport.now_ms(), transport.partition_counts(None))
+    except CannotReach:
+        return sg.TopicsNotSeen(transport.now_ms())
+
+
+def divide(
+    assignor: Assignor,
+    members: Sequence[rs.JoinedMember],
+    counts: Mapping[str, int],
+    racks: ReplicaRacks = MappingProxyType({}),
+) -> tuple[rq.MemberAssignment, ...]:
+    """Everybody's share. Raises AssignorFailed, whatever happens."""
+    seen = views(members)
+    try:
+        if racks and isinstance(assignor, RackAware):
+            given = assignor.assign_near(seen, counts, racks)
+        else:
+            given = assignor.assign(seen, counts)
+        check(given, seen)
+        if RebalanceMode.COOPERATIVE in assignor.modes:
+            check_hand_overs(given, seen)
+        return rows_of(given)
+    except AssignorFailed as failed:
+        raise AssignorFailed(failed.what, f"assignor {assignor.name}", failed.mend) from failed
+    except Exception as problem:  # it may be a user's own
+        raise _raised(assignor, problem) from problem
+
+
+def _raised(assignor: Assignor, problem: Exception) -> AssignorFailed:
+    mend = "Mend it, or name another one. The group has no assignment while its leader has none."
+    failed = AssignorFailed(f"The assignor failed: {problem!r}", f"assignor {assignor.name}", mend)
+    if isinstance(problem, GroupError) and problem.code in rq.ASSIGNMENT_ERRORS:
+        failed.code = problem.code
+    return failed
+
+
+def check(given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]) -> None:
+    """Refuse strangers and double owners."""
+    strangers = sorted(given.keys() - members.keys())
+    if strangers:
+        raise AssignorFailed(f"It gave partitions to {strangers[0]}, who is no member.")
+    owner: dict[TopicPartition, str] = {}
+    for member, assignment in given.items():
+        for each in flat(assignment.partitions):
+            if owner.setdefault(each, member) != member:
+                raise AssignorFailed(f"It gave {each} to {owner[each]} and to {member}.")
+
+
+def check_hand_overs(
+    given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]
+) -> None:
+    """Refuse what would not wait for the owner; in an eager protocol nobody owns anything."""
+    owner = {each: member for member in given for each in flat(given[member].partitions)}
+    for member, view in members.items():
+        for each in view.owned:
+            new = owner.get(each, member)
+            if new != member and each not in members[new].owned:
+                raise AssignorFailed(
+                    f"It gave {each} to {new} while {member} owns it.",
+                    mend="A cooperative assignor leaves out what its owner must revoke first.",
+                )

@@ -1,0 +1,97 @@
+"""`GroupMember`: a member of a group whose members divide: the classic protocol."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from coordlib.client.classic.assignor import Assignor
+from coordlib.client.classic.division import lead, look_up
+from coordlib.client.classic.membership import Membership
+from coordlib.client.classic.strategy import find_assignors
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import Callback
+from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.member import Member, Name, OnPartitions
+from coordlib.client.shell.transport import Transport
+from coordlib.errors import SetupError
+
+
+class GroupMember(Member[Membership]):
+    """A member that shares topics' partitions with the other members of its group.
+
+    Args:
+        group: the group's name.
+        config: confluent-kafka's keys for all clients; needed unless a transport is given.
+        transport: shared among members of one program; by default one of its own.
+        on_assigned: these partitions are yours, beside those that you kept; told for every
+            assignment, also when empty.
+        on_revoked: these go to somebody else; commit what is done without waiting, then return.
+        on_lost: all that was held, and may be somebody else's already; stop, commits are refused.
+        client: client id, at most 150 bytes; by default host, process and a random part.
+        instance: static instance id (KIP-345): `close` keeps this member's place in the group
+            until its session ends.
+        rack: where it runs, for assignors that look at racks.
+        timing: session, rebalance timeout (also the longest time between polls), heartbeats.
+        assignors: names or objects, in order of preference. The member runs cooperatively if all
+            of them support it.
+
+    Raises:
+        SetupError: a name or an assignor that cannot be.
+        CannotReach: no broker, or no coordinator's topics under this prefix.
+    """
+
+    def __init__(  # noqa: PLR0913  # all but the group by keyword, each with a default
+        self,
+        group: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        transport: Transport | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        client: str | None = None,
+        instance: str | None = None,
+        rack: str | None = None,
+        prefix: str = "coord",
+        timing: Timing | None = None,
+        assignors: str | Sequence[str | Assignor] = "range",
+    ) -> None:
+        found = find_assignors(assignors)
+        self._assignors = {each.name: each for each in found}
+        super().__init__(
+            Name(group=group, client=client, instance=instance, rack=rack, prefix=prefix),
+            config,
+            transport,
+            {
+                Callback.ASSIGNED: on_assigned,
+                Callback.REVOKED: on_revoked,
+                Callback.LOST: on_lost,
+            },
+            lambda identity: Membership(identity, timing or Timing(), found),
+        )
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Join the group for these topics, or rejoin it with another list.
+
+        A topic that begins with `^` is a regular expression; topics that match it later are
+        found too. It matches neither `__*` nor the coordinator's own topics. No topics at all is
+        `unsubscribe`, as in Kafka.
+
+        Raises SetupError: not a list, or an expression that is none.
+        """
+        if isinstance(topics, str):
+            raise SetupError("subscribe needs a list of topics.", repr(topics))
+        if not topics:
+            self.unsubscribe()
+            return
+        self.feed(sg.Subscribe(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
+
+    def _do(self, output: sg.Output) -> None:
+        match output:
+            case sg.Divide():
+                work = partial(lead, output, self._assignors, self._transport)
+                self._transport.beside(self, lambda: self.feed(work()))
+            case sg.LookUp():
+                self._transport.beside(self, lambda: self.feed(look_up(self._transport)))
+            case _:
+                super()._do(output)

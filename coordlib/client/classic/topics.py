@@ -1,0 +1,112 @@
+"""What a subscription means, by the newest metadata, and what a leader watches.
+
+As in confluent-kafka, a topic that begins with `^` is a regular expression. Every member resolves
+its own expressions and names the topics that it found in its JoinGroup; the leader watches the
+partition counts of everybody's topics. Either joins again when it sees a difference.
+Pure: metadata come in as counts of all topics.
+"""
+
+import re
+from collections.abc import Mapping
+
+from coordlib.client.machine.asks import backoff_ms
+from coordlib.errors import SetupError
+from coordlib.records.own_topics import OWN, is_users, own_topics
+
+__all__ = ["OWN", "Topics", "own_topics"]
+
+
+class Topics:
+    """One member's subscription."""
+
+    def __init__(self, own: frozenset[str], refresh_ms: int) -> None:
+        self._own, self._refresh_ms = own, refresh_ms
+        self._plain: tuple[str, ...] = ()
+        self._patterns: tuple[re.Pattern[str], ...] = ()
+        #: What to join for; None: not subscribed, or expressions that no metadata resolved yet.
+        self.names: tuple[str, ...] | None = None
+        #: What the leader's division was made from, for everybody's topics; 0: no such topic.
+        #: None: this member does not lead.
+        self._watched: dict[str, int] | None = None
+        #: When metadata last came, when that look began, and when this member last divided.
+        self._looked_ms, self._began_ms, self._led_ms = 0, 0, 0
+        self._attempt = 0
+        #: When to look at once, because of a new subscription or a failure.
+        self._soon_ms: int | None = None
+        self._is_looking = False
+
+    def subscribe(self, now_ms: int, wanted: tuple[str, ...]) -> None:
+        """Other topics. Raises SetupError: an expression that is none."""
+        patterns = tuple(_compiled(each) for each in wanted if each.startswith("^"))
+        self._plain = tuple(each for each in wanted if not each.startswith("^"))
+        self._patterns = patterns
+        self.names = self._plain if not patterns else None
+        self._soon_ms = now_ms if patterns else None
+
+    def unsubscribe(self) -> None:
+        self._plain, self._patterns, self.names, self._watched = (), (), None, None
+
+    def lead(self, now_ms: int, counts: Mapping[str, int], topics: tuple[str, ...]) -> None:
+        """This member has divided these topics of the group, by these counts."""
+        self._watched = {topic: counts.get(topic, 0) for topic in topics}
+        self._looked_ms = self._led_ms = now_ms
+
+    def look_soon(self, now_ms: int) -> None:
+        """The counts are older than this member: whoever led before it saw them."""
+        self._soon_ms = now_ms
+
+    def follow(self) -> None:
+        """Somebody else watches the group's topics."""
+        self._watched = None
+
+    def due_ms(self) -> int | None:
+        """When to look at the metadata; None: not before something else happens."""
+        if self._is_looking:
+            return None
+        if self._soon_ms is not None:
+            return self._soon_ms
+        if self._refresh_ms <= 0 or not (self._patterns or self._watched):
+            return None
+        return self._looked_ms + self._refresh_ms
+
+    def begin_look(self, now_ms: int) -> bool:
+        """Whether it is time to look; if so, somebody does until `seen` or `not_seen`."""
+        due_ms = self.due_ms()
+        if due_ms is None or now_ms < due_ms:
+            return False
+        self._is_looking, self._soon_ms, self._began_ms = True, None, now_ms
+        return True
+
+    def not_seen(self, now_ms: int) -> None:
+        """The look failed: again, later and later."""
+        self._is_looking = False
+        self._attempt += 1
+        self._soon_ms = now_ms + backoff_ms(self._attempt)
+
+    def seen(self, now_ms: int, counts: Mapping[str, int]) -> bool:
+        """All topics with their partition counts; whether the group should hear of a change."""
+        self._is_looking, self._attempt, self._looked_ms = False, 0, now_ms
+        if self._patterns:
+            self.names = self._resolved(counts)
+        if self._watched is None or self._began_ms < self._led_ms:
+            return False  # nothing to compare with, or newer than what was seen
+        changed = any(counts.get(topic, 0) != was for topic, was in self._watched.items())
+        if changed:
+            self._watched = None  # said once; whoever leads next divides by newer counts
+        return changed
+
+    def _resolved(self, counts: Mapping[str, int]) -> tuple[str, ...]:
+        found = [
+            topic
+            for topic in sorted(counts)
+            if is_users(topic, self._own)
+            and any(pattern.search(topic) for pattern in self._patterns)
+        ]
+        return tuple(dict.fromkeys([*self._plain, *found]))
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as problem:
+        raise SetupError(f"This is no regular expression: {problem}", repr(pattern)) from problem

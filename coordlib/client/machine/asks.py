@@ -1,0 +1,162 @@
+"""Questions of a member outside its life cycle, waiting for an answer: commits and fetches.
+
+A fetch that meets a retriable error is asked again with back-off. A commit is not: a later one
+may be under way, and the older would then overtake it; the caller knows whether to repeat. A
+Release is repeated, though it may carry offsets: until one was judged, nobody is given what it lets
+go of, its own member neither.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from coordlib.client.machine.signals import Answer, Output, Send
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+RETRY_FIRST_MS = 200
+RETRY_MAX_MS = 5_000
+
+
+def backoff_ms(attempt: int) -> int:
+    """How long to wait before attempt `attempt` (the first repeat is 1): doubling, bounded."""
+    return int(min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** min(attempt - 1, 10)))
+
+
+def error_of(response: rs.Response) -> ErrorCode:
+    """The answer's error; a name that this version does not know is UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode[response.error]
+    except KeyError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def refusal_of(response: rs.Response, where: str) -> GroupError:
+    """The exception that tells the user of a refusal."""
+    message = response.message if isinstance(response.message, str) else ""
+    return GroupError(error_of(response), where, message)
+
+
+def is_leaders(answer: rs.SyncGroupResponse) -> bool:
+    """Whether the error in it is the leader's; the coordinator's own come without an assignment."""
+    return isinstance(answer.assignment, bytes)
+
+
+def known(value: Any, otherwise: Any) -> Any:
+    """A field of an answer, or something else where the answer left it out."""
+    return otherwise if value is msgspec.UNSET or value is None else value
+
+
+@dataclass(slots=True)
+class _Ask:
+    #: Whom to answer; None: nobody waits for this one.
+    ticket: int | None
+    request: rq.Request
+    #: Whether it is asked again when it was not written, or is refused for now.
+    repeats: bool
+    attempt: int = 0
+    #: When to ask again; None: asked, and waiting.
+    again_ms: int | None = None
+    parts: dict[int, tuple[rs.FetchedOffset, ...]] = field(default_factory=dict)
+
+
+class Asks:
+    """Open questions by the correlation id under which they were last asked."""
+
+    def __init__(self, where: str, next_id: Callable[[], str]) -> None:
+        self._where, self._next_id = where, next_id
+        self._open: dict[str, _Ask] = {}
+
+    def ask(self, ticket: int | None, request: rq.Request) -> Output:
+        repeats = isinstance(request, rq.OffsetFetch | rq.Release)
+        self._open[request.id] = _Ask(ticket, request, repeats)
+        return Send(request)
+
+    def asked(self, id_: str) -> rq.Request | None:
+        """The question under this id; None: none waits under it."""
+        ask = self._open.get(id_)
+        return None if ask is None else ask.request
+
+    def is_put_off(self, id_: str) -> bool:
+        """Whether that question failed for now, and will be asked again."""
+        ask = self._open.get(id_)
+        return ask is not None and ask.again_ms is not None
+
+    def are_open(self) -> bool:
+        """Whether something that changes the group waits for an answer; a fetch does not."""
+        return not all(isinstance(ask.request, rq.OffsetFetch) for ask in self._open.values())
+
+    def due_ms(self) -> int | None:
+        """When the next question is to be repeated."""
+        return min((ask.again_ms for ask in self._open.values() if ask.again_ms), default=None)
+
+    def repeat(self, now_ms: int) -> Iterator[Output]:
+        """Ask again what is due, under new ids."""
+        for old_id, ask in list(self._open.items()):
+            if ask.again_ms is None or ask.again_ms > now_ms:
+                continue
+            del self._open[old_id]
+            ask.request = msgspec.structs.replace(ask.request, id=self._next_id())
+            ask.again_ms = None
+            self._open[ask.request.id] = ask
+            yield Send(ask.request)
+
+    def not_written(self, id_: str, why: str, now_ms: int) -> Iterator[Output]:
+        if (ask := self._open.get(id_)) is None:
+            return
+        lost = CannotReach(f"The request could not be written: {why}", self._where, "Try again.")
+        yield from self._fail_or_retry(ask, lost, ask.repeats, now_ms)
+
+    def answered(self, response: rs.Response, now_ms: int) -> Iterator[Output]:
+        if (ask := self._open.get(response.id)) is None:
+            return
+        code = error_of(response)
+        if code is not ErrorCode.NONE:
+            repeats = code.retriable and ask.repeats
+            refusal = refusal_of(response, self._where)
+            yield from self._fail_or_retry(ask, refusal, repeats, now_ms)
+        elif isinstance(response, rs.OffsetFetchResponse):
+            yield from self._part(ask, response)
+        else:
+            failed = getattr(response, "failed", ())
+            yield from self._end(ask, failed=failed or ())
+
+    def abandon(self, error: CoordError) -> Iterator[Output]:
+        """Nothing will be answered any more."""
+        for ask in list(self._open.values()):
+            yield from self._end(ask, error=error)
+
+    def ask_no_more(self, kind: type[rq.Request], error: CoordError) -> Iterator[Output]:
+        """Whoever asked is gone: these are not repeated; those that waited for it end."""
+        for ask in list(self._open.values()):
+            if isinstance(ask.request, kind):
+                ask.repeats = False
+                if ask.again_ms is not None:
+                    yield from self._end(ask, error=error)
+
+    def _part(self, ask: _Ask, response: rs.OffsetFetchResponse) -> Iterator[Output]:
+        part = response.part if isinstance(response.part, int) else 0
+        parts = response.parts if isinstance(response.parts, int) else 1
+        rows = response.offsets
+        ask.parts[part] = rows if isinstance(rows, tuple) else ()
+        if len(ask.parts) == parts:
+            rows = tuple(row for part in sorted(ask.parts) for row in ask.parts[part])
+            yield from self._end(ask, offsets=rows)
+
+    def _fail_or_retry(
+        self, ask: _Ask, error: CoordError, repeats: bool, now_ms: int
+    ) -> Iterator[Output]:
+        if repeats:
+            ask.attempt += 1
+            ask.again_ms = now_ms + backoff_ms(ask.attempt)
+            ask.parts.clear()
+        else:
+            yield from self._end(ask, error=error)
+
+    def _end(self, ask: _Ask, **outcome: Any) -> Iterator[Output]:
+        del self._open[ask.request.id]
+        if ask.ticket is not None:
+            yield Answer(ask.ticket, **outcome)

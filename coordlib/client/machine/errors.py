@@ -1,0 +1,26 @@
+"""What a member raises beside the errors of `coordlib.errors`."""
+
+from coordlib.client.machine.fence import Stop
+from coordlib.errors import ErrorCode, GroupError
+from coordlib.records.codec import printable
+
+
+class AssignmentFailed(GroupError):
+    """The group's leader could not divide. `poll` raises it once for each such generation.
+
+    The member stays in the group and owns nothing until the next rebalance; the leader begins one
+    after a while, to try again. `code` and the message are the leader's.
+    """
+
+    def __init__(self, code: ErrorCode, where: str, message: str) -> None:
+        super().__init__(code, where, f"The leader could not divide: {printable(message)}")
+
+
+class MemberFenced(GroupError):
+    """The member may not act now: it stopped itself, or holds no assignment (rules 8 to 11)."""
+
+    def __init__(self, where: str, stop: Stop | None) -> None:
+        self.stop = stop
+        why = stop.value if stop is not None else "it holds no assignment at this moment"
+        message = f"The member may not commit: {why}. Call poll, and go on from what it assigns."
+        super().__init__(ErrorCode.ILLEGAL_GENERATION, where, message)

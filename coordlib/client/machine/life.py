@@ -1,0 +1,289 @@
+"""One member's life in a group, as a state machine without IO: `handle(input) -> outputs`.
+
+What holds whoever divides: signs of life, the fence, questions and their answers, when the user is
+told what, and how a member goes. `membership` adds groups whose members divide among themselves,
+`assigned` those whose coordinator divides. It never blocks, reads no clock and calls nobody; the
+shell (`member`) does.
+
+Source: Kafka's ConsumerCoordinator and AbstractCoordinator; TIME-AND-FENCING.md, rules 8 to 12.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.asks import Asks
+from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.machine.fence import Fence
+from coordlib.client.machine.leaving import Leaving
+from coordlib.client.machine.ownership import Ownership
+from coordlib.client.machine.signals import Partitions
+from coordlib.client.machine.standing import Standing
+from coordlib.client.machine.steps import ACTIVE, ENDED, State, Step
+from coordlib.errors import CoordError
+from coordlib.records import responses as rs
+
+
+class Life(ABC):
+    """One member; `handle` is the only way in."""
+
+    #: By the type of the input; a protocol adds its own.
+    HANDLERS: ClassVar[dict[type, Any]]
+
+    def __init__(self, me: Standing) -> None:
+        self._me = me
+        self._asks = Asks(f"group {me.identity.group}", me.wording.next_id)
+        self._leaving = Leaving(me, self._asks)
+        self._polled_ms = 0
+
+    @property
+    def state(self) -> State:
+        return self._me.state
+
+    @property
+    def member(self) -> str:
+        return self._me.member
+
+    @property
+    def generation(self) -> int:
+        return self._me.generation
+
+    @property
+    def held(self) -> Ownership:
+        return self._me.held
+
+    @property
+    def fence(self) -> Fence:
+        return self._me.fence
+
+    # ---- what a protocol does in its own way ----------------------------------------------------
+
+    @abstractmethod
+    def _go_on(self, now_ms: int) -> None:
+        """Say what the protocol wants next; not of a member that is on its way out."""
+
+    @abstractmethod
+    def _must_let_go(self) -> bool:
+        """Whether the user must give up everything that he was told to own."""
+
+    @abstractmethod
+    def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+        """The answer to the step that is under way."""
+
+    @abstractmethod
+    def _noticed(self, message: rs.AnyResponse, now_ms: int) -> None:
+        """A notice that only this protocol has."""
+
+    @abstractmethod
+    def _judged(self, response: rs.Response, now_ms: int) -> None:
+        """What the answer to a heartbeat, a commit or the like says of the membership itself."""
+
+    @abstractmethod
+    def _written(self, event: sg.Acknowledged) -> None:
+        """The log took the step that is under way, or something that was asked."""
+
+    @abstractmethod
+    def _finish(self, now_ms: int) -> None:
+        """What is to be done after every input."""
+
+    @abstractmethod
+    def _due_ms(self) -> int | None:
+        """When the protocol wants to hear of the time."""
+
+    # ---- the way in ---------------------------------------------------------------------------
+
+    def handle(self, event: sg.Input) -> list[sg.Output]:
+        """Take one input; the outputs are to be done in order."""
+        self.HANDLERS[type(event)](self, event)
+        leaving = self._leaving
+        leaving.say_out(event.now_ms)
+        if not (leaving.is_closing or leaving.is_owed or leaving.is_away):
+            self._go_on(event.now_ms)
+        leaving.leave_if_owed(event.now_ms)
+        self._finish(event.now_ms)
+        return self._me.outputs()
+
+    def assignment(self, now_ms: int) -> Partitions:
+        """What the user may work on at this moment."""
+        return self._me.held.usable(now_ms)
+
+    def wake_ms(self) -> int | None:
+        """When `Elapsed` is to be said at the latest."""
+        me = self._me
+        due = [self._asks.due_ms(), me.step.again_ms if me.step else None, self._due_ms()]
+        if me.keeps_alive:
+            due.append(me.beats.due_ms())
+        if me.state in ACTIVE:
+            due.append(self._polled_ms + me.timing.rebalance_timeout_ms)
+        return min((each for each in due if each is not None), default=None)
+
+    # ---- the user -----------------------------------------------------------------------------
+
+    def _seen(self, now_ms: int) -> None:
+        """The user is there."""
+        self._polled_ms, self._leaving.is_away = now_ms, False
+
+    def _polled(self, event: sg.Polled) -> None:
+        me = self._me
+        self._seen(event.now_ms)
+        if me.held.calling is not None or self._leaving.is_closing:
+            return
+        call = me.held.next_call(event.now_ms, self._must_let_go())
+        if call is not None:
+            me.say(call)
+        elif me.failure is not None:
+            me.say(sg.Raise(me.failure))
+        elif me.news is not None:
+            me.say(sg.Raise(me.news))
+            me.news = None
+
+    def _called_back(self, event: sg.CalledBack) -> None:
+        self._polled_ms = event.now_ms
+        self._me.held.returned(event.callback)
+        if self._leaving.is_closing:
+            self._leaving.leave()
+
+    def _close(self, event: sg.Close) -> None:
+        if event.inside is not None:
+            self._me.held.returned(event.inside)
+        self._leaving.close(event)
+
+    def _commit(self, event: sg.CommitOffsets) -> None:
+        me = self._me
+        is_owner = me.held.told is not None and me.fence.may_work(event.now_ms)
+        # Between a join and its assignment only those hold anything who keep it; the coordinator
+        # takes their commits until the old generation ends, and refuses them for a moment then.
+        if is_owner and me.keeps_alive:
+            self._write_commit(event)
+        else:
+            error = me.failure or MemberFenced(me.where, me.fence.stopped_by(event.now_ms))
+            me.say(sg.Answer(event.ticket, error=error))
+
+    def _write_commit(self, event: sg.CommitOffsets) -> None:
+        request = self._me.wording.commit(self._me.member, self._me.generation, event.offsets)
+        self._me.say(self._asks.ask(event.ticket, request))
+
+    def _fetch(self, event: sg.FetchOffsets) -> None:
+        me = self._me
+        if me.state in ENDED:
+            error = me.failure or CoordError("The member has left.", me.where)
+            me.say(sg.Answer(event.ticket, error=error))
+        else:
+            me.say(self._asks.ask(event.ticket, me.wording.fetch(event.topics)))
+
+    # ---- the log ------------------------------------------------------------------------------
+
+    def _acknowledged(self, event: sg.Acknowledged) -> None:
+        me = self._me
+        if me.beats.is_open(event.id):
+            me.beats.acknowledged(event)
+        elif not self._leaving.acknowledged(event):
+            is_step = me.step is not None and event.id == me.step.id
+            if me.step is not None and is_step:
+                me.step.offset = event.offset
+            self._written(event)
+            if is_step and me.state is State.LEAVING:
+                self._leaving.send(me.own_id())
+
+    def _not_written(self, event: sg.NotWritten) -> None:
+        me = self._me
+        if me.beats.is_open(event.id):
+            me.beats.not_written()
+        elif me.step is not None and event.id == me.step.id:
+            self._step_not_written(event, me.step)
+        else:
+            self._leaving.not_written(event)
+            me.say_all(self._asks.not_written(event.id, event.why, event.now_ms))
+
+    def _step_not_written(self, event: sg.NotWritten, step: Step) -> None:
+        if self._me.state is State.LEAVING:
+            self._leaving.end()
+        elif event.is_final:
+            why = f"A request cannot be written: {event.why}"
+            self._me.fail(CoordError(why, self._me.where))
+        else:
+            step.repeat_later(event.now_ms)
+
+    def _read_to_end(self, event: sg.ReadToEnd) -> None:
+        self._me.fence.read_to_end(event.now_ms, event.asked_ms)
+
+    def _elapsed(self, event: sg.Elapsed) -> None:
+        me, now_ms = self._me, event.now_ms
+        silent_ms = now_ms - self._polled_ms
+        if me.state in ACTIVE and silent_ms >= me.timing.rebalance_timeout_ms:
+            self._leaving.leave_for_silence()
+        again = me.step.repeat(now_ms) if me.step is not None else None
+        if again is not None:
+            me.say(again)
+        me.say_all(self._asks.repeat(now_ms))
+        if me.keeps_alive and me.beats.is_due(now_ms):
+            request = me.wording.heartbeat(me.member, me.generation)
+            me.beats.sent(request.id, now_ms)
+            me.say(sg.Send(request))
+
+    # ---- answers and notices ------------------------------------------------------------------
+
+    def _received(self, event: sg.Received) -> None:
+        message, now_ms, me = event.message, event.now_ms, self._me
+        match message:
+            case rs.Progress():
+                if message.shard == me.identity.shard:
+                    me.fence.progressed(now_ms, message.offset)
+            case rs.MemberRemoved():
+                is_own = message.group == me.identity.group and message.member == me.own_id()
+                if is_own and me.state in ACTIVE:
+                    self._removed(message.member)
+            case rs.Response():
+                if message.id.rpartition("-")[0] == me.identity.token:
+                    self._answered(message, now_ms)
+            case _:
+                self._noticed(message, now_ms)
+
+    def _removed(self, member: str) -> None:
+        """A static member asks again under its id: joining without it, it would take the place of
+        the very process that replaced it. Should nobody have, it is told UNKNOWN_MEMBER_ID."""
+        me = self._me
+        self._leaving.put_out(member)
+        me.member = member
+        me.forget(keeps_member=me.is_static)
+
+    def _answered(self, response: rs.Response, now_ms: int) -> None:
+        me = self._me
+        if me.step is not None and response.id == me.step.id:
+            if me.state is State.LEAVING:
+                self._leaving.answered(response)
+            else:
+                self._step_answered(me.step, response, now_ms)
+            return
+        is_older = me.wording.is_before(response.id, me.first_id)
+        if is_older:
+            response = self._overtaken(response)
+        me.say_all(self._asks.answered(response, now_ms))
+        if me.state is State.LEAVING:
+            self._leaving.end_if_all_answered()
+        # Refused heartbeats and commits say what became of the membership that sent them.
+        if me.keeps_alive and not is_older:
+            self._judged(response, now_ms)
+
+    def _overtaken(self, response: rs.Response) -> rs.Response:
+        """The answer to a request of an earlier generation or membership, for who asked it."""
+        return response
+
+    def _out(self) -> None:
+        """The coordinator knows nobody under this id: join as a new member."""
+        self._leaving.put_out(self._me.member)
+        self._me.forget()
+
+
+HANDLERS: dict[type, Any] = {
+    sg.Polled: Life._polled,
+    sg.CalledBack: Life._called_back,
+    sg.Close: Life._close,
+    sg.Elapsed: Life._elapsed,
+    sg.Acknowledged: Life._acknowledged,
+    sg.NotWritten: Life._not_written,
+    sg.Received: Life._received,
+    sg.ReadToEnd: Life._read_to_end,
+    sg.CommitOffsets: Life._commit,
+    sg.FetchOffsets: Life._fetch,
+}

@@ -1,0 +1,125 @@
+"""Where one member stands: what the parts of its state machine share.
+
+`life` tells what happened, `rounds` and `assigned` bring the member on, `leaving` brings it out of
+the group. Outputs are collected in order; the order of requests is their order in the log.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from coordlib.client.classic.assignor import Assignor, RebalanceMode, mode_of
+from coordlib.client.classic.topics import Topics, own_topics
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.fence import Fence
+from coordlib.client.machine.heartbeats import Heartbeats
+from coordlib.client.machine.ownership import Ownership
+from coordlib.client.machine.steps import IN_GENERATION, VALID_PREVIOUS_STATES, State, Step
+from coordlib.client.machine.wording import Identity, Timing, Wording
+from coordlib.errors import CoordError
+
+
+class Standing:
+    """One member's place in its group."""
+
+    #: Which states may come before which.
+    VALID_PREVIOUS_STATES: ClassVar[Mapping[State, frozenset[State]]]
+
+    def __init__(self, identity: Identity, timing: Timing) -> None:
+        self.identity, self.timing = identity, timing
+        self.wording = Wording(identity, timing)
+        self.fence = Fence(timing.session_timeout_ms, timing.rebalance_timeout_ms)
+        self.held = Ownership(self.fence)
+        self.beats = Heartbeats(timing.heartbeat_interval_ms, self.fence)
+        self.state = State.IDLE
+        self.member, self.generation = "", -1
+        self.step: Step | None = None
+        #: The first id of the generation, or of the membership: refusals of older requests concern
+        #: an older one.
+        self.first_id = self.wording.next_id()
+        #: Why the membership has failed for good.
+        self.failure: CoordError | None = None
+        #: Why there is nothing to own for now: the next poll raises it, once.
+        self.news: CoordError | None = None
+        self._out: list[sg.Output] = []
+
+    @property
+    def is_static(self) -> bool:
+        """Whether its place waits for it when it goes (KIP-345)."""
+        return self.identity.instance is not None
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Whether it heartbeats, and what is said of its generation concerns it."""
+        is_parked_owner = self.state is State.JOINING and self.fence.is_guarding
+        return self.state in IN_GENERATION or is_parked_owner
+
+    @property
+    def where(self) -> str:
+        """For errors."""
+        return f"group {self.identity.group}, member {self.member or self.identity.client}"
+
+    def own_id(self) -> str:
+        """The member id: as answered, or as the place of the first join will give it."""
+        if not self.member and self.step is not None and self.step.offset is not None:
+            return self.identity.member_at(self.step.offset)
+        return self.member
+
+    def become(self, state: State) -> None:
+        if self.state not in self.VALID_PREVIOUS_STATES[state]:
+            raise AssertionError(f"{self.state} -> {state} is no transition of a member")
+        self.state = state
+
+    def forget(self, keeps_member: bool = False) -> None:
+        """The coordinator does not know this membership any more; what is told is lost."""
+        self.become(State.IDLE)
+        self.member, self.generation = (self.member if keeps_member else ""), -1
+        self.step = self.news = None
+        self.held.withdraw()
+
+    def fail(self, error: CoordError) -> None:
+        """Every poll raises from now on; what is told is lost."""
+        self.become(State.FAILED)
+        self.step = self.news = None
+        self.held.withdraw()
+        self.failure = error
+
+    def take(self, now_ms: int, output: sg.Send | sg.Divide) -> None:
+        """The next step of the protocol."""
+        self.step = Step(output, now_ms)
+        self._out.append(output)
+
+    def say(self, *outputs: sg.Output) -> None:
+        self._out += outputs
+
+    def say_all(self, outputs: Iterable[sg.Output]) -> None:
+        self._out += outputs
+
+    def outputs(self) -> list[sg.Output]:
+        """What was said since the last call."""
+        out, self._out = self._out, []
+        return out
+
+
+class ClassicStanding(Standing):
+    """The place of one whose group divides among its members."""
+
+    VALID_PREVIOUS_STATES = VALID_PREVIOUS_STATES
+
+    def __init__(self, identity: Identity, timing: Timing, assignors: tuple[Assignor, ...]) -> None:
+        super().__init__(identity, timing)
+        self.assignors = assignors
+        #: Whether the member keeps what it owns while it joins (KIP-429).
+        self.keeps = mode_of(assignors) is RebalanceMode.COOPERATIVE
+        self.topics = Topics(own_topics(identity.prefix), timing.metadata_refresh_ms)
+        self.protocol = ""
+        #: Why a rejoin is owed; None: none is.
+        self.rejoin_reason: str | None = None
+
+    def forget(self, keeps_member: bool = False) -> None:
+        super().forget(keeps_member)
+        self.rejoin_reason = None
+        self.topics.follow()
+
+    def fail(self, error: CoordError) -> None:
+        super().fail(error)
+        self.rejoin_reason = None

@@ -1,0 +1,1 @@
+"""What turns signals and steps into Kafka records: transport, reading, settings."""

@@ -1,0 +1,82 @@
+"""Between confluent-kafka's partitions and messages and the group's own rows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import OFFSET_INVALID, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from coordlib.client.machine.signals import Partitions, TopicPartition
+from coordlib.errors import ErrorCode, GroupError
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+#: partition -> (next offset to read, leader epoch of the record before it)
+Positions = Mapping[TopicPartition, tuple[int, int]]
+
+
+def after(message: Message) -> tuple[TopicPartition, tuple[int, int]]:
+    """The position once this message is done."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        raise ValueError("An error event has no position.")
+    epoch = message.leader_epoch()
+    return TopicPartition(topic, partition), (offset + 1, -1 if epoch is None else epoch)
+
+
+def rows_of_positions(positions: Positions) -> tuple[rq.CommittedOffset, ...]:
+    return tuple(
+        rq.CommittedOffset(
+            topic=each.topic, partition=each.partition, offset=offset, leader_epoch=epoch
+        )
+        for each, (offset, epoch) in positions.items()
+    )
+
+
+def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedOffset, ...]:
+    """Without those that have no offset (OFFSET_INVALID, as `position` says before the first
+
+    message, and other logical ones): stored, they would make the next owner start anywhere."""
+    return once(
+        rq.CommittedOffset(
+            topic=each.topic,
+            partition=each.partition,
+            offset=each.offset,
+            metadata=each.metadata or "",
+        )
+        for each in offsets
+        if each.offset >= 0
+    )
+
+
+def once(rows: Iterable[rq.CommittedOffset]) -> tuple[rq.CommittedOffset, ...]:
+    """Each partition once, as a request must name them: the last row for it, as in Kafka."""
+    return tuple({(row.topic, row.partition): row for row in rows}.values())
+
+
+def kafka_of_rows(rows: Iterable[rq.CommittedOffset]) -> list[KafkaTopicPartition]:
+    return [KafkaTopicPartition(row.topic, row.partition, row.offset) for row in rows]
+
+
+def kafka_of(partitions: Partitions) -> list[KafkaTopicPartition]:
+    return [KafkaTopicPartition(each.topic, each.partition) for each in partitions]
+
+
+def ours(partitions: Iterable[KafkaTopicPartition]) -> Partitions:
+    return tuple(TopicPartition(each.topic, each.partition) for each in partitions)
+
+
+def with_offsets(
+    partitions: Partitions, found: Mapping[TopicPartition, int], otherwise: int = OFFSET_INVALID
+) -> list[KafkaTopicPartition]:
+    """Each partition with its offset, or another where there is none (-1)."""
+    offsets = [(each, found.get(each, -1)) for each in partitions]
+    return [KafkaTopicPartition(*each, at if at >= 0 else otherwise) for each, at in offsets]
+
+
+def refusal_of_partitions(failed: Sequence[rs.FailedPartition], group: str) -> GroupError | None:
+    """The error of a commit of which some partitions were refused; None when none was."""
+    if not failed:
+        return None
+    names = ", ".join(f"{row.topic}-{row.partition}: {row.error}" for row in failed)
+    known = ErrorCode.__members__.get(failed[0].error, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return GroupError(known, f"group {group}", f"The other partitions are committed; not {names}.")

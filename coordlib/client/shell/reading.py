@@ -1,0 +1,219 @@
+"""What the data consumer reads: the member's partitions, each from its start position.
+
+Partitions come and go one by one, and those that stay are read on without a gap. Messages are
+fetched first and handed out later, and only then count as read. One that was fetched ahead of a
+revoke is never handed out; one that came while the fence was closed is kept for the moment when it
+opens again, since nobody else can have read it then.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import Partitions, TopicPartition
+from coordlib.client.shell import offsets as of
+from coordlib.client.shell.settings import Settings
+from coordlib.errors import CoordError
+
+#: A partition to be assigned with one of these starts where the group stopped.
+WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
+
+
+def data_consumer_of(settings: Settings) -> Consumer:
+    """A confluent-kafka Consumer that only reads what it is told to."""
+    # The library wants a group id; this one is never joined and never commits.
+    return Consumer(
+        {
+            **settings.common,
+            **({"client.id": settings.client} if settings.client else {}),
+            "group.id": f"coordlib-unused-{uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": settings.auto_offset_reset,
+        }
+    )
+
+
+@dataclass(slots=True)
+class _Start:
+    """Partitions whose start positions are being fetched."""
+
+    partitions: Partitions
+    answer: "Future[sg.Answer]"
+
+
+class Reading:
+    """Everything about messages and positions of one consumer.
+
+    Args:
+        reader: confluent-kafka's Consumer, or something like it; never subscribes or commits.
+        fetch: asks for committed offsets.
+        otherwise: where to start without one: an offset, or a logical one.
+    """
+
+    def __init__(
+        self, reader: Any, fetch: Callable[[Partitions], "Future[sg.Answer]"], otherwise: int
+    ) -> None:
+        self._reader, self._fetch, self._otherwise = reader, fetch, otherwise
+        self._starts: list[_Start] = []
+        #: What the data consumer reads.
+        self._read: set[TopicPartition] = set()
+        #: Where the user wants to start, whatever is committed.
+        self._sought: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._is_closed = False
+        #: Fetched and not handed out: messages and error events, in their order.
+        self._kept: deque[Message] = deque()
+        #: Next offset to read of each partition from which `take` has returned a message.
+        self.positions: dict[TopicPartition, tuple[int, int]] = {}
+
+    # ---- partitions come and go ---------------------------------------------------------------
+
+    def add(self, partitions: Partitions) -> None:
+        """Read these too, once their start positions are here."""
+        if partitions:
+            self._starts.append(_Start(partitions, self._fetch(partitions)))
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Whatever was fetched ahead of these goes with them."""
+        gone = set(partitions)
+        for start in self._starts:
+            start.partitions = tuple(each for each in start.partitions if each not in gone)
+        self._starts = [start for start in self._starts if start.partitions]
+        self._forget_kept(gone)
+        self._paused -= gone
+        for each in gone:
+            self.positions.pop(each, None)
+            self._sought.pop(each, None)
+        stops = tuple(sorted(self._read & gone))
+        self._read -= gone
+        if self._is_closed:
+            return  # by the user's callback, which was asked to let go of these
+        if stops and self._read:
+            self._reader.incremental_unassign(of.kafka_of(stops))
+        elif stops:
+            self._reader.unassign()
+
+    def start(self, may_work: bool) -> None:
+        """Begin to read where start positions are here. Raises the error of a fetch."""
+        for start in [each for each in self._starts if each.answer.done()]:
+            self._starts.remove(start)
+            answer = start.answer.result()
+            if answer.error is not None:
+                if may_work:
+                    self.add(start.partitions)
+                raise answer.error
+            self._begin(start.partitions, answer)
+
+    def _begin(self, partitions: Partitions, answer: sg.Answer) -> None:
+        found = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
+        begun = of.with_offsets(partitions, found, self._otherwise)
+        for each, ours in zip(begun, partitions, strict=True):
+            each.offset = self._sought.pop(ours, each.offset)
+        self._reader.incremental_assign(begun)
+        self._read.update(partitions)
+        paused = tuple(each for each in partitions if each in self._paused)
+        if paused:
+            self._reader.pause(of.kafka_of(paused))
+
+    def partitions(self) -> Partitions:
+        """What is read, and what will be once its start position is here."""
+        starting = {each for start in self._starts for each in start.partitions}
+        return tuple(sorted(self._read | starting))
+
+    # ---- messages -----------------------------------------------------------------------------
+
+    def fetch(self, count: int, timeout_s: float) -> int:
+        """Wait for a message, and take along what else is here, until so many are kept.
+
+        Returns how many are kept.
+        """
+        while len(self._kept) < count:
+            message = self._reader.poll(timeout_s)
+            if message is None:
+                break
+            timeout_s = 0.0
+            if message.error() is not None or of.after(message)[0] in self._read:
+                self._kept.append(message)
+        return len(self._kept)
+
+    def take(self, count: int, usable: Callable[[], Partitions]) -> list[Message]:
+        """Up to so many of what is kept: error events, and messages of what may be worked on."""
+        # Asked only when it matters: a member that is asked takes note of the time.
+        may_use = usable() if any(each.error() is None for each in self._kept) else ()
+        taken: list[Message] = []
+        # Fenced while the reader waited. The user has not been told of a loss yet: if none comes,
+        # reading goes on, and these messages must not be missing.
+        fenced: list[Message] = []
+        while self._kept and len(taken) < count:
+            message = self._kept.popleft()
+            if message.error() is None:
+                partition, position = of.after(message)
+                if partition not in may_use:
+                    fenced.append(message)
+                    continue
+                self.positions[partition] = position
+            taken.append(message)
+        self._kept.extendleft(reversed(fenced))
+        return taken
+
+    def seek(self, partition: KafkaTopicPartition) -> None:
+        """Go on from another offset. Raises CoordError: not one of this consumer's partitions."""
+        (ours,) = of.ours([partition])
+        if ours in self._read:
+            self._reader.seek(partition)
+            self._forget_kept({ours})
+        elif any(ours in start.partitions for start in self._starts):
+            self._sought[ours] = partition.offset
+        else:
+            raise CoordError("This consumer does not have the partition.", f"{ours}")
+        # What was done before is not what a commit should say now.
+        self.positions.pop(ours, None)
+        if partition.offset >= 0:
+            self.positions[ours] = (partition.offset, -1)
+
+    def start_at(self, partitions: Sequence[KafkaTopicPartition], owned: Partitions) -> None:
+        """Seek all that name an offset; begin anew with those that were dropped and are owned.
+
+        Raises CoordError, and does nothing: some are not this consumer's.
+        """
+        ours = of.ours(partitions)
+        had = set(self.partitions())
+        strange = [each for each in ours if each not in had and each not in owned]
+        if strange:
+            raise CoordError(
+                "What to read comes from the group, which has not assigned this.",
+                ", ".join(f"{each.topic}-{each.partition}" for each in strange),
+                "Subscribe, and set start offsets in on_assign.",
+            )
+        self.add(tuple(dict.fromkeys(each for each in ours if each not in had)))
+        for each in partitions:
+            if each.offset not in WHERE_THE_GROUP_STOPPED:
+                self.seek(each)
+
+    def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """Fetch nothing of these until `resume`; also of those that are not read yet."""
+        wanted, known = of.ours(partitions), set(self.partitions())
+        self._paused.update(each for each in wanted if each in known)
+        self._reader.pause(of.kafka_of(tuple(each for each in wanted if each in self._read)))
+
+    def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        wanted = of.ours(partitions)
+        self._paused.difference_update(wanted)
+        self._reader.resume(of.kafka_of(tuple(each for each in wanted if each in self._read)))
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._reader.close()
+
+    def _forget_kept(self, gone: set[TopicPartition]) -> None:
+        self._kept = deque(
+            each for each in self._kept if each.error() is not None or of.after(each)[0] not in gone
+        )

@@ -1,0 +1,141 @@
+"""Reads one response partition, and knows when it has read it to the end.
+
+The end is the last stable offset (rule 9). It is asked for over a connection of its own: on the
+reader's, the broker would answer only after the fetch that it holds open. Where the reading stands
+is told by messages and, since transaction markers take offsets too, by the end-of-partition event.
+"""
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from coordlib.client.shell.clock import boottime_ms
+from coordlib.errors import CannotReach
+
+_log = logging.getLogger("coordlib.client")
+
+ASK_INTERVAL_MS = 500  # how often the end is asked for
+ASK_TIMEOUT_S = 5.0  # an answer that takes longer says little: its age counts from the asking
+REFRESH_TIMEOUT_S = 1.0  # reading stands still for as long
+WAIT_S = 0.02
+BATCH = 500
+CONFIG: dict[str, Any] = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 100,  # the end-of-partition event comes with an empty fetch
+    "reconnect.backoff.max.ms": 1_000,  # rule 12
+}
+
+
+class ResponseReader:
+    """One reader; used by one thread."""
+
+    def __init__(self, config: Mapping[str, Any], client: str, source: TopicPartition) -> None:
+        # The library wants a group id; this one is never joined and never commits.
+        unused = {"group.id": f"coordlib-unused-{uuid4().hex}", "client.id": client}
+        self._consumer = Consumer({**config, **unused, **CONFIG})
+        self._admin = AdminClient({**config, "client.id": client})
+        self._source = source
+        #: Next offset to read; everything before it was handed out.
+        self._position = 0
+        self._asked_ms = 0
+        self._answer: Future[Any] | None = None
+        #: (when asked, the end) of the reading under way.
+        self._goal: tuple[int, int] | None = None
+        #: When the end was asked for, of the newest reading that reached it.
+        self.read_ms: int | None = None
+
+    def start(self, timeout_s: float) -> None:
+        """Start at the end that is seen now. Raises CannotReach."""
+        asked_ms = boottime_ms()
+        try:
+            end = int(self._ask_end(timeout_s).result(timeout_s).offset)
+        except (KafkaException, TimeoutError) as problem:
+            message = f"The end of the responses could not be asked for: {problem}"
+            raise CannotReach(message, str(self._source)) from problem
+        self._position, self.read_ms, self._asked_ms = end, asked_ms, asked_ms
+        self._consumer.assign([TopicPartition(self._source.topic, self._source.partition, end)])
+
+    def ask(self, now_ms: int) -> None:
+        """Ask for the end from time to time; rule 9: before the reading that is to reach it."""
+        if self._answer is not None:
+            self._hear(self._answer)
+        elif self._goal is None and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
+            self._asked_ms = now_ms
+            self._answer = self._ask_end(ASK_TIMEOUT_S)
+
+    def read(self) -> list[tuple[bytes, bytes]]:
+        """What has come, key and value; waits a moment when nothing has.
+
+        Raises CannotReach: responses were deleted before they were read.
+        """
+        first = self._consumer.poll(WAIT_S)
+        if first is None:
+            return []
+        messages = [first, *self._consumer.consume(BATCH, timeout=0)]
+        return [each for message in messages if (each := self._take(message)) is not None]
+
+    def is_at_end(self) -> bool:
+        """Whether the reading under way is complete; true once for each."""
+        if self._goal is None or self._position < self._goal[1]:
+            return False
+        self.read_ms, self._goal = self._goal[0], None
+        return True
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _ask_end(self, timeout_s: float) -> "Future[Any]":
+        asked = self._admin.list_offsets(
+            {self._source: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=timeout_s,
+        )
+        answer: Future[Any] = asked[self._source]
+        return answer
+
+    def _hear(self, answer: "Future[Any]") -> None:
+        if not answer.done():
+            return
+        self._answer = None
+        problem = answer.exception()
+        if problem is None:
+            self._goal = (self._asked_ms, int(answer.result().offset))
+        else:
+            _log.info("The end of the responses is not known: %s", problem)
+            self._refresh_leader()
+
+    def _refresh_leader(self) -> None:
+        """The library keeps an old leader's epoch for its cache's life (15 minutes) and answers
+        FENCED_LEADER_EPOCH all the while; asking for metadata renews the cache."""
+        try:
+            self._admin.list_topics(self._source.topic, timeout=REFRESH_TIMEOUT_S)
+        except KafkaException as problem:
+            _log.info("No metadata of the responses: %s", problem)
+
+    def _take(self, message: Message) -> tuple[bytes, bytes] | None:
+        error, offset = message.error(), message.offset()
+        if error is None and offset is not None:
+            self._position = offset + 1
+            return bytes(message.key() or b""), bytes(message.value() or b"")
+        if error is not None and error.code() == KafkaError._PARTITION_EOF and offset is not None:
+            self._position = max(self._position, offset)
+        elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise CannotReach(f"Responses were deleted unread: {error.str()}", str(self._source))
+        elif error is not None:
+            _log.warning("Reading the responses: %s", error)
+        return None

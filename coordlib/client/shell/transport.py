@@ -1,0 +1,348 @@
+"""Kafka around members: one idempotent producer, one reader of one response partition.
+
+Many members may share a transport. Two threads serve them: one reads the responses and asks for
+their end, the other waits for acknowledgements and tells the time; so a broker that answers no
+question does not hold up heartbeats to another one. Handlers are called from these threads and
+must not block. An exception of one handler fails that member and neither thread.  # INV-70
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from typing import Any, Protocol
+
+import msgspec
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from coordlib import limits
+from coordlib.client.classic.racks import read_racks
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.shell.response_reader import ResponseReader
+from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.errors import CannotReach
+from coordlib.kafka.layout import Place, find_place, read_features
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.partitioner import reply_partition_of
+
+_log = logging.getLogger("coordlib.client")
+
+TICK_S = 0.02  # how long one wait for acknowledgements lasts
+TIMER_INTERVAL_MS = 200  # how often members are asked whether they want to hear of the time
+PRODUCER_CONFIG: dict[str, Any] = {
+    "enable.idempotence": True,  # rule 12; order is kept and nothing is written twice
+    "acks": "all",
+    "linger.ms": 2,
+    "reconnect.backoff.max.ms": 1_000,  # rule 12
+    "message.max.bytes": limits.REQUEST_BYTES_MAX + 64 * limits.KIB,
+    "message.timeout.ms": 30_000,
+}
+
+
+class Handler(Protocol):
+    """A member, as the transport sees it."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    def feed(self, event: sg.Input) -> None:
+        """Take what happened; quick, from any thread."""
+
+    def wake_ms(self) -> int | None:
+        """When it wants to hear of the time."""
+
+    def fail(self, problem: Exception) -> None:
+        """Something of this member's raised in a thread of the transport: its `poll` says so."""
+
+
+class Transport(Protocol):
+    """What members need of the world."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def reply(self) -> int: ...
+
+    def now_ms(self) -> int: ...
+
+    def new_token(self) -> str:
+        """A name for one membership that no other one has, hexadecimal."""
+
+    def attach(self, handler: Handler) -> None:
+        """Deliver to this member from now on. Its first request may be sent afterwards."""
+
+    def detach(self, handler: Handler) -> None: ...
+
+    def send(self, handler: Handler, request: rq.Request) -> None:
+        """Write a request; what came of it is fed to the handler later. Never blocks or raises."""
+
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+        """Do something for this member that may block, beside everything else."""
+
+    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+        """Those of the topics that exist (None: all there are), with their partition counts.
+
+        Raises CannotReach. May block.
+        """
+
+    def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
+        """For those of the topics that exist: the racks of each partition's replicas.
+
+        Brokers that name no rack, or are down, add none. Raises CannotReach. May block.
+        """
+
+    def features(self) -> frozenset[str]:
+        """Optional request fields that the job reads at this moment (`stored.FEATURES`).
+
+        Raises CannotReach. May block.
+        """
+
+    def check(self) -> None:
+        """Raises CannotReach when the transport itself has failed."""
+
+    def close(self) -> None: ...
+
+
+def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
+    """Whether a member is to hear of this: its own answers, its group's notices, the job's own.
+
+    A picture of what somebody holds is for that member, whose id begins with its client's: a group
+    of hundreds on one transport would spend its time on the pictures of others.
+    """
+    if isinstance(message, rs.Response):
+        return message.id.rpartition("-")[0] == identity.token
+    if isinstance(message, rs.OfTheCoordinator):
+        return True
+    if isinstance(message, rs.AssignmentChanged):
+        is_own = message.member.startswith(f"{identity.client}-")
+        return is_own and message.group == identity.group
+    return message.group == identity.group
+
+
+class KafkaTransport:
+    """A transport over confluent-kafka.
+
+    Args:
+        config: confluent-kafka's keys for all clients, at least `bootstrap.servers`.
+        prefix: the coordinator's topic prefix.
+        client: client id; chooses the response partition when `reply` is None.
+        reply: the response partition to read, 0..R-1.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        prefix: str = "coord",
+        client: str = "coordlib",
+        reply: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._config = dict(config)
+        self.place = find_place(config, prefix, timeout_s)
+        chosen = reply_partition_of(client, self.place.reply_partitions)
+        self.reply = chosen if reply is None else reply
+        self._producer = Producer({**config, "client.id": client, **PRODUCER_CONFIG})
+        self._reader = ResponseReader(
+            config, client, TopicPartition(self.place.responses, self.reply)
+        )
+        self._lock = threading.Lock()
+        self._handlers: dict[str, Handler] = {}
+        self._by_group: dict[bytes, dict[str, Handler]] = {}
+        self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._is_closed = threading.Event()
+        self._failure: Exception | None = None
+        self._reader.start(timeout_s)
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
+            for name, loop in (("coord-read", self._read), ("coord-send", self._serve))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def now_ms(self) -> int:
+        return boottime_ms()
+
+    def new_token(self) -> str:
+        return token_hex(8)
+
+    def attach(self, handler: Handler) -> None:
+        identity = handler.identity
+        with self._lock:
+            self._handlers[identity.token] = handler
+            self._by_group.setdefault(identity.group.encode(), {})[identity.token] = handler
+        if self._reader.read_ms is not None:
+            # Whatever can concern it is yet to be written, so that reading counts for it too.
+            handler.feed(sg.ReadToEnd(self.now_ms(), self._reader.read_ms))
+
+    def detach(self, handler: Handler) -> None:
+        identity = handler.identity
+        with self._lock:
+            self._handlers.pop(identity.token, None)
+            self._by_group.get(identity.group.encode(), {}).pop(identity.token, None)
+
+    def send(self, handler: Handler, request: rq.Request) -> None:
+        produced_ms = self.now_ms()
+        told = partial(self._delivered, handler, request.id, produced_ms)
+        try:
+            self._producer.produce(
+                self.place.requests,
+                codec.encode(request),
+                key=request.group.encode(),
+                partition=handler.identity.shard,
+                on_delivery=told,
+            )
+        except BufferError:
+            self._not_sent(handler, request.id, "the producer's queue is full", False)
+        except KafkaException as problem:
+            error = problem.args[0]
+            self._not_sent(handler, request.id, str(error), self._is_final(error))
+
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+        threading.Thread(target=_for, args=(handler, work), daemon=True).start()
+
+    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+        try:
+            found = self._producer.list_topics(timeout=10.0).topics
+        except KafkaException as problem:
+            raise CannotReach(f"No metadata from Kafka: {problem}") from problem
+        names = found if topics is None else topics
+        known = {name: found[name] for name in names if name in found}
+        return {name: len(each.partitions) for name, each in known.items() if each.error is None}
+
+    def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
+        return read_racks(self._config, topics)
+
+    def features(self) -> frozenset[str]:
+        return read_features(self._config, self.place.prefix)
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
+
+    def close(self) -> None:
+        self._producer.flush(5.0)
+        self._is_closed.set()
+        for thread in self._threads:
+            thread.join(5.0)
+        self._reader.close()
+        self._producer.close()
+
+    # ---- sending ------------------------------------------------------------------------------
+
+    def _not_sent(self, handler: Handler, id_: str, why: str, is_final: bool) -> None:
+        # Not fed here: the handler is in the middle of its outputs.
+        event = partial(sg.NotWritten, id=id_, why=why, is_final=is_final)
+        self._unsent.put(lambda: _feed(handler, event(now_ms=self.now_ms())))
+
+    def _delivered(
+        self, handler: Handler, id_: str, produced_ms: int, error: KafkaError | None, of: Message
+    ) -> None:
+        if error is None:
+            offset = of.offset()
+            assert offset is not None
+            _feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
+        else:
+            is_final = self._is_final(error)
+            _feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
+
+    def _is_final(self, error: KafkaError) -> bool:
+        if error.fatal():
+            self._failure = KafkaException(error)
+        return bool(error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+
+    def _serve(self) -> None:
+        told_ms = self.now_ms()
+        while not self._is_closed.is_set():
+            self._producer.poll(TICK_S)
+            try:
+                while True:
+                    self._unsent.get_nowait()()
+            except Empty:
+                pass
+            if self.now_ms() - told_ms >= TIMER_INTERVAL_MS:
+                told_ms = self.now_ms()
+                self._tell_time(told_ms)
+
+    def _tell_time(self, now_ms: int) -> None:
+        for handler in self._all():
+            _for(handler, partial(_tell_time, handler, now_ms))
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        while not self._is_closed.is_set():
+            self._reader.ask(self.now_ms())
+            for key, value in self._reader.read():
+                self._dispatch(key, value)
+            if self._reader.is_at_end():
+                asked_ms = self._reader.read_ms
+                assert asked_ms is not None
+                for handler in self._all():
+                    _feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
+
+    def _dispatch(self, key: bytes, value: bytes) -> None:
+        """Only what may concern a member here is decoded; Progress has no key."""
+        concerned = self._of_group(key) if key else self._all()
+        if not concerned:
+            return
+        try:
+            message = codec.decode_response(value)
+        except msgspec.MsgspecError as problem:
+            _log.warning("A response cannot be read: %s", problem)
+            return
+        if isinstance(message, rs.Response):  # found, since most of what comes is for one of many
+            addressed = self._handlers.get(message.id.rpartition("-")[0])
+            concerned = [addressed] if addressed is not None else []
+        for handler in concerned:
+            if concerns(handler.identity, message):
+                _feed(handler, sg.Received(self.now_ms(), message))
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _all(self) -> list[Handler]:
+        with self._lock:
+            return list(self._handlers.values())
+
+    def _of_group(self, key: bytes) -> list[Handler]:
+        with self._lock:
+            return list(self._by_group.get(key, {}).values())
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        """A thread that dies must not die unseen; the members' fences then stop them anyway."""
+        try:
+            loop()
+        except Exception as problem:  # noqa: BLE001  # told by check(), whatever it is
+            _log.exception("A thread of the transport failed")
+            self._failure = problem
+
+
+def _tell_time(handler: Handler, now_ms: int) -> None:
+    wake_ms = handler.wake_ms()
+    if wake_ms is not None and wake_ms <= now_ms:
+        handler.feed(sg.Elapsed(now_ms))
+
+
+def _feed(handler: Handler, event: sg.Input) -> None:
+    _for(handler, partial(handler.feed, event))
+
+
+def _for(handler: Handler, work: Callable[[], None]) -> None:
+    """Do something of one member's; what it raises is that member's alone."""
+    try:
+        work()
+    except Exception as problem:  # noqa: BLE001  # told by its poll, whatever it is
+        _log.exception("A member of group %s failed", handler.identity.group)
+        handler.fail(problem)

@@ -1,0 +1,1 @@
+"""Spark queries as members."""

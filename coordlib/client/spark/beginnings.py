@@ -1,0 +1,172 @@
+"""Where the next query of a `SparkGroupReader` begins: what is committed, held against the log.
+
+    committed           the query begins
+    nothing             at the log's start; with `latest` at its end, which is committed first
+    within the log      there
+    below its start     at its start: what was between them is deleted, and no reader gets it back
+    beyond its end      as if nothing were: the topic was deleted and made anew
+
+Partitions that are not there, or have no leader just now, are left out and looked for again: the
+coordinator asks them back as soon as it knows that their topic is gone. The others are read
+meanwhile, which one query over all of them could not do.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.spark.positions import Otherwise, unreachable
+from coordlib.errors import CannotReach, CoordError
+from coordlib.lag.bounds import log_bounds
+from coordlib.lag.measure import Bounds, Place
+
+_log = structlog.get_logger()
+#: The reader's thread waits for it, and does not let go of anything meanwhile.
+_TIMEOUT_S: Final = 5.0
+_LOOK_EVERY_S: Final = 5.0
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """What a query is to read."""
+
+    #: The first offset of each partition.
+    offsets: Offsets
+    #: What the group's log has of them.
+    committed: Offsets
+
+
+class Beginnings:
+    """Finds where the next query begins, and whether the log is why one has failed.
+
+    Args:
+        group: for the words.
+        config: confluent-kafka's keys of the brokers that have the topics.
+        otherwise: where partitions begin for which nothing is committed.
+        is_strict: records that are gone before they were read are an error, not a warning; not so
+            a topic that is deleted as a whole.
+        ask: the member's `committed_async`.
+        settle: commits where partitions begin; not answered here.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        config: Mapping[str, Any],
+        otherwise: Otherwise,
+        *,
+        is_strict: bool,
+        ask: Callable[[Sequence[TopicPartition]], "Future[sg.Answer]"],
+        settle: Callable[[Offsets], None],
+    ) -> None:
+        self._group, self._config = group, dict(config)
+        self._otherwise, self._is_strict = otherwise, is_strict
+        self._ask, self._settle = ask, settle
+        self._admin: AdminClient | None = None
+        #: The committed offsets of these fences, asked for and perhaps answered.
+        self._asked: tuple[Mapping[TopicPartition, int], Future[sg.Answer]] | None = None
+        #: Those of the newest look that could not be read.
+        self.absent: frozenset[TopicPartition] = frozenset()
+        self._looked_s = 0.0
+
+    def find(self, fences: Mapping[TopicPartition, int]) -> Begin | None:
+        """Where these begin, less those that are `absent`; None: ask again, answers are due.
+
+        Raises:
+            CannotReach: broker or coordinator do not tell just now.
+            CoordError: records are gone, and the reader is strict.
+        """
+        if self._asked is None or self._asked[0] != fences:
+            self._asked = fences, self._ask(sorted(fences))
+        if not self._asked[1].done():
+            return None
+        answer, self._asked = self._asked[1].result(0), None
+        if answer.error is not None:
+            what = f"Committed offsets are not known: {answer.error}"
+            raise CannotReach(what, f"group {self._group}") from answer.error
+        committed = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
+        return self._within(fences, {at: n for at, n in committed.items() if n >= 0})
+
+    def are_back(self, held: Iterable[TopicPartition]) -> bool:
+        """Whether some of those held that were absent can be read now; looks now and then."""
+        self.absent = self.absent.intersection(held)
+        if not self.absent or time.monotonic() - self._looked_s < _LOOK_EVERY_S:
+            return False
+        try:
+            back = self._bounds(self.absent).keys()
+        except CannotReach as problem:
+            _log.warning("absent partitions are not known", group=self._group, error=str(problem))
+            return False
+        self.absent -= back
+        return bool(back)
+
+    def explain(self, positions: Offsets) -> bool:
+        """Whether a query that has read up to there has failed because of the log: partitions are
+        gone, or what was to be read next. Then another one may go on with the rest."""
+        try:
+            bounds = self._bounds(positions)
+        except CannotReach:
+            return False  # told as what it is: the query's own failure
+        if bounds.keys() != positions.keys():
+            return True
+        return not self._is_strict and any(
+            not bounds[place].start <= at <= bounds[place].end for place, at in positions.items()
+        )
+
+    def _within(self, fences: Mapping[TopicPartition, int], committed: Offsets) -> Begin | None:
+        bounds = self._bounds(fences)
+        self.absent = frozenset(fences.keys() - bounds.keys())
+        if self.absent:
+            names = _named(sorted(self.absent))
+            _log.warning("partitions that are not there", group=self._group, partitions=names)
+        offsets = {place: self._first(place, committed, bounds[place]) for place in sorted(bounds)}
+        known = {place: at for place, at in offsets.items() if at is not None}
+        unsettled = offsets.keys() - known.keys()
+        if unsettled and self._otherwise == "latest":
+            # The next look finds them committed, here or by who takes over before anything is read.
+            self._settle({place: bounds[place].end for place in sorted(unsettled)})
+            return None
+        known |= {place: bounds[place].start for place in unsettled}
+        return Begin(known, {place: at for place, at in committed.items() if place in known})
+
+    def _first(self, place: TopicPartition, committed: Offsets, bounds: Bounds) -> int | None:
+        """None: nothing that counts is committed."""
+        at = committed.get(place)
+        if at is None or bounds.start <= at <= bounds.end:
+            return at
+        begins = bounds.start if at < bounds.start else None
+        told = {"committed": at, "log_start": bounds.start, "log_end": bounds.end}
+        if self._is_strict:
+            what = f"Records are gone before they were read: {_named([place])}, {told}."
+            mend = "Commit where the group is to go on, or read with failOnDataLoss=false."
+            raise CoordError(what, f"group {self._group}", mend)
+        partition = _named([place])
+        _log.warning("committed outside the log", group=self._group, partition=partition, **told)
+        return begins
+
+    def _bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Of those that can be read. Raises CannotReach."""
+        self._looked_s = time.monotonic()
+        if self._admin is None:
+            self._admin = AdminClient({**self._config})
+        asked = [Place(*each) for each in sorted(places)]
+        try:
+            found = log_bounds(self._admin, asked, _TIMEOUT_S)
+        except (KafkaException, TimeoutError) as problem:
+            what = "The broker does not tell where logs begin and end"
+            raise unreachable(self._config, problem, what) from problem
+        return {TopicPartition(*at): bounds for at, bounds in found.items() if bounds is not None}
+
+
+def _named(places: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{each.topic}-{each.partition}" for each in places)

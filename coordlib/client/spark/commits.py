@@ -1,0 +1,55 @@
+"""Commits of one `SparkGroupReader`: written without waiting, and looked at when answered."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import structlog
+
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.spark.run import Run
+
+_log = structlog.get_logger()
+Offsets = dict[TopicPartition, int]
+
+
+class Commits:
+    """What was said to the log and not answered yet.
+
+    Args:
+        group: for the words.
+        commit: the member's `commit_async`.
+    """
+
+    def __init__(self, group: str, commit: Callable[[Offsets], "Future[sg.Answer]"]) -> None:
+        self._group, self._commit = group, commit
+        self._open: list[tuple[Run | None, Offsets, Future[sg.Answer]]] = []
+
+    def say(self, run: Run | None, offsets: Offsets) -> None:
+        """`run` has read up to there; None: partitions are to begin there."""
+        if offsets:
+            if run is not None:
+                run.said(offsets)
+            self._open.append((run, offsets, self._commit(offsets)))
+
+    def hear(self) -> bool:
+        """Take the answers that are here; whether all beginnings among them were accepted.
+
+        What was refused of a run is unsaid again: it is said with the next commit.
+        """
+        answered = [each for each in self._open if each[2].done()]
+        self._open = [each for each in self._open if not each[2].done()]
+        is_well = True
+        for run, offsets, future in answered:
+            answer = future.result(0)
+            refused = offsets
+            if answer.error is None:
+                rows = {TopicPartition(row.topic, row.partition) for row in answer.failed}
+                refused = {each: at for each, at in offsets.items() if each in rows}
+            if refused:
+                why = answer.error or ", ".join(sorted({row.error for row in answer.failed}))
+                _log.warning("not committed", group=self._group, error=str(why))
+                if run is not None:
+                    run.refused(refused)
+                is_well = is_well and run is not None
+        return is_well

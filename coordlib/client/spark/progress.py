@@ -1,0 +1,236 @@
+"""`publish_progress`: any query's positions as committed offsets of a group without members.
+
+Nothing about the query changes: a listener hears of each finished batch and writes what it has read
+to `coord.offsets`. So it shows in `coord groups describe` with its lag, like everybody else.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.member import default_client_id
+from coordlib.client.spark.positions import end_offsets
+from coordlib.errors import SetupError
+from coordlib.kafka.fatal_errors import is_fatal
+from coordlib.kafka.layout import find_place
+from coordlib.limits import OFFSETS_PER_REQUEST_MAX
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records.partitioner import shard_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_log = structlog.get_logger()
+_RETRY_S: Final = 1.0
+_REPEAT_S: Final = 60.0
+#: A producer that has failed for ever is replaced at most so often.
+_REOPEN_S: Final = 10.0
+
+
+class Publication:
+    """The newest positions of one query, on their way to the log.
+
+    They are written when they change, at most once a second while the broker is away; what was not
+    taken is written again in its newest form. After a fatal error another producer does it.
+    Answers are not read: the coordinator may refuse to make the group just now, or somebody may
+    have deleted it. So everything is written again once a minute, and when `close` ends it.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        group: str,
+        prefix: str = "coord",
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        place = find_place(config, prefix)
+        self._group, self._topic = group, f"{prefix}.offsets"
+        self._client, self._numbers = default_client_id(), count(1)
+        self._shard = shard_of(group, place.shards)
+        self._config, self._now_s = config, now_s
+        self._open_producer()
+        self._lock = threading.Lock()
+        self._newest: dict[TopicPartition, int] = {}
+        self._batch = -1
+        #: Those that the log has taken.
+        self._taken: dict[TopicPartition, int] = {}
+        self._wake, self._is_closed = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name=f"progress of {group}", daemon=True)
+        self._thread.start()
+
+    def hear(self, progress: Any) -> None:
+        """What Spark tells of a finished batch; of an older one than it told before, nothing."""
+        with self._lock:
+            if progress["batchId"] < self._batch:
+                return
+            self._batch = progress["batchId"]
+            self._newest.update(end_offsets(progress))
+        self._wake.set()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the log has taken the newest positions."""
+        with self._lock:
+            return self._newest == self._taken
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Write what is not written yet, and end; whether all was written within the time."""
+        self.end()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive() and self.is_written
+
+    def end(self) -> None:
+        """The same, without waiting for it."""
+        self._is_closed = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            is_news = self._wake.wait(_REPEAT_S)
+            self._wake.clear()
+            is_last = self._is_closed
+            try:
+                self._write(is_last, is_all=is_last or not is_news)
+            except (KafkaException, BufferError) as problem:
+                _log.warning("progress is not published", group=self._group, error=repr(problem))
+            if is_last:
+                return
+            if not self.is_written:
+                threading.Event().wait(_RETRY_S)
+                self._wake.set()
+
+    def _open_producer(self) -> None:
+        self._producer = Producer(
+            {
+                **self._config,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": 10_000,
+            }
+        )
+        self._is_broken, self._reopen_at_s = False, self._now_s() + _REOPEN_S
+
+    def _write(self, is_last: bool, is_all: bool) -> None:
+        """Raises KafkaException, BufferError."""
+        if self._is_broken:
+            if self._now_s() < self._reopen_at_s and not is_last:
+                return
+            _log.info("progress is published by a new producer", group=self._group)
+            self._open_producer()
+        try:
+            self._write_newest(is_all)
+        except KafkaException as problem:
+            self._is_broken = self._is_broken or is_fatal(problem)
+            raise
+
+    def _write_newest(self, is_all: bool) -> None:
+        with self._lock:
+            new = {p: at for p, at in self._newest.items() if is_all or self._taken.get(p) != at}
+        places = sorted(new)
+        for first in range(0, len(places), OFFSETS_PER_REQUEST_MAX):
+            some = {each: new[each] for each in places[first : first + OFFSETS_PER_REQUEST_MAX]}
+            self._produce(some)
+        self._producer.flush(10.0)
+
+    def _produce(self, some: dict[TopicPartition, int]) -> None:
+        def note(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                _log.warning("progress is not published", group=self._group, error=error.str())
+                self._is_broken = self._is_broken or is_fatal(error)
+                return
+            with self._lock:
+                self._taken.update(some)
+
+        rows = tuple(rq.CommittedOffset(p.topic, p.partition, at) for p, at in some.items())
+        request = rq.OffsetCommit(
+            v=1,
+            id=f"progress-{next(self._numbers)}",
+            client=self._client,
+            group=self._group,
+            offsets=rows,
+        )
+        self._producer.produce(
+            self._topic,
+            codec.encode(request),
+            key=self._group.encode(),
+            partition=self._shard,
+            on_delivery=note,
+        )
+
+
+def publish_progress(
+    query: "StreamingQuery",
+    group: str,
+    *,
+    config: Mapping[str, Any],
+    prefix: str = "coord",
+    spark: "SparkSession | None" = None,
+) -> Publication:
+    """Let a group show how far a query has read; the query itself does not change.
+
+    The group must have no members: their positions are their own (UNKNOWN_MEMBER_ID, in history).
+
+    Args:
+        query: a running one, with at least one Kafka source.
+        group: the name under which it shows.
+        config: confluent-kafka's keys, at least `bootstrap.servers`.
+        prefix: the coordinator's topic prefix.
+        spark: the session that the query was started in; by default the active one.
+
+    It ends by itself when the query does.
+
+    Raises:
+        SetupError: the query is not one of this session.
+        CannotReach: no broker, or no coordinator's topics under this prefix.
+    """
+    from pyspark.sql import SparkSession
+
+    streams = (spark or SparkSession.active()).streams
+    if query.isActive and str(query.id) not in {str(each.id) for each in streams.active}:
+        mend = "Name the session that it was started in: spark=..."
+        raise SetupError("A session hears of its own queries only.", f"query {query.id}", mend)
+    publication = Publication(config, group, prefix)
+    is_ended = threading.Lock()
+
+    def end() -> None:
+        if is_ended.acquire(blocking=False):  # it may be told twice
+            publication.end()
+            streams.removeListener(listener)
+
+    listener = _listener(str(query.id), publication, end)
+    streams.addListener(listener)
+    if query.lastProgress is not None:
+        publication.hear(query.lastProgress)
+    if not query.isActive:  # perhaps it ended before anybody listened
+        end()
+    return publication
+
+
+def _listener(id_: str, publication: Publication, end: Callable[[], None]) -> Any:
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+            """Nothing was read yet."""
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            if str(event.progress.id) == id_:
+                publication.hear(event.progress)
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            """Nothing was read since."""
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            if str(event.id) == id_:
+                # Other queries' listeners wait for this one to return.
+                threading.Thread(target=end, name="end of progress", daemon=True).start()
+
+    return Listener()

@@ -1,0 +1,135 @@
+"""The queries of one `SparkGroupReader`, one after another: how they begin, and which end."""
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from coordlib.client.assigned.member import AssignedMember
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.spark.beginnings import Begin
+from coordlib.client.spark.positions import spark_offsets, spark_partitions
+from coordlib.client.spark.run import Run
+from coordlib.client.spark.share import Share
+from coordlib.errors import CoordError, SetupError
+from coordlib.kafka.options import KafkaOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_log = structlog.get_logger()
+#: Makes the query of one share from the Kafka source's rows; the reader starts it.
+Start = Callable[["DataFrame", Share], "DataStreamWriter"]
+_UNSAFE: Final = re.compile(r"[^\w.-]", re.ASCII)
+
+
+class Queries:
+    """Starts them, with numbers that none before has used, and cleans up behind them.
+
+    Args:
+        start: the user's.
+        source: all options of the Kafka source but what is to be read.
+        folder: for checkpoints.
+    """
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        start: Start,
+        source: Mapping[str, str],
+        folder: Path,
+    ) -> None:
+        self._spark, self._start = spark, start
+        self._source, self._folder = dict(source), folder
+        #: How many were started.
+        self.count = 0
+        #: Numbers of batches that those before may have used.
+        self._numbers_used = 0
+        #: Those that were told to stop and may still be in a batch.
+        self._ending: list[Run] = []
+
+    def begin(
+        self,
+        member: AssignedMember,
+        fences: Mapping[TopicPartition, int],
+        begin: Begin,
+    ) -> Run:
+        """Start the next one. Raises what the user's start raises, or Spark."""
+        ended, identity = threading.Event(), member.identity
+        # A client id, and so a member id, may have characters that no folder should.
+        name = _UNSAFE.sub("_", f"{member.member_id}-{self.count}")
+        share = Share(
+            group=identity.group,
+            member=member.member_id,
+            generation=member.generation,
+            log=f"{identity.incarnation}-{identity.shard}",
+            fences=fences,
+            checkpoint=str(self._folder / name),
+            batches_before=self._numbers_used,
+            may_work=lambda: not ended.is_set() and member.may_work(),
+        )
+        writer = self._start(self._rows(begin), share)
+        # Here, whatever file system Spark takes paths for by default.
+        writer = writer.option("checkpointLocation", f"file://{share.checkpoint}")
+        self.count += 1
+        run = Run(writer.start(), share, ended, begin)
+        _log.info("query started", group=share.group, partitions=len(fences), run=self.count)
+        return run
+
+    def forget(self, run: Run) -> None:
+        """Nothing is asked of it any more."""
+        run.stop_now()
+        self._numbers_used += run.numbers_used
+        self._ending.append(run)
+
+    def are_over(self, patience_s: float) -> bool:
+        """Whether none that was forgotten is in a batch any more.
+
+        Raises CoordError: one was told to stop longer ago than `patience_s`.
+        """
+        for run in [each for each in self._ending if each.is_over()]:
+            run.clean_up()
+            self._ending.remove(run)
+        for run in self._ending:
+            if run.ends_since_s > patience_s:
+                what = "The query was stopped, and its batch does not end."
+                where = f"group {run.share.group}, member {run.share.member}"
+                mend = "Look what foreachBatch waits for; then end this program and start again."
+                raise CoordError(what, where, mend)
+        return not self._ending
+
+    def end(self, patience_s: float) -> None:
+        """Wait for each as long, and clean up behind those that are over."""
+        for run in self._ending:
+            if run.is_over(patience_s):
+                run.clean_up()
+
+    def _rows(self, begin: Begin) -> "DataFrame":
+        return (
+            self._spark.readStream.format("kafka")
+            .options(**self._source)
+            .option("assign", spark_partitions(begin.offsets))
+            .option("startingOffsets", spark_offsets(begin.offsets))
+            .load()
+        )
+
+
+def source_options(config: Mapping[str, Any]) -> dict[str, str]:
+    """coordlib's clients and Spark's source reach the same brokers. Raises SetupError."""
+    own = ("bootstrap.servers", "group.id", "client.id", "auto.offset.reset")
+    values = {key: str(value) for key, value in config.items() if key not in own}
+    if not (servers := config.get("bootstrap.servers")):
+        mend = 'For example config={"bootstrap.servers": "localhost:9092"}.'
+        raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", mend)
+    return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}
+
+
+def is_true(options: Mapping[str, str], name: str) -> bool:
+    """Whether an option of Spark's is set; Spark does not look at the case of names."""
+    return any(
+        key.lower() == name.lower() and value.lower() == "true" for key, value in options.items()
+    )

@@ -1,0 +1,123 @@
+"""One query of a `SparkGroupReader`: how it is started, how far it is, and how it ends."""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.spark.beginnings import Begin
+from coordlib.client.spark.positions import finished
+from coordlib.client.spark.share import Share
+from coordlib.queries import LOOK_EVERY_S, Gap
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_log = structlog.get_logger()
+
+
+class Run:
+    """A query that was started, and the share that it reads.
+
+    Args:
+        ended: set as soon as the run may not act any more; its share's `may_work` looks at it.
+        begin: where each partition begins; what the log knows of it already.
+    """
+
+    def __init__(
+        self,
+        query: "StreamingQuery",
+        share: Share,
+        ended: threading.Event,
+        begin: Begin,
+    ) -> None:
+        self.query, self.share = query, share
+        self._ended, self._begin = ended, begin
+        #: What was written to the log of each partition, and not refused as far as is known.
+        self._said = dict(begin.committed)
+        self._stopper: threading.Thread | None = None
+        self._stopped_s = 0.0
+
+    def reads_any(self, partitions: Iterable[TopicPartition]) -> bool:
+        return not self.share.fences.keys().isdisjoint(partitions)
+
+    def unsaid(self) -> dict[TopicPartition, int]:
+        """What finished batches have read, and was not written to the log."""
+        return {
+            each: offset
+            for each, offset in finished(self.query).items()
+            if each in self.share.fences and offset != self._said.get(each)
+        }
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to read of each partition."""
+        read = finished(self.query)
+        return {each: read.get(each, at) for each, at in self._begin.offsets.items()}
+
+    def said(self, offsets: dict[TopicPartition, int]) -> None:
+        self._said.update(offsets)
+
+    def refused(self, offsets: dict[TopicPartition, int]) -> None:
+        """They are to be written again, unless something newer was meanwhile."""
+        for each, offset in offsets.items():
+            if self._said.get(each) == offset:
+                del self._said[each]
+
+    @property
+    def numbers_used(self) -> int:
+        """A bound of the numbers that its batches have used, also of one that was given up.
+
+        A batch begins after the progress of the one before it was told: at most one more than the
+        newest progress says has begun. Its number is `batch + 1`; 0 is the claim's.
+        """
+        newest = self.query.lastProgress
+        return (int(newest["batchId"]) if newest is not None else -1) + 3
+
+    def stop(self, patience_s: float) -> bool:
+        """Wait for the end of the batch as long, stop then; whether it has ended.
+
+        A batch that takes longer is cut short, and has a quarter of that time to end.
+        """
+        gap, until = Gap(self.query), time.monotonic() + patience_s
+        while not gap.is_here and time.monotonic() < until:
+            time.sleep(LOOK_EVERY_S)
+        self.stop_now()
+        return self.is_over(patience_s / 4)
+
+    def stop_now(self) -> None:
+        """Returns at once. Spark interrupts its own thread, but Python code in foreachBatch goes on
+        until it returns: from now on its share says that it may not work.
+        """
+        self._ended.set()
+        if self._stopper is None:
+            self._stopped_s = time.monotonic()
+            self._stopper = threading.Thread(target=self._stop_query, daemon=True)
+            self._stopper.start()
+
+    def is_over(self, timeout_s: float = 0.0) -> bool:
+        """Whether nothing of it runs any more; only after `stop_now`."""
+        stopper = self._stopper
+        if stopper is None:
+            return False
+        stopper.join(max(0.0, timeout_s))
+        return not stopper.is_alive()
+
+    @property
+    def ends_since_s(self) -> float:
+        """For how long it has been told to stop."""
+        return time.monotonic() - self._stopped_s if self._stopper is not None else 0.0
+
+    def clean_up(self) -> None:
+        """Nobody reads its offsets again: they are in the log."""
+        shutil.rmtree(Path(self.share.checkpoint), ignore_errors=True)
+
+    def _stop_query(self) -> None:
+        try:
+            self.query.stop()
+        except Exception as problem:  # noqa: BLE001  # of a batch that was cut short, in any words
+            _log.info("a batch was cut short", group=self.share.group, error=repr(problem)[:500])

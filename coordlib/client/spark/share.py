@@ -1,0 +1,129 @@
+"""What one run of a query was given: its partitions, and the tokens that fence its writes.
+
+The recipe for writing into Delta. Delta keeps, per `txnAppId`, the highest `txnVersion` that was
+written, in the same atomic commit as the rows, and skips a write whose version is not higher. Here
+a partition is an application, and the version is
+
+    fence of the partition << 24 | number of the batch, counted over all runs of this reader
+
+A new owner's fence is higher than any former owner's, also after the group was deleted and made
+anew: it is an offset of the log. (Of a log that was itself made anew offsets begin at 0 again; so
+the application names the log.) Once the new owner has written, or has claimed the partition with a
+write of no rows, all that a former owner writes late is skipped. What a former owner wrote before
+that, and had not committed when it went, is in the table and is read once more: at least once, as
+everywhere.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.errors import CoordError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BATCH_BITS: Final = 24
+#: Over half a year of a batch a second, in one life of a reader.
+BATCHES_MAX: Final = 2**BATCH_BITS - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The partitions of one run of a reader's query."""
+
+    group: str
+    #: The member's id: names one membership, never used twice.
+    member: str
+    generation: int
+    #: The log whose offsets the fences are: its incarnation, and the group's shard.
+    log: str
+    #: Partition to its fencing token: the log offset of the record that gave it.
+    fences: Mapping[TopicPartition, int]
+    #: Where this run keeps its offsets; no other run ever uses it.
+    checkpoint: str
+    #: Numbers that batches of this reader's earlier runs may have used.
+    batches_before: int
+    #: Whether this run may act on its partitions at this moment. May be asked from any thread.
+    may_work: Callable[[], bool]
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        return tuple(sorted(self.fences))
+
+    def txn_app_id(self, partition: TopicPartition) -> str:
+        """The same for all owners of a partition in this group."""
+        return f"coordlib/{self.log}/{self.group}/{partition.topic}/{partition.partition}"
+
+    def txn_version(self, partition: TopicPartition, batch: int) -> int:
+        """Higher for every batch, and for every later owner.
+
+        Raises CoordError: more batches than a version can count.
+        """
+        number = self.batches_before + batch + 1
+        if not 0 <= number <= BATCHES_MAX:
+            what = f"Batch {number} of this reader has no version left."
+            raise CoordError(what, self._where, "Start the reader anew.")
+        return self.fences[partition] << BATCH_BITS | number
+
+    def claim(self, empty: "DataFrame", path: str) -> None:
+        """Shut former owners out before the first batch, by a write of no rows per partition.
+
+        Args:
+            empty: a frame of no rows with the table's columns.
+            path: the Delta table's folder or URI.
+
+        Raises MemberFenced: the run may not act any more.
+        """
+        for partition in self.partitions:
+            self._write(empty, path, partition, batch=-1)
+
+    def write(self, frame: "DataFrame", path: str, batch: int) -> None:
+        """Append a batch to a Delta table, one commit for each partition that has rows in it.
+
+        Call it in foreachBatch. The frame needs the source's columns `topic` and `partition`. It is
+        kept in memory (or on disk) meanwhile, so that nothing is computed twice.
+
+        Raises:
+            MemberFenced: the run may not act any more; nothing more is written.
+            CoordError: rows of partitions that are not this share's.
+        """
+        is_kept_by_user = frame.is_cached
+        if not is_kept_by_user:
+            frame.persist()
+        try:
+            for partition in self._present(frame):
+                is_its = (frame["topic"] == partition.topic) & (
+                    frame["partition"] == partition.partition
+                )
+                self._write(frame.where(is_its), path, partition, batch)
+        finally:
+            if not is_kept_by_user:
+                frame.unpersist()
+
+    @property
+    def _where(self) -> str:
+        return f"group {self.group}, member {self.member}"
+
+    def _present(self, frame: "DataFrame") -> list[TopicPartition]:
+        rows = frame.select("topic", "partition").distinct().collect()
+        found = {TopicPartition(row["topic"], row["partition"]) for row in rows}
+        if strange := found - self.fences.keys():
+            names = ", ".join(sorted(f"{each.topic}-{each.partition}" for each in strange))
+            what = f"Rows of partitions that this share does not have: {names}"
+            mend = "Leave the source's columns topic and partition as they are."
+            raise CoordError(what, self._where, mend)
+        return sorted(found)
+
+    def _write(self, rows: "DataFrame", path: str, partition: TopicPartition, batch: int) -> None:
+        if not self.may_work():
+            raise MemberFenced(self._where, None)
+        (
+            rows.write.format("delta")
+            .mode("append")
+            .option("txnAppId", self.txn_app_id(partition))
+            .option("txnVersion", self.txn_version(partition, batch))
+            .save(path)
+        )

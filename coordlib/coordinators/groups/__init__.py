@@ -1,0 +1,1 @@
+"""Consumer groups: what members join, how partitions are divided, which offsets are committed."""

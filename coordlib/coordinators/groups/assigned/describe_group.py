@@ -1,0 +1,38 @@
+"""DescribeGroup: the group as its log has it at this place, for operators."""
+
+from collections.abc import Iterator
+
+from coordlib.coordinators.groups.assigned.draft import Draft
+from coordlib.coordinators.groups.assigned.group import Group, State
+from coordlib.coordinators.groups.assigned.reconciliation import encoded
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+
+def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
+    """Answer with state and members; assignments in the layout of Kafka's consumers."""
+    group = draft.group
+    draft.answer(
+        request,
+        rs.DescribeGroupResponse,
+        kind=draft.KIND,
+        state=(group.state if group else State.DEAD).value,
+        generation=group.generation if group else -1,
+        protocol_type=group.protocol_type if group else None,
+        protocol=group.protocol if group else None,
+        leader=None,
+        members=tuple(
+            rs.DescribedMember(member.member, None, member.client, encoded(member.owned))
+            for member in (group.members.values() if group else ())
+        ),
+        waits_for=tuple(_awaited(group)) if group else (),
+    )
+
+
+def _awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+    """Who has not let go yet of what others are to have."""
+    for name, guard in group.guards.items():
+        yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
+    for member in group.members.values():
+        if member.demands:
+            yield rs.AwaitedMember(member.member, member.client, rs.NOT_RELEASED)

@@ -1,0 +1,222 @@
+"""A new division: whenever somebody comes, goes, wants something else, or topics change.
+
+It is made at once, whoever is still letting go because of an older one; nobody is stopped for it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from coordlib import limits
+from coordlib.coordinators.groups.assigned import reconciliation
+from coordlib.coordinators.groups.assigned.draft import Draft
+from coordlib.coordinators.groups.assigned.group import Group, Member, State, count, text_bytes
+from coordlib.coordinators.groups.assigned.matches import MATCHES, Expression
+from coordlib.coordinators.groups.dividing.strategies.chosen import divide
+from coordlib.coordinators.groups.dividing.strategies.model import Subscriber
+from coordlib.coordinators.groups.generations import after
+from coordlib.records import stored
+
+#: Of the members named in one line of history: the first ones, the rest are counted.
+MEMBERS_NAMED_MAX: Final = 100
+
+
+def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) -> None:
+    """Divide anew, and tell whom it concerns. With nobody left the group empties."""
+    group = draft.live
+    if not group.members:
+        _empty(draft, reason)
+        return
+    wanted = _wanted(group, draft.topics)
+    topics, left_out = _within_bounds(draft, wanted)
+    if left_out:
+        wanted = _kept(wanted, topics)
+    subscribers = {
+        name: Subscriber(
+            topics=wanted[name],
+            share=member.target,
+            capacity=member.capacity,
+        )
+        for name, member in group.members.items()
+    }
+    division = divide(draft.strategies, group.protocol or "", subscribers, topics)
+    draft.change(
+        generation=after(group.generation),
+        topics=topics,
+        has_left_out=bool(left_out),
+        strategy_fault=division.fault,
+        rebalance_reason=reason,
+        rebalance_started_ms=draft.at.time_ms,
+    )
+    targets = {name: _without_empty(share) for name, share in division.shares.items()}
+    draft.put(
+        *(
+            replace(member, target=targets[name])
+            for name, member in group.members.items()
+            if member.target != targets[name]
+        )
+    )
+    _record(draft, left_out, detail or {})
+    if division.fault is not None and division.fault != group.strategy_fault:
+        draft.record(stored.EVENT_STRATEGY_FAILED, reason=division.fault)
+    reconciliation.go_on(draft)
+
+
+def _wanted(group: Group, topics: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """By member; most members of a group want the same, which is found once."""
+    matched = _matched(group.members.values(), topics)
+    found: dict[Any, tuple[str, ...]] = {}
+    wanted = {}
+    for name, member in group.members.items():
+        wish = (member.topics, member.pattern, member.exclude)
+        if wish not in found:
+            found[wish] = _wanted_by(member, topics, matched)
+        wanted[name] = found[wish]
+    return wanted
+
+
+def _matched(
+    members: Iterable[Member], topics: Mapping[str, int]
+) -> dict[Expression, tuple[str, ...]]:
+    """The topics that they want by expression."""
+    expressions = dict.fromkeys((m.pattern, m.exclude) for m in members if m.pattern is not None)
+    return MATCHES.resolve(expressions, topics) if expressions else {}
+
+
+def _wanted_by(
+    member: Member, topics: Mapping[str, int], matched: Mapping[Expression, tuple[str, ...]]
+) -> tuple[str, ...]:
+    by_expression: tuple[str, ...] = ()
+    if member.pattern is not None:
+        by_expression = matched[member.pattern, member.exclude]
+    if not member.topics:
+        return by_expression
+    return tuple(sorted({*by_expression, *(name for name in member.topics if name in topics)}))
+
+
+def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
+    """The topics that exist and that it wants, by name. Others it names are kept as wishes."""
+    return _wanted_by(member, topics, _matched([member], topics))
+
+
+def go_on(draft: Draft) -> None:
+    """Ask, grant and tell as `reconciliation`; and divide what there was no room for before.
+
+    While others held what they were asked to let go of, new topics may have been left out. When
+    the group has come to rest there is room, and nobody else would ever ask for them.
+    """
+    reconciliation.go_on(draft)
+    group = draft.live
+    if group.has_left_out and group.state is State.STABLE and wanted_by_all(draft) != group.topics:
+        renew(draft, "room for more topics")
+
+
+def wanted_by_all(draft: Draft) -> dict[str, int]:
+    """All topics that somebody wants and that exist, as far as the group has room."""
+    return _within_bounds(draft, _wanted(draft.live, draft.topics))[0]
+
+
+def _within_bounds(
+    draft: Draft, wanted: Mapping[str, tuple[str, ...]]
+) -> tuple[dict[str, int], list[str]]:
+    """The topics to divide, and those for which group or shard have no room; both by name.
+
+    Those that were divided before come first: a newcomer's expression takes nothing from others.
+    What somebody still holds counts whether it is wanted or not: a member that changes its wish
+    again and again and lets go of nothing would fill the record with older divisions.
+    """
+    topics: dict[str, int] = {}
+    left_out: list[str] = []
+    held = _held(draft.live)
+    room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, _room_beside(draft, held)
+    shard_bytes = max(draft.room_for(is_known=True), 0)
+    some = {topic for topics_of_one in dict.fromkeys(wanted.values()) for topic in topics_of_one}
+    for topic in sorted(some, key=lambda each: (each not in draft.live.topics, each)):
+        count, known = draft.topics[topic], held.get(topic, 0)
+        grows_by = _bytes_of(draft, topic, max(count, known)) - _bytes_of(draft, topic, known)
+        new_bytes = 0 if topic in draft.live.topics else grows_by
+        if count > room or grows_by > room_bytes or new_bytes > shard_bytes:
+            left_out.append(topic)
+            continue
+        room, room_bytes = room - count, room_bytes - grows_by
+        shard_bytes -= new_bytes
+        topics[topic] = count
+    return dict(sorted(topics.items())), sorted(left_out)
+
+
+def _held(group: Group) -> dict[str, int]:
+    """Topics that somebody holds, or may hold still: one more than the highest partition."""
+    found: dict[str, int] = {}
+    for partitions in group.held():
+        for topic, some in partitions.items():
+            found[topic] = max(found.get(topic, 0), some[-1] + 1)
+    return found
+
+
+def _room_beside(draft: Draft, held: Mapping[str, int]) -> int:
+    """How many bytes of the record are left beside what is held; a group keeps what it has."""
+    held_bytes = sum(_bytes_of(draft, topic, count) for topic, count in held.items())
+    return max(limits.ASSIGNED_PARTITIONS_BYTES_MAX - held_bytes, 0)
+
+
+def _bytes_of(draft: Draft, topic: str, count: int) -> int:
+    """What it takes to keep who has this topic, however it is divided: targets, grants, demands.
+
+    The name stands once among the topics, and once for each member, each of its grants and each of
+    its demands that has something of it: nowhere more often than there are partitions.
+    """
+    members = draft.config.max_size
+    names = min(count, 1) + min(count, members)
+    names += min(count, members * limits.GRANTS_PER_MEMBER_MAX)
+    names += min(count, members * limits.DEMANDS_PER_MEMBER_MAX)
+    return names * (text_bytes(topic) + 16) + 3 * 7 * count
+
+
+def _kept(
+    wanted: Mapping[str, tuple[str, ...]], topics: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """What each wants of these topics; most members want the same, which is found once."""
+    kept = {
+        some: tuple(topic for topic in some if topic in topics)
+        for some in dict.fromkeys(wanted.values())
+    }
+    return {name: kept[some] for name, some in wanted.items()}
+
+
+def _without_empty(share: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {topic: share[topic] for topic in sorted(share) if share[topic]}
+
+
+def _record(draft: Draft, left_out: list[str], detail: Mapping[str, Any]) -> None:
+    group = draft.live
+    draft.record(
+        stored.EVENT_GENERATION_STARTED,
+        reason=group.rebalance_reason,
+        detail={
+            "protocol_type": group.protocol_type,
+            "protocol": group.protocol,
+            "leader": None,
+            "members": list(group.members)[:MEMBERS_NAMED_MAX],
+            "member_count": len(group.members),
+            "partition_count": sum(count(m.target) for m in group.members.values()),
+            **({"left_out": left_out[:MEMBERS_NAMED_MAX]} if left_out else {}),
+            **detail,
+        },
+    )
+
+
+def _empty(draft: Draft, reason: str) -> None:
+    draft.change(
+        generation=after(draft.live.generation),
+        protocol=None,
+        topics={},
+        strategy_fault=None,
+        rebalance_reason=reason,
+        rebalance_started_ms=draft.at.time_ms,
+    )
+    if draft.live.guards:
+        draft.enter(State.RECONCILING)
+        return
+    draft.enter(State.EMPTY)
+    draft.record(stored.EVENT_GROUP_EMPTIED, reason=reason)

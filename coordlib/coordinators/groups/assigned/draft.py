@@ -1,0 +1,87 @@
+"""A step of a server-assigned group in the making: what only this kind of group has."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from coordlib.coordinators.groups.assigned import kept_bytes
+from coordlib.coordinators.groups.assigned.group import VALID_PREVIOUS_STATES, Group, Member, State
+from coordlib.coordinators.groups.dividing.strategies.chosen import StrategyBook
+from coordlib.coordinators.groups.group import BrokenInvariant
+from coordlib.coordinators.shard import step as draft
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+#: Names of seed 000, which Kafka calls otherwise today.
+DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "InconsistentPartitioningStrategy",
+    ErrorCode.UNSUPPORTED_ASSIGNOR: "UnknownPartitioningStrategy",
+    ErrorCode.UNKNOWN_MEMBER_ID: "UnknownConsumer",
+    ErrorCode.ILLEGAL_GENERATION: "IllegalGeneration",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorStartupNotComplete",
+}
+SESSION_TIMEOUT_TOO_HIGH: Final = "SessionTimeoutTooHigh"
+
+
+class Draft(draft.Draft[Group]):
+    """One server-assigned group during one step.
+
+    Its state changes by `enter` only, its members by `put` and `drop`.
+    """
+
+    __slots__ = ()
+    KIND = "assigned"
+    GROUP, DEAD = Group, State.DEAD
+
+    @property
+    def new_group_bytes(self) -> int:
+        return kept_bytes.new_group(self.name)
+
+    @property
+    def strategies(self) -> StrategyBook:
+        """Those that a group may choose."""
+        return StrategyBook(self.around.strategies)
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """The cluster's, by partition count, as far as the log has told."""
+        return self.around.topics
+
+    def enter(self, state: State) -> None:
+        """Change the state, along the table only; the same one is no change.  # INV-12"""
+        if self.live.state is state:
+            return
+        if self.live.state not in VALID_PREVIOUS_STATES[state]:
+            raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
+        at = self.at
+        self.change(state=state, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
+
+    def put(self, *members: Member) -> None:
+        """Add members or replace them under their ids."""
+        self.change(members=self.live.members | {each.member: each for each in members})
+
+    def drop(self, member: Member) -> None:
+        """Take a member out."""
+        name = member.member
+        self.change(members={n: each for n, each in self.live.members.items() if n != name})
+
+    def refuse(
+        self,
+        request: rq.Request,
+        answer: type[rs.Response],
+        code: ErrorCode,
+        message: str | None = None,
+        **fields: Any,
+    ) -> None:
+        """As for all kinds, with the name that seed 000 gives the error.  # INV-24"""
+        if code in DESIGN_ERRORS:
+            fields.setdefault("design_error", DESIGN_ERRORS[code])
+        super().refuse(request, answer, code, message, **fields)
+
+    def update(self, member: Member, **fields: Any) -> Member:
+        """Replace fields of one member."""
+        changed = replace(member, **fields)
+        self.put(changed)
+        return changed

@@ -1,0 +1,19 @@
+"""Heartbeat: a live member's is accepted in bulk by the shard, whatever its generation (rule 13).
+
+What comes here is of nobody, or of a former owner that others made to leave.
+"""
+
+from coordlib.coordinators.groups.assigned import guards
+from coordlib.coordinators.groups.assigned.draft import Draft
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+
+def heartbeat(draft: Draft, request: rq.Heartbeat) -> None:
+    """Judge one Heartbeat."""
+    if draft.group is not None and request.member in draft.group.members:
+        draft.touched.append(request.member)  # it named an instance, which nobody has here
+        return
+    guards.renew(draft, request.member)
+    draft.refuse(request, rs.HeartbeatResponse, ErrorCode.UNKNOWN_MEMBER_ID)

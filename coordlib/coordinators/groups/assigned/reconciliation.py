@@ -1,0 +1,230 @@
+"""From what members own to what they are to own, without anybody's stop.
+
+    demand   what a member owns beyond its target it is asked to let go of; it goes on with the rest
+    grant    what nobody owns is granted to the one whose target it is in, at once
+    tell     who has something more, or something to let go of, is sent its whole picture
+
+Nothing is granted that somebody may still be working on. A demanded partition is owned until its
+Release is judged (rule 12), or its owner is out of the group, which the rules of time allow only
+when its fence must have stopped it (rules 8, 10), or a guard has ended (rule 14). A demand is never
+taken back: the Release may be on its way, and who has let go must not be believed to own.
+"""
+
+from collections.abc import Collection, Mapping
+
+from coordlib import limits
+from coordlib.coordinators.groups.assigned.draft import Draft
+from coordlib.coordinators.groups.assigned.group import (
+    Demand,
+    Grant,
+    Group,
+    Member,
+    Partitions,
+    State,
+    minus,
+    union,
+)
+from coordlib.coordinators.groups.generations import is_older
+from coordlib.coordinators.shard import clock as deadlines
+from coordlib.effects import effect as fx
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+
+def go_on(draft: Draft) -> None:
+    """Ask for what must be let go of, grant what is free, and tell whom it concerns."""
+    for member in [m for m in draft.live.members.values() if not m.is_reconciled]:
+        _ask_back(draft, member)
+    waiting = [m for m in draft.live.members.values() if m.missing]
+    if waiting:
+        taken = _taken(draft.live, {topic for m in waiting for topic in m.missing})
+        for member in waiting:
+            _grant(draft, member, taken)
+    _settle(draft)
+
+
+def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
+    """What somebody has of these topics, or may have still, that is not to be his own.
+
+    What is to be his own is in nobody else's target. To look through everything that all members
+    hold, at every Release, was half of the work when a large group fills.
+    """
+    found: dict[str, list[int]] = {topic: [] for topic in topics}
+    for held in group.held_beyond_targets():
+        for topic in topics & held.keys():
+            found[topic].extend(held[topic])
+    return {topic: frozenset(some) for topic, some in found.items()}
+
+
+def _ask_back(draft: Draft, member: Member) -> None:
+    """One demand for all that it owns beyond its target and was not asked for yet.
+
+    One record may divide twice, when two deadlines are due before it. It gives its name to one
+    demand only, since a Release says nothing else; the rest is asked for when that one is met. So
+    it is when many divisions come faster than the member answers: whoever is slow, or lets go of
+    nothing, has few demands.
+    """
+    is_asked_enough = len(member.demands) >= limits.DEMANDS_PER_MEMBER_MAX
+    if is_asked_enough or member.demand(draft.at.offset) is not None:
+        return
+    surplus = minus(member.surplus, member.asked_back)
+    if not surplus:
+        return
+    timer = deadlines.reaction(member.rebalance_timeout_ms, draft.at.offset)
+    demand = Demand(timer=timer, partitions=surplus)
+    draft.update(member, demands=(*member.demands, demand))
+    draft.record(
+        stored.EVENT_RELEASE_DEMANDED,
+        member=member.member,
+        detail={"client": member.client, "cause": draft.at.offset, "partitions": surplus},
+    )
+
+
+def _grant(draft: Draft, member: Member, taken: Mapping[str, Collection[int]]) -> None:
+    """Everything of its target that nobody has."""
+    free = minus(member.missing, taken)
+    if not free:
+        return
+    at = draft.at
+    older = tuple(each for each in member.grants if each.fence != at.offset)
+    same = [each for each in member.grants if each.fence == at.offset]
+    # One record may free something twice, by a deadline and by what it says. Nobody can have named
+    # the first of its generations before it, so commits that do are none from before the grant.
+    generation = same[0].generation if same else draft.live.generation
+    partitions = union([*(each.partitions for each in same), free])
+    grant = Grant(fence=at.offset, generation=generation, partitions=partitions)
+    draft.update(member, grants=_few((*older, grant)), fence=at.offset)
+
+
+def _few(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
+    """Make one of the oldest if there are too many.
+
+    A member that fills up gets a grant with each Release of another one: a thousand members would
+    have fifty thousand, and no record has room for them. The fence of some partitions rises by it.
+    That is harmless: the member is told of it with its new grant, and no former owner has a higher
+    one. A commit from before the newest of them counts as late.
+    """
+    surplus = len(grants) - limits.GRANTS_PER_MEMBER_MAX
+    if surplus <= 0:
+        return grants
+    oldest, rest = grants[: surplus + 1], grants[surplus + 1 :]
+    generation = oldest[0].generation
+    for each in oldest:
+        generation = each.generation if is_older(generation, each.generation) else generation
+    partitions = union([each.partitions for each in oldest])
+    return (Grant(fence=oldest[-1].fence, generation=generation, partitions=partitions), *rest)
+
+
+def _settle(draft: Draft) -> None:
+    """Reconciled or not: who owns all of its target owes nothing and waits for nothing."""
+    group = draft.live
+    if not group.members:
+        return
+    if not all(member.is_reconciled for member in group.members.values()):
+        draft.enter(State.RECONCILING)
+        return
+    was_open = group.state is State.RECONCILING
+    draft.enter(State.STABLE)
+    if was_open:
+        waited_ms = draft.at.time_ms - group.rebalance_started_ms
+        draft.record(stored.EVENT_GROUP_SETTLED, detail={"duration_ms": waited_ms})
+
+
+def let_go(draft: Draft, member: Member, demand: Demand) -> Member:
+    """What was demanded is the member's no more."""
+    grants = []
+    for grant in member.grants:
+        rest = minus(grant.partitions, demand.partitions)
+        if rest:
+            grants.append(Grant(fence=grant.fence, generation=grant.generation, partitions=rest))
+    demands = tuple(each for each in member.demands if each is not demand)
+    return draft.update(member, grants=tuple(grants), demands=demands)
+
+
+# ---- telling ------------------------------------------------------------------------------------
+
+
+def tell(draft: Draft, before: Mapping[str, Member], but: str = "") -> None:
+    """Write down who owns something else than before, and send it to those who must hear of it.
+
+    `before`: the members as they were when the step began; `but`: who is answered instead.
+    """
+    for name, member in draft.live.members.items():
+        older = before.get(name)
+        if older is member:
+            continue
+        if older is None or older.owned != member.owned or _has_more(older, member):
+            _issue(draft, member)
+        if name == but or older is None:
+            continue
+        if _has_more(older, member) or older.demands != member.demands:
+            if _owes_only_less(older, member):
+                continue
+            draft.emit(fx.Notify(member.reply, picture(draft, member)))
+
+
+def _has_more(older: Member, member: Member) -> bool:
+    """Whether it was granted something: also what it has just let go of, and gets back at once."""
+    granted = {grant.fence: grant.partitions for grant in older.grants}
+    return any(minus(grant.partitions, granted.get(grant.fence, {})) for grant in member.grants)
+
+
+def _owes_only_less(older: Member, member: Member) -> bool:
+    """Its own Release was judged, and nothing else: it knows that already."""
+    return not _has_more(older, member) and all(each in older.demands for each in member.demands)
+
+
+def picture(draft: Draft, member: Member) -> rs.AssignmentChanged:
+    """All that a member holds by now."""
+    return rs.AssignmentChanged(
+        group=draft.name,
+        cause=draft.at.coordinate,
+        member=member.member,
+        generation=draft.live.generation,
+        fence=member.fence,
+        partitions=granted(member),
+        release=demanded(member),
+    )
+
+
+def granted(member: Member) -> tuple[rs.GrantedPartitions, ...]:
+    """What it may work on, without what it is asked to let go of."""
+    return tuple(
+        rs.GrantedPartitions(topic, some, grant.fence)
+        for grant in member.grants
+        for topic, some in minus(grant.partitions, member.asked_back).items()
+    )
+
+
+def demanded(member: Member) -> tuple[rs.DemandedRelease, ...]:
+    return tuple(
+        rs.DemandedRelease(
+            demand.timer.cause,
+            tuple(rs.OwnedPartitions(topic, some) for topic, some in demand.partitions.items()),
+        )
+        for demand in member.demands
+    )
+
+
+def _issue(draft: Draft, member: Member) -> None:
+    """To `coord.assignments` and into history: all that it owns."""
+    group, at, owned = draft.live, draft.at, member.owned
+    value = stored.AssignmentValue(
+        generation=group.generation,
+        protocol=group.protocol,
+        assignment=encoded(owned),
+        fence=member.fence,
+        since_ms=at.time_ms,
+    )
+    draft.emit(fx.Assign(group.group, member.member, value))
+    draft.record(
+        stored.EVENT_ASSIGNMENT_ISSUED,
+        member=member.member,
+        detail={"fence": member.fence, "sync": at.offset, "partitions": owned},
+    )
+
+
+def encoded(owned: Partitions) -> bytes:
+    """In the layout that all tools for consumer groups read."""
+    return cp.encode_assignment(cp.Assignment(partitions=owned))

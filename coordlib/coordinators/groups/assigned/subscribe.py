@@ -1,0 +1,296 @@
+"""Subscribe: enter the group, or want something else. Seed 000's JoinGroupRequest, with no wait.
+
+Seed 000 parks it until everybody has joined again. Here it is answered at once, with what is free
+by now; whoever must let go of something for it is asked, and the rest comes as it is let go of.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from coordlib import limits
+from coordlib.coordinators.groups.assigned import division, kept_bytes, reconciliation
+from coordlib.coordinators.groups.assigned.draft import SESSION_TIMEOUT_TOO_HIGH, Draft
+from coordlib.coordinators.groups.assigned.group import Group, Member
+from coordlib.coordinators.groups.assigned.membership import find_own
+from coordlib.coordinators.groups.dividing.strategies.model import DEFAULT
+from coordlib.coordinators.groups.generations import after, is_older
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.shard.transition import reply_of
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+from coordlib.records.patterns import BadPattern, compile_pattern
+
+#: Of the topics that a member wants, those that its line of history names.
+TOPICS_NAMED_MAX: Final = 100
+#: Without one, a late duplicate could not be told from a new wish.
+_NO_GENERATION: Final = "Name the newest generation that you were told with your member id."
+_OVERTAKEN: Final = "Wait for the answer to the Subscribe before, then ask with its generation."
+_TOO_LARGE: Final = "Leave, or subscribe to less: the group would be too large to be kept."
+
+
+def subscribe(draft: Draft, request: rq.Subscribe) -> None:
+    """Judge one Subscribe."""
+    refused = _refused_before_group(draft, request)
+    if refused is not None:
+        code, message = refused
+        fields = {"member": request.member}
+        if code is ErrorCode.INVALID_SESSION_TIMEOUT and _is_too_high(draft, request):
+            fields["design_error"] = SESSION_TIMEOUT_TOO_HIGH
+        draft.refuse(request, rs.SubscribeResponse, code, message, **fields)
+    elif request.member:
+        _change(draft, request)
+    else:
+        _enter(draft, request)
+
+
+def _is_too_high(draft: Draft, request: rq.Subscribe) -> bool:
+    return request.session_timeout_ms > draft.config.session_timeout_max_ms
+
+
+def _refused_before_group(
+    draft: Draft, request: rq.Subscribe
+) -> tuple[ErrorCode, str | None] | None:
+    config = draft.config
+    low_ms, high_ms = config.session_timeout_min_ms, config.session_timeout_max_ms
+    if not low_ms <= request.session_timeout_ms <= high_ms:
+        return (
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"session_timeout_ms must be {low_ms} to {high_ms}.",
+        )
+    low_ms, high_ms = limits.REBALANCE_TIMEOUT_MIN_MS, limits.REBALANCE_TIMEOUT_MAX_MS
+    if not low_ms <= request.rebalance_timeout_ms <= high_ms:
+        return (
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"rebalance_timeout_ms must be {low_ms} to {high_ms}.",
+        )
+    for pattern in (request.pattern, request.exclude):
+        try:
+            if pattern is not None:
+                compile_pattern(pattern).check(draft.topics)
+        except BadPattern as problem:
+            return ErrorCode.INVALID_REGULAR_EXPRESSION, str(problem)
+    if request.strategy is not None and request.strategy not in draft.strategies:
+        known = ", ".join(draft.strategies.names)
+        return ErrorCode.UNSUPPORTED_ASSIGNOR, f"Name one of these strategies: {known}."
+    return None
+
+
+# ---- a newcomer ---------------------------------------------------------------------------------
+
+
+def _enter(draft: Draft, request: rq.Subscribe) -> None:
+    group = draft.group
+    known = group.first_subscribe(request.client, request.id) if group else None
+    if known is not None:  # the same once more (rule 12)
+        _answer(draft, request, known.member)
+        return
+    refused = _no_place(draft) or _other_strategy(draft, request, but="")
+    if refused is not None:
+        draft.refuse(request, rs.SubscribeResponse, *refused)
+        return
+    if group is None:
+        draft.create("first member")
+    before = draft.live.members
+    member = _made_from(draft, request)
+    if not _has_room(draft, member, group):  # spares a flood of newcomers the division
+        _refuse_growth(draft, request, group, SHARD_IS_TOO_LARGE)
+        return
+    draft.change(protocol=request.strategy or draft.live.protocol or DEFAULT)
+    draft.put(member)
+    draft.record(
+        stored.EVENT_MEMBER_JOINED,
+        member=member.member,
+        detail={"client": request.client, **_wishes(request)},
+    )
+    division.renew(draft, "member joined", _named(member, request))
+    _conclude(draft, request, member.member, group, before)
+
+
+def _no_place(draft: Draft) -> tuple[ErrorCode, str | None] | None:
+    if draft.group is None:
+        if not draft.may_create:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
+        if draft.is_throttled:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
+        return None
+    is_full = len(draft.group.members) >= draft.config.max_size
+    return (ErrorCode.GROUP_MAX_SIZE_REACHED, None) if is_full else None
+
+
+def _has_room(draft: Draft, newcomer: Member, group: Group | None) -> bool:
+    """Whether the shard's blob has room for what a newcomer brings itself."""
+    grows_by = kept_bytes.of_newcomer(newcomer) + (draft.new_group_bytes if group is None else 0)
+    return grows_by <= draft.room_for(is_known=False)
+
+
+def _other_strategy(
+    draft: Draft, request: rq.Subscribe, but: str
+) -> tuple[ErrorCode, str | None] | None:
+    """All members of a group have one strategy; `but`: the member that may change it alone."""
+    group = draft.group
+    if (
+        group is None
+        or request.strategy in (None, group.protocol)
+        or not group.members.keys() - {but}
+    ):
+        return None
+    message = f"This group divides by {group.protocol}: name that, or none."
+    return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message
+
+
+def _made_from(draft: Draft, request: rq.Subscribe) -> Member:
+    at = draft.at
+    return Member(
+        # A client knows its id from the produce acknowledgement: it is where the request stands.
+        member=f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}",  # INV-16
+        client=request.client,
+        reply=reply_of(request, at),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=tuple(dict.fromkeys(request.topics)),
+        pattern=request.pattern,
+        exclude=request.exclude,
+        capacity=request.capacity,
+        first_id=request.id,
+        subscribed_generation=after(draft.live.generation),
+        joined_ms=at.time_ms,
+        # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
+        awaits_cover=at.offset,
+    )
+
+
+# ---- a member -----------------------------------------------------------------------------------
+
+
+def _change(draft: Draft, request: rq.Subscribe) -> None:
+    member = find_own(draft, request)
+    if not isinstance(member, Member):
+        code, message = member
+        draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+        return
+    if request.generation < 0:
+        code, message = ErrorCode.ILLEGAL_GENERATION, _NO_GENERATION
+        draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+        return
+    if is_older(request.generation, member.subscribed_generation):
+        # Rule 12: a late duplicate must not bring back what the member wanted before.
+        _answer_late(draft, request, member)
+        return
+    refused = _other_strategy(draft, request, but=member.member)
+    if refused is not None:
+        draft.refuse(request, rs.SubscribeResponse, *refused, member=request.member)
+        return
+    wanted = _as_wanted(draft, request, member)
+    protocol = request.strategy or draft.live.protocol
+    draft.touched.append(member.member)
+    if wanted == member and protocol == draft.live.protocol:
+        _answer(draft, request, member.member)
+        return
+    # Also for another timeout alone: only a new generation tells it from its own late duplicate.
+    start, before = draft.group, draft.live.members
+    draft.change(protocol=protocol)
+    draft.put(replace(wanted, subscribed_generation=after(draft.live.generation)))
+    division.renew(draft, "subscription changed", _named(member, request))
+    _conclude(draft, request, member.member, start, before)
+
+
+def _answer_late(draft: Draft, request: rq.Subscribe, member: Member) -> None:
+    """A Subscribe from before the newest one was answered: the same once more, or overtaken."""
+    is_same_strategy = request.strategy in (None, draft.live.protocol)
+    if is_same_strategy and _as_wanted(draft, request, member) == member:
+        _answer(draft, request, member.member)
+        return
+    code, message = ErrorCode.REBALANCE_IN_PROGRESS, _OVERTAKEN
+    draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+
+
+def _as_wanted(draft: Draft, request: rq.Subscribe, member: Member) -> Member:
+    return replace(
+        member,
+        reply=reply_of(request, draft.at),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=tuple(dict.fromkeys(request.topics)),
+        pattern=request.pattern,
+        exclude=request.exclude,
+        capacity=request.capacity,
+    )
+
+
+# ---- the end ------------------------------------------------------------------------------------
+
+
+def _conclude(
+    draft: Draft,
+    request: rq.Subscribe,
+    member: str,
+    start: Group | None,
+    before: Mapping[str, Member],
+) -> None:
+    """Answer, and tell the others; or nothing of it happened, because it would not fit."""
+    if _is_too_large(draft.live, start):
+        _refuse_growth(draft, request, start, _TOO_LARGE)
+    elif not _fits_into_shard(draft, start, is_known=member in before):
+        _refuse_growth(draft, request, start, SHARD_IS_TOO_LARGE)
+    else:
+        _answer(draft, request, member)
+        reconciliation.tell(draft, before, but=member)
+
+
+def _is_too_large(group: Group, start: Group | None) -> bool:
+    """Whether the group's record has no room for it; to shrink is allowed."""
+    if group.members_bytes() > limits.ASSIGNED_MEMBERS_BYTES_MAX:
+        return start is None or group.members_bytes() > start.members_bytes()
+    if group.size_bytes() > limits.RECORD_BYTES_MAX:  # it was larger than it may be by now
+        return start is None or group.size_bytes() > start.size_bytes()
+    return False
+
+
+def _fits_into_shard(draft: Draft, start: Group | None, is_known: bool) -> bool:
+    """Whether the shard's blob has room for the member and its division; to shrink is allowed."""
+    if draft.room_bytes >= limits.OUTPUT_BYTES_MAX:
+        return True  # more than any group has: spares the counting
+    grows_by = kept_bytes.of_group(draft.live) - (kept_bytes.of_group(start) if start else 0)
+    return grows_by <= max(draft.room_for(is_known), 0)
+
+
+def _refuse_growth(draft: Draft, request: rq.Subscribe, start: Group | None, message: str) -> None:
+    """Nothing of the step happened."""
+    draft.group = start
+    draft.effects.clear()
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+    draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+
+
+def _answer(draft: Draft, request: rq.Subscribe, member_id: str) -> None:
+    """All that the member holds by now."""
+    group = draft.live
+    member = group.members[member_id]
+    draft.answer(
+        request,
+        rs.SubscribeResponse,
+        generation=group.generation,
+        member=member_id,
+        strategy=group.protocol,
+        fence=member.fence,
+        partitions=reconciliation.granted(member),
+        release=reconciliation.demanded(member),
+    )
+
+
+def _wishes(request: rq.Subscribe) -> dict[str, Any]:
+    named = request.topics[:TOPICS_NAMED_MAX]
+    wishes: dict[str, Any] = {"topics": list(named)} if named else {}
+    for name in ("pattern", "exclude"):
+        if getattr(request, name) is not None:
+            wishes[name] = getattr(request, name)
+    return wishes | ({"capacity": request.capacity} if request.capacity != 1 else {})
+
+
+def _named(member: Member, request: rq.Subscribe) -> dict[str, str]:
+    detail = {"member": member.member, "client": member.client}
+    return detail | ({"client_reason": request.reason} if request.reason else {})

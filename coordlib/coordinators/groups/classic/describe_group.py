@@ -1,0 +1,56 @@
+"""DescribeGroup: the group as its log has it at this place, for operators."""
+
+from collections.abc import Iterator
+
+from coordlib.coordinators.groups.classic.draft import Draft
+from coordlib.coordinators.groups.classic.group import Group, State
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+
+def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
+    """Answer with state and members. A group that does not exist is Dead, and that is no error:
+    so says Kafka up to version 5 of the request (version 6 refuses it, KIP-1043).
+    """
+    group = draft.group
+    if group is None:
+        draft.answer(
+            request,
+            rs.DescribeGroupResponse,
+            state=State.DEAD.value,
+            generation=-1,
+            protocol_type=None,
+            protocol=None,
+            leader=None,
+            members=(),
+            waits_for=(),
+        )
+        return
+    draft.answer(
+        request,
+        rs.DescribeGroupResponse,
+        state=group.state.value,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        # While members change, the protocol may too.
+        protocol=group.protocol if group.state is State.STABLE else None,
+        leader=group.leader,
+        members=tuple(
+            rs.DescribedMember(member.member, member.instance, member.client, member.assignment)
+            for member in group.members.values()
+        ),
+        waits_for=tuple(_awaited(group)),
+    )
+
+
+def _awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+    """Who holds the group up, or will hold up its next join phase, and by what."""
+    for name, guard in group.guards.items():
+        yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
+    for name, announced in group.pending.items():
+        yield rs.AwaitedMember(name, announced.client, rs.NOT_JOINED)
+    for member in group.members.values():
+        if group.state is State.PREPARING_REBALANCE and not member.is_joining:
+            yield rs.AwaitedMember(member.member, member.client, rs.NOT_REJOINED)
+        elif group.sync_timer is not None and not member.has_synced:
+            yield rs.AwaitedMember(member.member, member.client, rs.NOT_SYNCED)

@@ -1,0 +1,94 @@
+"""A step of a classic group in the making: what only this kind of group has."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from coordlib.coordinators.groups.classic import kept_bytes
+from coordlib.coordinators.groups.classic.group import (
+    VALID_PREVIOUS_STATES,
+    Group,
+    Member,
+    State,
+)
+from coordlib.coordinators.groups.group import BrokenInvariant
+from coordlib.coordinators.shard import step as draft
+from coordlib.effects import effect as fx
+from coordlib.records import responses as rs
+
+
+class Draft(draft.Draft[Group]):
+    """One classic group during one step.
+
+    Its state changes by `enter` only, its members by `put`, `rename` and `drop`.
+    """
+
+    __slots__ = ()
+    KIND = "classic"
+    GROUP, DEAD = Group, State.DEAD
+
+    @property
+    def new_group_bytes(self) -> int:
+        return kept_bytes.new_group(self.name)
+
+    def change(self, **fields: Any) -> None:
+        """As for all kinds, and what the members have in the blob is handed on."""
+        before = self.live
+        super().change(**fields)
+        if "members" not in fields:
+            kept_bytes.carry(before, self.live)
+
+    def enter(self, state: State) -> None:
+        """Change the state, along the table only.  # INV-12"""
+        if self.live.state not in VALID_PREVIOUS_STATES[state]:
+            raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
+        at = self.at
+        self.change(state=state, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
+
+    def put(self, *members: Member) -> None:
+        """Add members or replace them under their ids."""
+        table = dict(self.live.members)
+        size, grown = self.live.size_bytes, 0
+        for member in members:
+            before = table.get(member.member)
+            size += member.size_bytes() - (before.size_bytes() if before else 0)
+            grown += kept_bytes.grown(before, member)
+            table[member.member] = member
+        self._change_members(table, grown, size_bytes=size)
+
+    def rename(self, member: Member, successor: Member) -> None:
+        """Put a successor in a member's place, also in the order of members and as leader."""
+        table = dict(
+            (successor.member, successor) if each is member else (name, each)
+            for name, each in self.live.members.items()
+        )
+        size = self.live.size_bytes + successor.size_bytes() - member.size_bytes()
+        leader = self.live.leader
+        self._change_members(
+            table,
+            kept_bytes.grown(member, successor),
+            size_bytes=size,
+            leader=successor.member if leader == member.member else leader,
+        )
+
+    def drop(self, member: Member) -> None:
+        """Take a member out; nobody waits any more for the one that it replaced."""
+        table = dict(self.live.members)
+        del table[member.member]
+        guards = {
+            name: replace(guard, successor=None) if guard.successor == member.member else guard
+            for name, guard in self.live.guards.items()
+        }
+        size = self.live.size_bytes - member.size_bytes()
+        self._change_members(table, -kept_bytes.of_member(member), guards=guards, size_bytes=size)
+
+    def _change_members(self, table: dict[str, Member], grown: int, **fields: Any) -> None:
+        before = self.live
+        self.change(members=table, **fields)
+        kept_bytes.carry(before, self.live, grown)
+
+    def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
+        """Write a notification once to each partition that one of these members reads."""
+        for reply in sorted({member.reply for member in members}):
+            self.emit(fx.Notify(reply, notification))

@@ -1,0 +1,397 @@
+"""JoinGroup: enter a group, or its next generation.
+
+The answer is parked until the join phase is complete; at once come only refusals, and the
+current generation for those who merely ask again. Order of checks as in Kafka's
+`GroupMetadataManager.classicGroupJoin`, but for one: who somebody is comes before size and
+protocols, so that one who was expelled or fenced is told so and not that the group is full.
+Numbers in comments are KIPs and tickets.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from coordlib import limits
+from coordlib.coordinators.groups.classic import (
+    guards,
+    kept_bytes,
+    pending,
+    rebalance,
+    static_member,
+)
+from coordlib.coordinators.groups.classic.draft import Draft
+from coordlib.coordinators.groups.classic.group import (
+    ANNOUNCED_BYTES_MAX,
+    JOIN,
+    NAMES_BYTES_MAX,
+    Member,
+    OfferedProtocol,
+    Parked,
+    State,
+    names_bytes,
+    offered_bytes,
+)
+from coordlib.coordinators.groups.classic.membership import find_member
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.shard.transition import reply_of
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+#: For a JoinGroup of a member that names another generation than the group's.
+_OTHER_GENERATION: Final = "Join again with the generation of your newest answer, or with -1."
+
+
+def join_group(draft: Draft, request: rq.JoinGroup) -> None:
+    """Judge one JoinGroup."""
+    refused = _refused_before_group(draft, request)
+    if refused is not None:
+        code, message = refused
+        draft.refuse(request, rs.JoinGroupResponse, code, message, member=request.member)
+        return
+    if draft.group is None:
+        draft.create("first member joins")
+    if request.member:
+        _join_known(draft, request)
+    elif (repeated := draft.live.first_join(request.client, request.id)) is not None:
+        _join_again(draft, request, repeated)
+    elif (former := guards.first_join(draft, request)) is not None:
+        fenced = ErrorCode.FENCED_INSTANCE_ID if former.was_replaced else None
+        code = fenced or ErrorCode.UNKNOWN_MEMBER_ID
+        draft.refuse(request, rs.JoinGroupResponse, code, member=former.member)
+    elif request.instance is None:
+        _join_new(draft, request)
+    elif (older := draft.live.static_member(request.instance)) is not None:
+        _join_in_place(draft, request, older)
+    else:
+        _join_new(draft, request)
+
+
+def _refused_before_group(
+    draft: Draft, request: rq.JoinGroup
+) -> tuple[ErrorCode, str | None] | None:
+    config = draft.config
+    session_ms = request.session_timeout_ms
+    if not config.session_timeout_min_ms <= session_ms <= config.session_timeout_max_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT, (
+            f"session_timeout_ms must be {config.session_timeout_min_ms}"
+            f" to {config.session_timeout_max_ms}."
+        )
+    rebalance_ms = request.rebalance_timeout_ms
+    if not limits.REBALANCE_TIMEOUT_MIN_MS <= rebalance_ms <= limits.REBALANCE_TIMEOUT_MAX_MS:
+        return ErrorCode.INVALID_SESSION_TIMEOUT, (
+            f"rebalance_timeout_ms must be {limits.REBALANCE_TIMEOUT_MIN_MS}"
+            f" to {limits.REBALANCE_TIMEOUT_MAX_MS}."
+        )
+    if draft.group is None:
+        if request.member:
+            return ErrorCode.UNKNOWN_MEMBER_ID, None
+        if not (request.protocol_type and request.protocols):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
+        if not draft.may_create:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
+        if draft.is_throttled:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
+        if not _fits_into_shard(draft, request, None):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE
+    return None
+
+
+def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
+    code = _refused_by_group(draft, request, None)
+    if code is not None:
+        draft.refuse(request, rs.JoinGroupResponse, code)
+        return
+    member_id = pending.find(draft, request)
+    if member_id is not None:
+        pending.announce(draft, request, member_id)
+    elif not (draft.config.requires_member_id and request.instance is None):
+        _add(draft, request, _new_id(draft, request))
+    elif len(draft.live.pending) < draft.config.max_size:
+        pending.announce(draft, request, _new_id(draft, request))
+    else:
+        draft.refuse(request, rs.JoinGroupResponse, ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+
+def _new_id(draft: Draft, request: rq.JoinGroup) -> str:
+    """A client knows its id from the produce acknowledgement: it is where the request stands."""
+    at = draft.at
+    return f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}"  # INV-16
+
+
+def _made_from(draft: Draft, request: rq.JoinGroup, member_id: str) -> Member:
+    at = draft.at
+    return Member(
+        member=member_id,
+        client=request.client,
+        instance=request.instance,
+        reply=reply_of(request, at),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=_offered(request),
+        first_id=request.id,
+        joined_ms=at.time_ms,
+        parked=_parked(draft, request),
+        # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
+        awaits_cover=at.offset,
+    )
+
+
+def _join_in_place(draft: Draft, request: rq.JoinGroup, older: Member) -> None:
+    """A newer process under the instance id of a member."""
+    code = _refused_by_group(draft, request, older)
+    if code is not None:
+        draft.refuse(request, rs.JoinGroupResponse, code)
+        return
+    newcomer = _made_from(draft, request, _new_id(draft, request))
+    _record_joined(draft, request, newcomer)
+    static_member.take_place(draft, older, newcomer, _parked(draft, request))
+
+
+def _add(draft: Draft, request: rq.JoinGroup, member_id: str, first_id: str = "") -> None:
+    """One member more, and so a rebalance; `first_id` names the request that was announced."""
+    group = draft.live
+    member = _made_from(draft, request, member_id)
+    if first_id:
+        member = replace(member, first_id=first_id, rejoin_id=request.id)
+    if group.state is State.EMPTY:
+        draft.change(protocol_type=request.protocol_type)
+    draft.put(member)
+    draft.change(leader=group.leader or member_id, has_newcomer=group.is_initial)
+    _record_joined(draft, request, member)
+    rebalance.membership_changed(draft, "member joined", _client_reason(request))
+
+
+def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
+    """A member joins again: for the next generation, or with other metadata."""
+    group = draft.live
+    if request.member in group.pending and request.instance is None:
+        _join_announced(draft, request)
+        return
+    member = find_member(draft, request.member, request.instance)
+    if isinstance(member, ErrorCode):
+        draft.refuse(request, rs.JoinGroupResponse, member, member=request.member)
+        return
+    if _is_repeat(request, member):
+        _join_again(draft, request, member)
+        return
+    # Rule 12: a join that knows an older generation is a late duplicate, and must not count as
+    # this member's consent to let go now.
+    if request.generation >= 0 and request.generation != group.generation:
+        code, message = ErrorCode.ILLEGAL_GENERATION, _OTHER_GENERATION
+        draft.refuse(request, rs.JoinGroupResponse, code, message, member=request.member)
+        return
+    refused = _refused_by_group(draft, request, member)
+    if refused is not None:
+        draft.refuse(request, rs.JoinGroupResponse, refused, member=request.member)
+        if not _has_place(draft, member):
+            _turn_away(draft, request, member)
+        return
+    draft.is_reaction = True
+    changed = member.protocols != _offered(request)
+    is_leader = member.member == group.leader
+    if group.state is State.PREPARING_REBALANCE:
+        _park(draft, request, member)
+        rebalance.complete_if_all_joined(draft)
+    elif changed or (group.state is State.STABLE and is_leader):
+        _park(draft, request, member)
+        reason = "metadata changed" if changed else "leader rejoined"
+        rebalance.prepare(draft, reason, _client_reason(request))
+    else:
+        rebalance.answer_join(draft, member, _parked(draft, request))
+        # Rule 3: it waits for this answer and may not heartbeat until it can read it.
+        awaited = None if member.parked else draft.at.offset
+        reply = reply_of(request, draft.at)
+        named = _rejoin_id(request, member)
+        draft.put(
+            replace(member, reply=reply, rejoin_id=named, has_let_go=False, awaits_cover=awaited)
+        )
+
+
+def _is_repeat(request: rq.JoinGroup, member: Member) -> bool:
+    """Rule 12, for a member that lost its generation and comes back under its id.
+
+    No generation tells its late duplicate from it, so the correlation id must.
+    """
+    return request.generation < 0 and (request.client, request.id) == (
+        member.client,
+        member.rejoin_id,
+    )
+
+
+def _rejoin_id(request: rq.JoinGroup, member: Member) -> str:
+    return request.id if request.generation < 0 else member.rejoin_id
+
+
+def _turn_away(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+    """Others took all places of a group whose limit was lowered: it is out, as in Kafka.
+
+    By joining it has let go, but for what this JoinGroup names as owned. Other than in Kafka
+    nobody waits any more for who is out and has nothing.
+    """
+    reason = "group is full"
+    asked = replace(member, protocols=_offered(request), parked=_parked(draft, request))
+    guards.place(draft, asked, reason)
+    rebalance.remove(draft, member, reason)
+    rebalance.go_on(draft)
+
+
+def _join_announced(draft: Draft, request: rq.JoinGroup) -> None:
+    code = _refused_by_group(draft, request, None)
+    if code is None:
+        first_id = draft.live.pending[request.member].first_id
+        pending.forget(draft, request.member)
+        _add(draft, request, request.member, first_id)
+        return
+    draft.refuse(request, rs.JoinGroupResponse, code, member=request.member)
+    if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
+        pending.drop(draft, request.member)  # it will not come, so nobody may wait for it
+
+
+def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+    """A JoinGroup that a live member was made by, or came back by, once more.
+
+    It may be a late duplicate, so it is never taken as consent to a new generation.
+    """
+    if member.is_joining and member.parked and member.parked.id == request.id:
+        draft.put(
+            replace(member, parked=_parked(draft, request), reply=reply_of(request, draft.at))
+        )
+    elif draft.live.state is State.PREPARING_REBALANCE:
+        draft.refuse(
+            request,
+            rs.JoinGroupResponse,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            "This JoinGroup was judged before: let go, then join again under an id of its own.",
+            member=member.member,
+        )
+    else:
+        rebalance.answer_join(draft, member, _parked(draft, request))
+
+
+def _refused_by_group(
+    draft: Draft, request: rq.JoinGroup, member: Member | None
+) -> ErrorCode | None:
+    """Size, then protocol, as Kafka orders them."""
+    if not (_has_place(draft, member) and _fits(draft, request, member)):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not _fits_into_shard(draft, request, member):
+        return ErrorCode.GROUP_MAX_SIZE_REACHED
+    group = draft.live
+    if not (request.protocol_type and request.protocols):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is State.EMPTY:
+        return None
+    if request.protocol_type != group.protocol_type:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if member is not None and member.protocols == _offered(request):
+        return None  # it was admitted with them, and all have had one in common since
+    if any(group.supports(offered.name) for offered in request.protocols):
+        return None
+    return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def _fits(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
+    """Whether the group can still be written with what this member sends."""
+    group = draft.live
+    announced_bytes = len(group.pending) * ANNOUNCED_BYTES_MAX
+    grows_by = _grows_by(draft, request, member)
+    return grows_by <= 0 or group.size_bytes + announced_bytes + grows_by <= limits.GROUP_BYTES_MAX
+
+
+def _fits_into_shard(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
+    """Whether the shard's blob has room for what this member sends."""
+    if draft.room_bytes >= kept_bytes.JOIN_BYTES_MAX:
+        return True  # spares most joins the counting
+    if member is None:
+        grows_by = kept_bytes.of_member(_made_from(draft, request, _new_id(draft, request)))
+        grows_by += 0 if draft.group is not None else kept_bytes.new_group(draft.name)
+        return grows_by <= draft.room_for(is_known=False)
+    if request.member:
+        after = replace(member, protocols=_offered(request), rejoin_id=_rejoin_id(request, member))
+        grows_by = 0
+    else:
+        # In the place of an older twin, whose share it gets and for whom a guard may stay.
+        made = _made_from(draft, request, _new_id(draft, request))
+        after = replace(made, assignment=member.assignment)
+        grows_by = kept_bytes.GUARD_BYTES
+    grows_by += kept_bytes.of_member(after) - kept_bytes.of_member(member)
+    return grows_by <= max(draft.room_for(is_known=True), 0)
+
+
+def _has_place(draft: Draft, member: Member | None) -> bool:
+    """Whether the group takes one more member, or goes on with this one."""
+    group = draft.live
+    if member is not None and group.state is not State.PREPARING_REBALANCE:
+        return True
+    if len(group.members) < draft.config.max_size:
+        return True
+    if group.state is State.PREPARING_REBALANCE:
+        # The last to rejoin an over-sized group are refused, as in Kafka.
+        joining = group.joining
+        return (member is not None and member.is_joining) or joining < draft.config.max_size
+    return False
+
+
+def _grows_by(draft: Draft, request: rq.JoinGroup, member: Member | None) -> int:
+    """By how many bytes the group's hard state grows at most."""
+    grows_by = offered_bytes(_offered(request))
+    if member is None:
+        return grows_by + NAMES_BYTES_MAX
+    grows_by -= offered_bytes(member.protocols)
+    if request.member:
+        return grows_by + names_bytes(_rejoin_id(request, member)) - names_bytes(member.rejoin_id)
+    # In the place of an older twin, perhaps with longer names.
+    names = names_bytes(_new_id(draft, request), request.client, request.id)
+    before = names_bytes(member.member, member.client, member.first_id, member.rejoin_id)
+    return grows_by + names - before
+
+
+def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+    """The member waits for the next generation; what it waited for before is refused."""
+    member = rebalance.supersede(draft, member, JOIN, request)
+    draft.put(
+        replace(
+            member,
+            reply=reply_of(request, draft.at),
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=_offered(request),
+            parked=_parked(draft, request),
+            rejoin_id=_rejoin_id(request, member),
+            has_let_go=False,
+            awaits_cover=draft.at.offset if member.is_new else None,
+        )
+    )
+
+
+def _parked(draft: Draft, request: rq.JoinGroup) -> Parked:
+    return Parked(
+        JOIN, request.id, request.client, draft.at.coordinate, reply_of(request, draft.at)
+    )
+
+
+def _offered(request: rq.JoinGroup) -> tuple[OfferedProtocol, ...]:
+    return tuple(OfferedProtocol(p.name, p.metadata) for p in request.protocols)
+
+
+def _client_reason(request: rq.JoinGroup) -> dict[str, str]:
+    """KIP-800: what the client itself says about why it joins."""
+    detail = {"client": request.client, "member": request.member}
+    return {**detail, "client_reason": request.reason} if request.reason else detail
+
+
+def _record_joined(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+    draft.record(
+        stored.EVENT_MEMBER_JOINED,
+        member=member.member,
+        reason=request.reason or "",
+        detail={
+            "client": member.client,
+            "instance": member.instance,
+            "session_timeout_ms": member.session_timeout_ms,
+            "rebalance_timeout_ms": member.rebalance_timeout_ms,
+            "protocols": [offered.name for offered in member.protocols],
+        },
+    )

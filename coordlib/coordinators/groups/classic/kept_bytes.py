@@ -1,0 +1,118 @@
+"""How many bytes a group's hard state and its members' soft state have in a shard's blob, at most.
+
+What is counted depends on the group alone, not on when it was written or how: so the sum over a
+shard is the same however the log is cut into batches, and after a rebuild. It is closer than
+`Group.size_bytes`, which bounds one record's JSON, where every character may be escaped.
+"""
+
+from typing import Final
+
+from coordlib import limits
+from coordlib.coordinators.groups.classic.group import (
+    Failure,
+    Group,
+    Guard,
+    Member,
+    OfferedProtocol,
+)
+
+#: The rest of a row: its numbers, the fields of a group without members, and their names.
+GROUP_BYTES: Final = 768
+#: The fields of a member and their names, when it was heard, and a parked request.
+MEMBER_BYTES: Final = 512
+GUARD_BYTES: Final = 256
+#: The fields of a failed assignment, and their names.
+FAILURE_BYTES: Final = 32
+#: An announced id: three names of any length, and a timer.
+ANNOUNCED_BYTES: Final = 640
+#: One offered protocol beside its name and metadata.
+OFFERED_BYTES: Final = 24
+#: More than any JoinGroup adds: what it brings, the longest names, and a group of its own.
+JOIN_BYTES_MAX: Final = limits.REQUEST_BYTES_MAX + 16 * limits.KIB
+
+
+#: Where a group keeps the sum over its members; `carry` hands it on.
+_OF_MEMBERS: Final = "kept_of_members"
+
+
+def of_group(group: Group) -> int:
+    """All of a group but its offsets."""
+    return of_frame(group) + of_members(group)
+
+
+def of_members(group: Group) -> int:
+    """All members; counted once, because a rebalance changes a group as often as it has members."""
+    known: int | None = group.__dict__.get(_OF_MEMBERS)
+    if known is None:
+        known = group.__dict__[_OF_MEMBERS] = sum(map(of_member, group.members.values()))
+    return known
+
+
+def carry(before: Group, group: Group, grown: int = 0) -> None:
+    """Tell a group what its members have: what they had before, and by how much that grew."""
+    group.__dict__[_OF_MEMBERS] = of_members(before) + grown
+
+
+def grown(before: Member | None, member: Member) -> int:
+    """By how many bytes a member grew; most steps replace nothing of what is counted."""
+    if before is None:
+        return of_member(member)
+    if (
+        member.protocols is before.protocols
+        and member.assignment is before.assignment
+        and member.rejoin_id is before.rejoin_id
+        and (member.member, member.client) == (before.member, before.client)
+        and (member.first_id, member.instance) == (before.first_id, before.instance)
+    ):
+        return 0
+    return of_member(member) - of_member(before)
+
+
+def new_group(name: str) -> int:
+    """A group that has just been made."""
+    return GROUP_BYTES + 2 * width(name)
+
+
+def of_frame(group: Group) -> int:
+    """A group without its members."""
+    names = 2 * width(group.group) + width(group.protocol_type, group.protocol, group.leader)
+    size = GROUP_BYTES + names + width(group.rebalance_reason)
+    if group.failure is not None:
+        size += of_failure(group.failure)
+    if group.pending:
+        size += len(group.pending) * ANNOUNCED_BYTES
+    if group.guards:
+        size += sum(map(of_guard, group.guards.values()))
+    return size
+
+
+def of_member(member: Member) -> int:
+    """A member with all that it sent and was given."""
+    # Its id stands as key, in the member, beside when it was heard, and beside its instance.
+    names = width(member.first_id, member.rejoin_id) + 2 * width(member.client)
+    names += 4 * width(member.member) + 2 * width(member.instance)
+    return MEMBER_BYTES + names + of_offered(member.protocols) + len(member.assignment)
+
+
+def of_offered(protocols: tuple[OfferedProtocol, ...]) -> int:
+    return sum(OFFERED_BYTES + width(p.name) + len(p.metadata) for p in protocols)
+
+
+def of_guard(guard: Guard) -> int:
+    """A former owner that others wait for."""
+    names = 2 * width(guard.member) + width(guard.client, guard.first_id, guard.successor)
+    return GUARD_BYTES + names
+
+
+def of_failure(failure: Failure) -> int:
+    """Why the generation has no assignment."""
+    return FAILURE_BYTES + width(failure.error, failure.message)
+
+
+def width(*names: str | None) -> int:
+    """Bytes of names in UTF-8."""
+    total = 0
+    for name in names:  # no generator: this runs for every change of a group
+        if name:
+            total += len(name) if name.isascii() else len(name.encode())
+    return total

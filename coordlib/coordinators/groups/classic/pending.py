@@ -1,0 +1,44 @@
+"""Announced members: ids handed out with MEMBER_ID_REQUIRED (KIP-394).
+
+For clients that cannot know their id from the produce acknowledgement: a retry finds its first id
+instead of making another member. An announced id keeps a join phase open until it joins or its time
+is up. As in Kafka it has no place in the group yet: a group may be full when it joins.
+"""
+
+from coordlib.coordinators.groups.classic import rebalance
+from coordlib.coordinators.groups.classic.draft import Draft
+from coordlib.coordinators.groups.classic.group import Announced
+from coordlib.coordinators.shard import clock as deadlines
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+
+def find(draft: Draft, request: rq.JoinGroup) -> str | None:
+    """The id that this very JoinGroup was given, when it comes once more."""
+    for member_id, announced in draft.live.pending.items():
+        if (announced.client, announced.first_id) == (request.client, request.id):
+            return member_id
+    return None
+
+
+def announce(draft: Draft, request: rq.JoinGroup, member_id: str) -> None:
+    """Hand out an id, perhaps again; the member joins with it."""
+    announced = Announced(
+        timer=deadlines.reaction(request.session_timeout_ms, draft.at.offset),
+        client=request.client,
+        first_id=request.id,
+    )
+    draft.change(pending={**draft.live.pending, member_id: announced})
+    draft.refuse(request, rs.JoinGroupResponse, ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
+
+
+def forget(draft: Draft, member_id: str) -> None:
+    """It has joined, or has gone."""
+    draft.change(pending={n: a for n, a in draft.live.pending.items() if n != member_id})
+
+
+def drop(draft: Draft, member_id: str) -> None:
+    """It will not join: perhaps the join phase waited for it alone."""
+    forget(draft, member_id)
+    rebalance.go_on(draft)

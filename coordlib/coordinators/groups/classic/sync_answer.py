@@ -1,0 +1,79 @@
+"""The answer to a SyncGroup: a member's share, and what the world is told of it."""
+
+from coordlib.coordinators.groups.classic.draft import Draft
+from coordlib.coordinators.groups.classic.group import Failure, Member, Parked
+from coordlib.coordinators.shard.transition import refusal
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+
+def issue(draft: Draft, member: Member) -> None:
+    """Write the share to `coord.assignments` and into history."""
+    group, at = draft.live, draft.at
+    draft.emit(
+        fx.Assign(
+            group.group,
+            member.member,
+            stored.AssignmentValue(
+                generation=group.generation,
+                protocol=group.protocol,
+                assignment=member.assignment,
+                fence=member.fence,
+                since_ms=at.time_ms,
+            ),
+        )
+    )
+    draft.record(
+        stored.EVENT_ASSIGNMENT_ISSUED,
+        member=member.member,
+        detail={
+            "fence": member.fence,
+            # The same for all shares of one assignment; a static successor's fence is newer.
+            "sync": group.fence,
+            **_readable(group.protocol_type, member.assignment),
+        },
+    )
+
+
+def _readable(protocol_type: str | None, assignment: bytes) -> dict[str, object]:
+    """Partitions for consumers, bytes for all others and for what no consumer could read."""
+    if protocol_type == cp.CONSUMER:
+        try:
+            return {"partitions": cp.decode_assignment(assignment).partitions}
+        except cp.Unreadable as problem:
+            return {"bytes": assignment, "unreadable": str(problem)}
+    return {"bytes": assignment}
+
+
+def record_failure(draft: Draft, client: str, failure: Failure) -> None:
+    """Write into history why nobody is given anything."""
+    draft.record(
+        stored.EVENT_ASSIGNMENT_FAILED,
+        member=draft.live.leader or "",
+        reason=failure.reason,
+        detail={"client": client, "error": failure.error},
+    )
+
+
+def send_assignment(draft: Draft, member: Member, parked: Parked | None) -> None:
+    """Answer a SyncGroup with the member's share; it is empty where the leader gave an error."""
+    if parked is None:
+        return
+    group, failure = draft.live, draft.live.failure
+    failed = {} if failure is None else refusal(ErrorCode[failure.error], failure.reason)
+    draft.emit(
+        fx.Respond(
+            parked.reply,
+            rs.SyncGroupResponse(
+                **parked.envelope(group.group),
+                **failed,
+                protocol_type=group.protocol_type,
+                protocol=group.protocol,
+                assignment=member.assignment,
+                fence=member.fence,
+            ),
+        )
+    )

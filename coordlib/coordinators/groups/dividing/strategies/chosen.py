@@ -1,0 +1,125 @@
+"""Dividing by the strategy that a group chose, which may be a user's own.
+
+A strategy of a user must keep what `model` asks for: pure, deterministic, total. If it raises or
+its answer is not total, that stays its group's matter: the division is made by `sticky`, and a
+sentence says what happened. A defect in a strategy of coordlib's own is not hidden so: it shows,
+and the group is quarantined as it was before.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from coordlib.coordinators.groups.dividing.strategies import sticky
+from coordlib.coordinators.groups.dividing.strategies.model import Shares, Strategy, Subscriber
+from coordlib.coordinators.groups.dividing.strategies.registry import (
+    BUILT_IN,
+    NotTotal,
+    check_total,
+)
+
+FAULT_LENGTH_MAX: Final = 300  # characters: a line of history; the rest is for the user's own tests
+#: Where an object stands in memory: another place when the batch runs again.
+_ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]+")
+
+
+class StrategyBook:
+    """The strategies that groups of this job may choose, by friendly name."""
+
+    def __init__(self, own: Mapping[str, Strategy] = MappingProxyType({})) -> None:
+        """`own` are those of users; none has the name of a built-in one."""
+        if shadowing := sorted(BUILT_IN.keys() & own.keys()):
+            raise ValueError(f"{shadowing[0]!r} is the name of a built-in strategy.")
+        self._own = dict(own)
+
+    def __contains__(self, name: str) -> bool:
+        return name in BUILT_IN or name in self._own
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return tuple(sorted([*BUILT_IN, *self._own]))
+
+    def of_user(self, name: str) -> Strategy | None:
+        """The user's strategy of this name; None if there is none."""
+        return self._own.get(name)
+
+
+class Division(msgspec.Struct, frozen=True, kw_only=True):
+    """Who gets what."""
+
+    shares: Shares
+    #: Why `sticky` divided instead of the strategy that was chosen: a sentence in printable
+    #: characters, at most FAULT_LENGTH_MAX. None: the chosen one did.
+    fault: str | None = None
+
+
+def divide(
+    book: StrategyBook,
+    name: str,
+    members: Mapping[str, Subscriber],
+    partitions: Mapping[str, int],
+) -> Division:
+    """Divide the partitions by the strategy of this name.
+
+    A name that is in the book no more is a fault too: the job was started without a strategy that
+    a group chose when it had one. Raises whatever a built-in strategy raises: a defect.
+    """
+    if name in BUILT_IN:
+        return Division(shares=BUILT_IN[name](members, partitions))
+    strategy = book.of_user(name)
+    if strategy is None:
+        return _by_sticky(name, "is not known to this job", members, partitions)
+    try:
+        shares = _plain(strategy(_guarded(members), MappingProxyType(dict(partitions))))
+        check_total(members, partitions, shares)
+    except NotTotal as problem:
+        return _by_sticky(name, f"is not total: {problem}", members, partitions)
+    except Exception as problem:  # noqa: BLE001, a user's code raises anything; it is told
+        return _by_sticky(name, f"failed with {_told(problem)}", members, partitions)
+    return Division(shares=shares)
+
+
+def _by_sticky(
+    name: str, what: str, members: Mapping[str, Subscriber], partitions: Mapping[str, int]
+) -> Division:
+    sentence = f"sticky divided, since strategy {name!r} {what}".rstrip(".")
+    return Division(shares=sticky.assign(members, partitions), fault=_printable(sentence) + ".")
+
+
+def _guarded(members: Mapping[str, Subscriber]) -> Mapping[str, Subscriber]:
+    """The members so that nothing of the group's can be changed through them."""
+    return MappingProxyType(
+        {
+            name: msgspec.structs.replace(member, share=MappingProxyType(dict(member.share)))
+            for name, member in members.items()
+        }
+    )
+
+
+def _plain(answer: object) -> Shares:
+    """A strategy's answer in the types and the order that `Shares` promises; raises for others."""
+    shares = msgspec.convert(answer, Shares)
+    return {
+        member: {topic: tuple(sorted(rows[topic])) for topic in sorted(rows) if rows[topic]}
+        for member, rows in shares.items()
+    }
+
+
+def _told(problem: Exception) -> str:
+    """An exception in words that are the same when the batch runs again."""
+    try:
+        words = str(problem)
+    except Exception:  # noqa: BLE001, the class is a user's too; its name is told
+        words = ""
+    kind = type(problem).__name__
+    return _ADDRESS.sub("0x", f"{kind}: {words}" if words else kind)
+
+
+def _printable(text: str) -> str:
+    """One line, cut to leave room for a full stop."""
+    clean = "".join(each if each.isprintable() else " " for each in text)
+    return clean if len(clean) < FAULT_LENGTH_MAX else clean[: FAULT_LENGTH_MAX - 2] + "\u2026"

@@ -1,0 +1,65 @@
+"""The strategies that coordlib brings, by friendly name, and the check that shares are total."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from coordlib.coordinators.groups.dividing.strategies import range as range_strategy
+from coordlib.coordinators.groups.dividing.strategies import roundrobin, sticky, uniform
+from coordlib.coordinators.groups.dividing.strategies.model import Shares, Strategy, Subscriber
+from coordlib.coordinators.groups.dividing.strategies.terms import wanted_by
+
+BUILT_IN: Final[dict[str, Strategy]] = {
+    sticky.NAME: sticky.assign,
+    uniform.NAME: uniform.assign,
+    range_strategy.NAME: range_strategy.assign,
+    roundrobin.NAME: roundrobin.assign,
+}
+
+
+class NotTotal(ValueError):
+    """These shares are no division of the partitions: a sentence says why."""
+
+
+def check_total(
+    members: Mapping[str, Subscriber], partitions: Mapping[str, int], shares: Shares
+) -> None:
+    """Nothing is said if every partition that somebody wants has one member, and that wants it.
+
+    Raises:
+        NotTotal: a member is unknown or left out; a partition does not exist, is given to one that
+            does not want its topic, is given twice, or is not given although somebody wants it.
+    """
+    for name in shares:
+        if name not in members:
+            raise NotTotal(f"{name!r} is given a share and is no member.")
+    owners = _owners(members, partitions)
+    for name, wanted in zip(members, wanted_by(members), strict=True):
+        if name not in shares:
+            raise NotTotal(f"Member {name!r} is left out.")
+        for topic, some in shares[name].items():
+            if topic not in wanted:
+                raise NotTotal(f"Member {name!r} is given {topic!r} and does not want it.")
+            _claim(name, topic, some, owners[topic])
+    for topic, row in owners.items():
+        if None in row:
+            raise NotTotal(f"Partition {row.index(None)} of {topic!r} is given to nobody.")
+
+
+def _owners(
+    members: Mapping[str, Subscriber], partitions: Mapping[str, int]
+) -> dict[str, list[str | None]]:
+    """A place for the owner of every partition that somebody wants."""
+    kinds = dict.fromkeys(member.topics for member in members.values())
+    wanted = dict.fromkeys(topic for topics in kinds for topic in topics)
+    return {topic: [None] * partitions.get(topic, 0) for topic in wanted}
+
+
+def _claim(name: str, topic: str, some: tuple[int, ...], owners: list[str | None]) -> None:
+    for partition in some:
+        if not 0 <= partition < len(owners):
+            raise NotTotal(f"Partition {partition} of {topic!r} is given and does not exist.")
+        if (other := owners[partition]) is not None:
+            raise NotTotal(
+                f"Partition {partition} of {topic!r} is given to {other!r} and to {name!r}."
+            )
+        owners[partition] = name

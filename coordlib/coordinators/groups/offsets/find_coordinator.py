@@ -1,0 +1,17 @@
+"""FindCoordinator: which shard a group belongs to, whether or not it exists.
+
+Any shard answers, as any Kafka broker does: who knew the right one would not have to ask.
+"""
+
+from typing import Any
+
+from coordlib.coordinators.shard.step import Draft
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.partitioner import shard_of
+
+
+def find_coordinator(draft: Draft[Any], request: rq.FindCoordinator) -> None:
+    """Answer with the shard."""
+    shard = shard_of(draft.name, draft.at.shards)
+    draft.answer(request, rs.FindCoordinatorResponse, shard=shard)

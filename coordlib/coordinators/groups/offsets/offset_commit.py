@@ -1,0 +1,207 @@
+"""OffsetCommit: who may store positions, and which of them are stored.
+
+As in Kafka's coordinator, what is stored is stored as given: offsets may go back or lie below
+zero, leader epochs are not compared, and whether the partition exists, or is the member's own, is
+not asked (Kafka asks for existence before the coordinator, in its API layer). Which members may
+commit, and where, is their kind's own rule.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from coordlib.coordinators.shard.step import (
+    SHARD_IS_FULL,
+    SHARD_IS_THROTTLED,
+    SHARD_IS_TOO_LARGE,
+    Draft,
+)
+from coordlib.coordinators.shard.table import offset_bytes, topic_bytes
+from coordlib.coordinators.shard.transition import REQUESTS
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+
+_NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
+_HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
+
+#: Why a member may not commit, with a sentence of its own or the error's; None: it may.
+Refused = tuple[ErrorCode, str | None] | None
+OfMember = Callable[[Any, rq.OffsetCommit], Refused]
+#: Why a row of an accepted commit is not stored, by its kind of group; NONE: it is.
+OfRow = Callable[[Any, rq.CommittedOffset], ErrorCode]
+
+
+def offset_commit(
+    draft: Draft[Any],
+    request: rq.OffsetCommit,
+    of_member: OfMember,
+    of_row: OfRow | None = None,
+) -> None:
+    """Judge one OffsetCommit; members and their rows as their kind of group does."""
+    refused = _refused(draft, request, of_member)
+    if refused is not None:
+        code, message = refused
+        draft.refuse(request, rs.OffsetCommitResponse, code, message)
+        draft.record(
+            stored.EVENT_COMMIT_REFUSED,
+            member=request.member,
+            reason=code.name,
+            detail={"client": request.client, "request_generation": request.generation},
+        )
+        return
+    room_bytes = draft.room_for(is_known=request.generation >= 0)
+    if draft.group is None:
+        room_bytes -= draft.new_group_bytes
+    is_stored = store(draft, request, rs.OffsetCommitResponse, room_bytes, of_row)
+    # Positions of those who are no members have no fixed place among the requests: they must not
+    # decide how long somebody lives.
+    if is_stored and draft.at.topic == REQUESTS and request.member in draft.live.members:
+        draft.touched.append(request.member)
+
+
+def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
+    group = draft.group
+    is_anonymous = request.generation < 0
+    if group is None and not draft.may_create:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
+    if group is None and draft.is_throttled:
+        return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
+    if group is None and draft.room_for(is_known=False) < draft.new_group_bytes:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE
+    if is_anonymous and (group is None or group.is_empty):
+        return None  # member and instance are not looked at, as in Kafka
+    if group is None:
+        return ErrorCode.ILLEGAL_GENERATION, _NO_GROUP
+    if is_anonymous and request.member == "" and request.instance is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID, _HAS_MEMBERS
+    return of_member(draft, request)
+
+
+class _Room:
+    """What the group and its shard still take; the rows of a request use it up in their order."""
+
+    def __init__(self, draft: Draft[Any], shard_bytes: int) -> None:
+        config, self._kept = draft.config, draft.offsets
+        self._offsets = config.offsets_per_group_max - self._kept.count
+        self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
+        self._bytes = min(self._bytes, shard_bytes)
+        #: What the places that rows of this request have taken cost by now.
+        self._costs: dict[tuple[str, int], int] = {}
+        self._topics: set[str] = set()
+
+    def take(self, row: rq.CommittedOffset, member: str) -> bool:
+        """Whether the row can be stored; one that makes nothing larger always can."""
+        place = (row.topic, row.partition)
+        kept = self._kept.get(*place)
+        is_first = place not in self._costs
+        if is_first and kept is not None and (kept.metadata, kept.member) == (row.metadata, member):
+            return True  # most commits of members: nothing grows
+        cost = offset_bytes(row.metadata, member)
+        if is_first:
+            before = None if kept is None else offset_bytes(kept.metadata, kept.member)
+        else:
+            before = self._costs[place]
+        grows_by = cost - (before or 0)
+        if row.topic not in self._topics and not self._kept.has_topic(row.topic):
+            grows_by += topic_bytes(row.topic)
+        if (before is None and self._offsets <= 0) or grows_by > max(self._bytes, 0):
+            return False
+        self._offsets -= before is None
+        self._bytes -= grows_by
+        self._costs[place] = cost
+        self._topics.add(row.topic)
+        return True
+
+
+def store(
+    draft: Draft[Any],
+    request: rq.OffsetCommit | rq.Release,
+    answer: type[rs.Response],
+    shard_bytes: int,
+    of_row: OfRow | None = None,
+) -> bool:
+    """Keep the rows that may be kept, answer with the others, and record both in the history.
+
+    `shard_bytes`: how many bytes more the shard takes of this sender. Returns whether any row was
+    stored; without one nothing changes, and no group is made.  # INV-24
+    """
+    accepted: list[rq.CommittedOffset] = []
+    refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
+    room = _Room(draft, shard_bytes)
+    for row in request.offsets:
+        code = of_row(request, row) if of_row else ErrorCode.NONE
+        if code is ErrorCode.NONE:
+            code = _judge_row(draft, request, row, room)
+        if code is ErrorCode.NONE:
+            accepted.append(row)
+        else:
+            refused.append((row, code))
+    if accepted and draft.group is None:
+        draft.create("first commit")  # only keeps offsets: no protocol type, Empty
+    for row in accepted:
+        draft.emit(fx.Commit(draft.name, row.topic, row.partition, _value(draft, request, row)))
+    failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
+    draft.answer(request, answer, failed=tuple(failed))
+    if accepted:
+        draft.record(
+            stored.EVENT_OFFSETS_COMMITTED,
+            member=request.member,
+            detail={"client": request.client, "offsets": [_named(row) for row in accepted]},
+        )
+    if refused:
+        _record_refused(draft, request, refused)
+    return bool(accepted)
+
+
+def _record_refused(
+    draft: Draft[Any],
+    request: rq.OffsetCommit | rq.Release,
+    refused: list[tuple[rq.CommittedOffset, ErrorCode]],
+) -> None:
+    """One line for all rows that were not stored; its reason names each of their errors once."""
+    names = {code.name for _, code in refused}
+    rows = [_named(row) | {"error": code.name} for row, code in refused]
+    detail = {"client": request.client, "request_generation": request.generation, "offsets": rows}
+    if isinstance(request, rq.Release):
+        detail["request"] = type(request).__name__
+    draft.record(
+        stored.EVENT_COMMIT_REFUSED,
+        member=request.member,
+        reason=", ".join(sorted(names)),
+        detail=detail,
+    )
+
+
+def _named(row: rq.CommittedOffset) -> dict[str, object]:
+    return {"topic": row.topic, "partition": row.partition, "offset": row.offset}
+
+
+def _judge_row(
+    draft: Draft[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset, room: _Room
+) -> ErrorCode:
+    if _java_length(row.metadata) > draft.config.offset_metadata_length_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not room.take(row, request.member):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return ErrorCode.NONE
+
+
+def _java_length(text: str) -> int:
+    """Kafka counts a String's length: characters beyond the first 65,536 count twice."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+def _value(
+    draft: Draft[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset
+) -> stored.CommittedValue:
+    return stored.CommittedValue(
+        offset=row.offset,
+        leader_epoch=row.leader_epoch,
+        metadata=row.metadata,
+        commit_ms=draft.at.time_ms,
+        commit_clock_ms=draft.at.clock_ms,
+        generation=request.generation,
+        member=request.member,
+    )

@@ -1,0 +1,86 @@
+"""OffsetFetch: positions, in as many parts as fit into records. Never fails for unknown groups.
+
+There are no transactional commits here, so every offset is stable: `require_stable` is accepted
+and changes nothing, as for a Kafka group that no transaction writes to.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from coordlib import limits
+from coordlib.coordinators.shard.step import Draft
+from coordlib.coordinators.shard.table import KeptOffset
+from coordlib.errors import ErrorCode
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+_TOO_LARGE: Final = (
+    f"Ask in parts, for some partitions at a time: the answer would have more than "
+    f"{limits.ANSWER_BYTES_MAX} bytes. All offsets stand in the topic of committed offsets, too."
+)
+
+
+def offset_fetch(draft: Draft[Any], request: rq.OffsetFetch) -> None:
+    """Answer with the named partitions' offsets, or with all of them, sorted."""
+    rows = list(_all(draft) if request.topics is None else _named(draft, request.topics))
+    if _are_too_large(rows):
+        draft.refuse(request, rs.OffsetFetchResponse, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
+        return
+    parts = _parts(rows)
+    for number, part in enumerate(parts):
+        draft.answer(
+            request,
+            rs.OffsetFetchResponse,
+            offsets=tuple(part),
+            part=number,
+            parts=len(parts),
+        )
+
+
+def _all(draft: Draft[Any]) -> Iterator[rs.FetchedOffset]:
+    for topic, partition, value in draft.offsets:
+        yield _row(topic, partition, value)
+
+
+def _named(draft: Draft[Any], topics: tuple[rq.TopicPartitions, ...]) -> Iterator[rs.FetchedOffset]:
+    for row in topics:
+        for partition in row.partitions:
+            yield _row(row.topic, partition, draft.offsets.get(row.topic, partition))
+
+
+def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffset:
+    if value is None:
+        return rs.FetchedOffset(topic, partition, -1, -1, "")
+    return rs.FetchedOffset(topic, partition, value.offset, value.leader_epoch, value.metadata)
+
+
+def _are_too_large(rows: list[rs.FetchedOffset]) -> bool:
+    """Whether the answer has more bytes than an answer may; encoded only if that is near."""
+    if sum(map(_bytes_of, rows)) <= limits.ANSWER_BYTES_MAX:
+        return False
+    size_bytes = 0
+    for row in rows:
+        size_bytes += len(codec.encode(row)) + 1
+        if size_bytes > limits.ANSWER_BYTES_MAX:
+            return True
+    return False
+
+
+def _bytes_of(row: rs.FetchedOffset) -> int:
+    """At most, escapes included."""
+    return 160 + 6 * (len(row.topic) + len(row.metadata))
+
+
+def _parts(rows: list[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]]:
+    """Cut so that each part's encoding, escapes included, stays far below an output record."""
+    parts: list[list[rs.FetchedOffset]] = [[]]
+    size_bytes = 0
+    for row in rows:
+        row_bytes = _bytes_of(row)
+        if parts[-1] and size_bytes + row_bytes > limits.FETCH_PART_BYTES_MAX:
+            parts.append([])
+            size_bytes = 0
+        parts[-1].append(row)
+        size_bytes += row_bytes
+    return parts

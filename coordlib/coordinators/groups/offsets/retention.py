@@ -1,0 +1,105 @@
+"""When offsets expire, and groups that hold none (KIP-211): only while nobody subscribes.  # INV-26
+
+    group        an offset expires                                            its topic
+    Empty        retention after its commit, and after the last member left   any
+    Stable       retention after its commit                                   unsubscribed
+    otherwise    never: who rejoins may want it
+
+Stable groups count when they are consumers whose subscriptions can be read; others never expire
+anything while they have members. An Empty group goes with its last offset, or at the next check
+when it has none. One rule is milder than Kafka's, which forgets what was committed to an Empty
+group after its members left as soon as the members' own time is up.
+
+Time is the shard's clock, never a timestamp. A broker whose clock jumps a month ahead would make
+all offsets a month older; the clipped clock takes one CAP of it. It runs late when nothing is
+written (an idle shard has no ticks), hardly early: an offset that is kept too long costs some
+bytes, one that is forgotten too early costs somebody's place. So that it does not run for ever,
+retention is no deadline that ticks are written for: what is due goes with the next record. A commit
+that came by `coord.offsets` does not move the clock either: it counts from the newest request
+before it, so it may expire early by the time since then, at most one CAP.
+
+Checks stand at fixed points of the clock, the multiples of the check interval, and what is due at
+the newest of them goes, whenever that record is judged: neither the cut into batches nor how
+often anybody looked can show. To look costs reading a group's offsets; so each row has a bound
+below its first expiry, which is renewed exactly by a look, and otherwise without reading.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from coordlib.coordinators.groups.group import AnyGroup
+from coordlib.coordinators.groups.offsets.removal import remove_group, remove_offsets
+from coordlib.coordinators.shard.clock import NEVER
+from coordlib.coordinators.shard.step import Draft
+from coordlib.coordinators.shard.table import OffsetTable
+from coordlib.records import stored
+
+CAUSE = "deadline:retention"
+
+
+def newest_check(clock_ms: int, interval_ms: int) -> int:
+    """The newest check that lies not after this time."""
+    return clock_ms - clock_ms % interval_ms
+
+
+def expiry_bound(group: AnyGroup, offset_count: int, retention_ms: int) -> int:
+    """Not later than the first expiry, by the group's state alone; NEVER in most states."""
+    since_ms = group.state_since_clock_ms
+    if not _may_expire(group):
+        return NEVER
+    if group.is_empty:
+        return since_ms + (retention_ms if offset_count else 0)
+    return since_ms if offset_count else NEVER
+
+
+def first_expiry(group: AnyGroup, offsets: OffsetTable, retention_ms: int) -> int:
+    """When something of this group expires first, if nothing changes; reads the offsets."""
+    if offsets.count == 0:
+        return expiry_bound(group, 0, retention_ms)
+    return min((due_ms for due_ms, *_ in _dues(group, offsets, retention_ms)), default=NEVER)
+
+
+def expire(draft: Draft[Any], checked_ms: int) -> None:
+    """Forget what was due at a check."""
+    draft.cause = CAUSE
+    group, offsets = draft.live, draft.offsets
+    is_empty = group.is_empty
+    dues = _dues(group, offsets, draft.config.offsets_retention_ms)
+    gone = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
+    reason = "group empty" if is_empty else "topic not subscribed"
+    remove_offsets(draft, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
+    if not is_empty or len(gone) < offsets.count:
+        return
+    if gone:
+        remove_group(draft, "offsets expired")
+    elif expiry_bound(group, 0, 0) <= checked_ms:
+        remove_group(draft, "empty without offsets")
+
+
+def _may_expire(group: AnyGroup) -> bool:
+    is_consuming = group.is_settled and group.tells_subscriptions
+    return (is_consuming or group.is_empty) and not group.is_quarantined
+
+
+def _dues(
+    group: AnyGroup, offsets: OffsetTable, retention_ms: int
+) -> Iterator[tuple[int, str, int]]:
+    """When each offset that may expire does, its topic and partition, in order of these."""
+    if not _may_expire(group):
+        return
+    for topic in offsets.topics():
+        if not group.is_subscribed(topic):
+            for partition, kept in offsets.of_topic(topic):
+                yield _due(group, kept.commit_clock_ms, retention_ms), topic, partition
+
+
+def _due(group: AnyGroup, commit_clock_ms: int, retention_ms: int) -> int:
+    since_ms = group.state_since_clock_ms
+    # A shard has no clock (0) until its first request sets it; a position that no member wrote
+    # may have come before. It is kept until it is written again, or members come and go.
+    known_ms = commit_clock_ms or since_ms
+    if known_ms == 0:
+        return NEVER
+    if group.is_empty:
+        return max(known_ms, since_ms) + retention_ms
+    return max(known_ms + retention_ms, since_ms)

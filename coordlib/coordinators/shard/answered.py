@@ -1,0 +1,132 @@
+"""How much a shard has said that readers cannot see yet, and who has to wait for that.  # INV-68
+
+A request of a few bytes may be answered with megabytes: an OffsetFetch of all offsets, the list of
+members for a leader, a new division of a large group. A batch is collected and written as a whole,
+and comes again as it is after every restart, so what one batch may say must be bounded by the log
+alone. No tick in a batch covers what that batch says. So the bytes that a step says beyond what its
+request brought are counted until a tick's `published` covers them, and too many of them are a
+reason to wait:
+
+    who only asks        is refused, as soon as its answer would be one too many
+    a member's request   is refused only if its group has large outputs to be seen already: whatever
+                         others do, each group makes one large step at a time. What it was asked
+                         for by a date (to join again, to fetch its share) is never refused: the
+                         list that a leader is told has no more bytes than the JoinGroups brought
+    a deadline           waits for as long, on the same condition
+    retention            waits while there are too many
+    a commit             says no more than its rows brought, so it is counted and not refused
+    topics               are the driver's own word; they are counted
+
+Whoever is refused hears THROTTLING_QUOTA_EXCEEDED and changes nothing. The driver owes a tick while
+anything is counted (rule 6), so nobody waits for ever. Records of `coord.offsets` count nothing:
+their place among the requests is not fixed, and commits are all that they hold.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from coordlib import limits
+from coordlib.coordinators.registry import ANSWERS
+from coordlib.coordinators.shard.step import Draft
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+
+#: What one step says without being counted, beside this many times the bytes of its request.
+FREE_BYTES: Final = 8 * limits.KIB
+FREE_SHARE: Final = 8
+#: Neighbours are counted as one until they have so many bytes: some hundred rows at most.
+ROW_BYTES: Final = limits.MIB
+#: What one step counts as when it asks for room: else the largest would have to find it empty.
+STEP_BYTES_MAX: Final = limits.ANSWER_BYTES_MAX
+#: Questions with small answers may use the last quarter, too: a few large ones do not stop them.
+SMALL_BYTES: Final = 64 * limits.KIB
+
+#: Requests of members: their groups cannot go on without them.
+OF_MEMBERS: Final = frozenset({rq.JoinGroup, rq.SyncGroup, rq.Subscribe, rq.Release, rq.LeaveGroup})
+#: Never refused.
+ALWAYS: Final = frozenset({rq.OffsetCommit, rq.Heartbeat})
+
+#: For whoever has to wait.
+TOO_MUCH_UNREAD: Final = (
+    "Try again: the coordinator has said so much of late that readers must first see some of it."
+)
+
+#: The newest record that they belong to, and how many bytes.
+Row = tuple[int, int]
+
+
+class Asked(NamedTuple):
+    """A request that a group judges."""
+
+    request: rq.Request
+    size_bytes: int
+
+
+def put_off(request: rq.Request, draft: Draft[Any]) -> None:
+    """The step of a request that has to wait."""
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    draft.refuse(request, ANSWERS[type(request)], code, TOO_MUCH_UNREAD)
+
+
+class Answered:
+    """What is counted in one shard, by the records that caused it.
+
+    Args:
+        rows: from the shard's state, in order.
+    """
+
+    __slots__ = ("_rows", "total_bytes")
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = list(rows)
+        #: All that is not covered yet.
+        self.total_bytes = sum(size for _, size in self._rows)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """For the shard's state."""
+        return tuple(self._rows)
+
+    @property
+    def owed(self) -> int:
+        """The newest record with outputs that a tick is to cover; -1: none."""
+        return self._rows[-1][0] if self._rows else -1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether deadlines and retention wait."""
+        return self.total_bytes >= limits.ANSWERED_BYTES_MAX
+
+    def count(self, offset: int, size_bytes: int) -> None:
+        """A step at this record has said so much that counts."""
+        self.total_bytes += size_bytes
+        if self._rows and (self._rows[-1][0] == offset or self._rows[-1][1] < ROW_BYTES):
+            size_bytes += self._rows.pop()[1]
+        self._rows.append((offset, size_bytes))
+
+    def cover(self, published: int) -> None:
+        """Readers can see everything up to this record."""
+        self._rows = [row for row in self._rows if row[0] > published]
+        self.total_bytes = sum(size for _, size in self._rows)
+
+    def must_wait(self, asked: Asked, size_bytes: int, is_unread: bool) -> bool:
+        """Whether a request is refused for now whose step says so much that counts.
+
+        `is_unread`: whether its group has said something that counts and is not covered yet.
+        """
+        request = type(asked.request)
+        if not size_bytes or request in ALWAYS:
+            return False
+        wanted_bytes = self.total_bytes + min(size_bytes, STEP_BYTES_MAX)
+        if request in OF_MEMBERS:
+            return is_unread and wanted_bytes > limits.ANSWERED_BYTES_MAX
+        kept_bytes = 0 if size_bytes <= SMALL_BYTES else limits.ANSWERED_BYTES_MAX // 4
+        return wanted_bytes > limits.ANSWERED_BYTES_MAX - kept_bytes
+
+
+def counted_bytes(said_bytes: int, asked: Asked | None) -> int:
+    """How much of what a step says counts; `asked`: by its request, or of itself."""
+    if said_bytes <= FREE_BYTES:
+        return 0  # nearly all
+    brought_bytes = asked.size_bytes if asked else 0
+    return max(said_bytes - FREE_BYTES - FREE_SHARE * brought_bytes, 0)

@@ -1,0 +1,195 @@
+"""What goes into a shard and what comes out of it: records, settings, the blob, the status."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from coordlib.config import ClassicConfig
+from coordlib.coordinators.shard.clock import NEVER
+from coordlib.coordinators.shard.refusal_lines import Refusals
+from coordlib.coordinators.shard.row import Cell, StoredCell
+from coordlib.coordinators.shard.transition import At
+from coordlib.effects.routing import Output
+from coordlib.records import stored
+
+STATE_VERSION: Final = 1
+
+
+#: The topic was not LogAppendTime when this record was written.
+UNTRUSTED_TIME_MS: Final = -1
+
+
+class InputRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One record of `coord.requests` ("r") or `coord.offsets` ("o")."""
+
+    topic: str
+    offset: int
+    #: The broker's append time; UNTRUSTED_TIME_MS when a client set the record's time.
+    timestamp_ms: int
+    value: bytes | None
+
+
+class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a shard must know and cannot learn from its records."""
+
+    shard: int
+    shards: int
+    reply_partitions: int
+    incarnation: str
+    group: ClassicConfig = ClassicConfig()
+    #: Strategies that the configuration adds, by friendly name: pure functions.
+    strategies: dict[str, Any] = {}
+    #: With which control records are signed; none: they need not be (rule 17).
+    keys: tuple[stored.ControlKey, ...] = ()
+    #: Public half, what was signed, signature -> whether it fits; never raises. Pure.
+    verify: Callable[[bytes, bytes, bytes], bool] | None = None
+    #: Check every group after every step (tests, simulation), not only its transitions.
+    checks_invariants: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: nothing that the driver writes would ever count."""
+        if self.keys and self.verify is None:
+            raise ValueError("Control records are signed, and nothing is given to verify them.")
+
+    def at(self, topic: str, offset: int, time_ms: int, clock_ms: int) -> At:
+        """The place of a record of this shard."""
+        return At(
+            self.shard,
+            self.shards,
+            topic,
+            offset,
+            time_ms,
+            clock_ms,
+            self.incarnation,
+            self.reply_partitions,
+        )
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What the driver must know of a shard, to write ticks and the progress marker."""
+
+    shard: int
+    position: stored.ShardPosition
+    #: Rule 1's CAP, now.
+    cap_ms: int
+    #: Whether anything waits for time to pass.
+    has_deadline: bool
+    #: Highest record whose outputs somebody must react to; -1: none. The driver owes a tick.
+    owed: int
+
+
+class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The blob. Its version is the first element, so that later code can read it.
+
+    Code that does not know its last elements must not drop them, so it takes it for damaged.
+    """
+
+    version: int
+    clock_ms: int
+    previous_ms: int
+    offset: int
+    commits_offset: int
+    published: int
+    #: By which the rows' bounds of expiry were found; they are found anew for another one.
+    retention_ms: int
+    cells: list[StoredCell]
+    #: The cluster's topics by partition count, as far as the log has told; by name.
+    topics: dict[str, int] = {}
+    #: Of requests of groups that are not there.
+    refusals: Refusals = msgspec.field(default_factory=Refusals)
+    #: Until when new groups have booked the shard's clock, in microseconds of it.
+    free_us: int = 0
+    #: What was said and is not known to be published: the newest record of each, and how many
+    #: bytes (answered.py).
+    answered: tuple[tuple[int, int], ...] = ()
+    #: As `free_us`, of new groups that came by `coord.offsets`, on the time of its records.
+    offsets_free_us: int = 0
+    #: Number of the newest control record that counted.
+    control: tuple[int, int] = (0, 0)
+
+
+class Fold(msgspec.Struct, frozen=True):
+    """The outcome of a batch."""
+
+    blob: bytes
+    outputs: list[Output]
+    status: Status
+
+
+class UnknownStateVersion(ValueError):
+    """The blob was written by other code; a rebuild from the topics makes one that is known."""
+
+
+class _Versioned(msgspec.Struct, array_like=True):
+    """As much of any version's blob as every version has."""
+
+    version: int
+
+
+_decode_version: Final = msgspec.msgpack.Decoder(_Versioned).decode
+_decode: Final = msgspec.msgpack.Decoder(StoredShard).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def encode_blob(
+    position: stored.ShardPosition,
+    retention_ms: int,
+    cells: Mapping[str, Cell],
+    topics: Mapping[str, int],
+    refusals: Refusals,
+    free_us: int = 0,
+    offsets_free_us: int = 0,
+) -> bytes:
+    """Write a blob: canonical, so that equal states are equal bytes.  # INV-03"""
+    return _encode(
+        StoredShard(
+            STATE_VERSION,
+            position.clock_ms,
+            position.previous_ms,
+            position.offset,
+            position.commits_offset,
+            position.published,
+            retention_ms,
+            [cells[name].encoded() for name in sorted(cells)],
+            dict(sorted(topics.items())),
+            refusals,
+            free_us,
+            position.answered,
+            offsets_free_us,
+            position.control,
+        )
+    )
+
+
+def decode_blob(blob: bytes | None) -> StoredShard:
+    """Read a blob; None is a new shard. Raises UnknownStateVersion, msgspec.MsgspecError.
+
+    An empty one is not new: a state that got lost must not pass for one that never was.
+    """
+    if blob is None:
+        return StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, 0, [])
+    version = _decode_version(blob).version
+    if version != STATE_VERSION:
+        raise UnknownStateVersion(
+            f"The state has version {version}, this code knows {STATE_VERSION}: start the code "
+            "that wrote it, or rebuild into a new checkpoint with --rebuild."
+        )
+    return _decode(blob)
+
+
+def status_of(
+    shard: int, position: stored.ShardPosition, cap_ms: int, cells: Iterable[Cell]
+) -> Status:
+    """What the driver must know, by the rows alone: no group is decoded for it."""
+    rows = [cell.stored for cell in cells]
+    answered = position.answered[-1][0] if position.answered else -1
+    owed = max((row.uncovered_max for row in rows), default=-1)
+    owed = max(owed, answered)
+    return Status(
+        shard=shard,
+        position=position,
+        cap_ms=cap_ms,
+        has_deadline=owed >= 0 or any(row.next_due_ms < NEVER for row in rows),
+        owed=owed,
+    )

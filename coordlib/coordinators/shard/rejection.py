@@ -1,0 +1,110 @@
+"""Requests that no group judges: unreadable, misdirected, or of a kind that is not built.
+
+One answer if anybody can be told, one line of history always, and nothing changes.  # INV-41
+"""
+
+from coordlib import limits
+from coordlib.coordinators.registry import MACHINE_OF
+from coordlib.coordinators.shard.blob import UNTRUSTED_TIME_MS, InputRecord, ShardSettings
+from coordlib.coordinators.shard.transition import At
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import codec, stored
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.partitioner import reply_partition_of, shard_of
+
+
+def read(record: InputRecord) -> rq.AnyRequest | codec.Refusal:
+    """What a record asks for."""
+    if record.timestamp_ms == UNTRUSTED_TIME_MS:
+        return without_time()
+    return codec.decode_request(record.value)
+
+
+def misdirected(
+    request: rq.Request, settings: ShardSettings, is_known: bool
+) -> codec.Refusal | None:
+    """Why this shard must not judge the request; `is_known`: it has the group already."""
+    if type(request) not in MACHINE_OF and not isinstance(request, rq.ReleaseQuarantine):
+        kind = type(request).__name__
+        return refuse(
+            request,
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{kind} is not built yet: use a newer coordinator.",
+        )
+    if not request.group:
+        return refuse(request, ErrorCode.INVALID_GROUP_ID, "group is empty: name one.")
+    if request.reply is not None and request.reply >= settings.reply_partitions:
+        bound = f"reply must be below {settings.reply_partitions}."
+        return refuse(request, ErrorCode.INVALID_REQUEST, bound)
+    if is_known or isinstance(request, rq.FindCoordinator):
+        return None
+    home = shard_of(request.group, settings.shards)
+    if home != settings.shard:  # INV-05
+        where = f"This group belongs into partition {home} of {settings.shards}."
+        return refuse(request, ErrorCode.WRONG_SHARD, where)
+    return None
+
+
+def misplaced(request: rq.AnyRequest) -> codec.Refusal:
+    """A record among the positions of those who are no members, and not one of these."""
+    why = "Write it to the requests: only OffsetCommit with generation -1 belongs here."
+    return refuse(request, ErrorCode.INVALID_REQUEST, why)
+
+
+def without_time() -> codec.Refusal:
+    """A record that was written while the topic did not stamp the broker's time."""
+    return codec.Refusal(
+        error=ErrorCode.INVALID_REQUEST,
+        message="The record has no LogAppendTime: set message.timestamp.type, then send it again.",
+    )
+
+
+def refuse(request: rq.Request | rq.Control, error: ErrorCode, message: str) -> codec.Refusal:
+    """A refusal of a request that could be read."""
+    if not isinstance(request, rq.Request):
+        return codec.Refusal(error=error, message=message)
+    return codec.Refusal(
+        error=error,
+        message=message,
+        id=request.id,
+        client=request.client,
+        group=request.group,
+        reply=request.reply,
+    )
+
+
+def effects_of(
+    at: At, refused: codec.Refusal, kind: str | None, value: bytes | None
+) -> list[fx.Effect]:
+    """The answer, if its sender was legible, and the line of history.
+
+    `kind`: of the group that is named, or the only one that has such requests.
+    """
+    recorded = fx.Record(
+        type=stored.EVENT_REQUEST_REJECTED,
+        group=refused.group,
+        protocol=kind,
+        cause=at.coordinate,
+        reason=refused.message,
+        detail={
+            "error": refused.error.name,
+            "client": refused.client,
+            "bytes": (value or b"")[: limits.REJECTED_BYTES_KEPT],
+        },
+    )
+    if refused.id is None:
+        return [recorded]
+    reply = refused.reply
+    if reply is None or reply >= at.reply_partitions:
+        reply = reply_partition_of(refused.client, at.reply_partitions)
+    answer = rs.Rejected(
+        id=refused.id,
+        client=refused.client,
+        group=refused.group,
+        cause=at.coordinate,
+        error=refused.error.name,
+        message=refused.message,
+    )
+    return [fx.Respond(reply, answer), recorded]

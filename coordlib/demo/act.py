@@ -1,0 +1,159 @@
+"""What the two acts have in common: a topic, a group that shares it, and what becomes of both."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from coordlib.demo import facts as of
+from coordlib.demo import recorded, show
+from coordlib.demo.members import Members
+from coordlib.demo.production import Production
+from coordlib.demo.verdict import Check, Facts
+from coordlib.demo.watch import Watch
+from coordlib.demo.witness import unfinished
+from coordlib.errors import NotReady
+from coordlib.local.progress import phase
+from coordlib.local.stack import Stack
+from coordlib.records.partitioner import shard_of
+
+#: Of the stack, and the prefix of its topics.
+NAME: Final = "demo"
+HISTORY_TIMEOUT_S = 120.0
+#: Records that the victim has read and not committed when it is killed: so there is something that
+#: has to be read again.
+UNCOMMITTED_MIN: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Who shares what."""
+
+    title: str
+    topic: str
+    group: str
+    records: int
+    per_second: int
+    #: After so many records none is written until the course of the act, or its end, goes on.
+    holds: tuple[int, ...]
+    #: Who is killed.
+    victim: str
+    #: Where the members' history goes, in the stack's folder.
+    file: str
+    #: What happens until the last members share the partitions.
+    course: Callable[["Act", Watch], None]
+    judge: Callable[[Facts], list[Check]]
+    #: Partition that the victim had at its end -> what was committed of it.
+    last_commits: Callable[[Facts], Mapping[int, int]]
+    show_owners: Callable[[Facts, show.PrintTable], None]
+    partitions: int = 6
+    #: A CoordinatedConsumer's, beside what all members have.
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def play(self, stack: Stack, live: show.Live) -> Facts:
+        """Members and records, until everything is consumed, told to Delta, and gathered."""
+        self._create_topic(stack, live)
+        servers = stack.bootstrap_servers
+        config = {
+            "group.id": self.group,
+            "bootstrap.servers": servers,
+            "coord.prefix": NAME,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 10_000,
+            "max.poll.interval.ms": 20_000,
+            "heartbeat.interval.ms": 2_000,
+            **self.config,
+        }
+        with (
+            Members(stack.home, self.topic, config) as members,
+            Production(
+                servers, self.topic, self.records, self.per_second, self.holds
+            ) as production,
+        ):
+            watch = Watch(
+                *(stack, members, production, live),
+                records=self.records,
+                partitions=self.partitions,
+            )
+            self.course(self, watch)
+            production.go_on()  # the last records are held until then, for machines of any speed
+            watch.all_consumed()
+            with phase(live, "Stopping the members: they commit and leave"):
+                members.stop()
+            recorded.record(
+                stack.home / self.file,
+                members.witnesses.values(),
+                members.killed_ns,
+                self.topic,
+                self.group,
+            )
+            return self._gather(stack, watch)
+
+    def tell(self, facts: Facts, home: Path, print_table: show.PrintTable) -> list[Check]:
+        """Show what happened and whether the promises hold."""
+        checks = [*self.judge(facts), recorded.check(home / self.file)]
+        show.act(self.title)
+        show.generations(facts, print_table)
+        self.show_owners(facts, print_table)
+        show.partitions(facts, self.last_commits(facts), print_table)
+        show.verdict(checks)
+        return checks
+
+    def produce(self, watch: Watch) -> None:
+        watch.live(f"Producing {self.records:,} records, {self.per_second} a second")
+        watch.production.start()
+
+    def kill(self, watch: Watch) -> None:
+        """SIGKILL to the victim, which has read something that it has not committed."""
+        victim = watch.members.witnesses[self.victim]
+        watch.members.kill(self.victim)
+        victim.read_on()
+        watch.live(
+            f"Killed {self.victim} (SIGKILL) in generation {victim.generation} after "
+            f"{len(victim.consumed):,} records, {victim.uncommitted} of them not committed; it "
+            f"owned {show.partitions_text(victim)}"
+        )
+
+    def _create_topic(self, stack: Stack, live: show.Live) -> None:
+        what = f"Creating the data topic {self.topic} with {self.partitions} partitions"
+        with phase(live, what):
+            admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+            try:
+                wanted = [NewTopic(self.topic, self.partitions, 1)]
+                admin.create_topics(wanted)[self.topic].result(30)
+            except KafkaException as problem:
+                raise NotReady(
+                    f"The topic {self.topic} was not created", str(problem), str(stack.home)
+                ) from problem
+
+    def _gather(self, stack: Stack, watch: Watch) -> Facts:
+        live, witnesses = watch.live, watch.members.witnesses.values()
+        history = of.History(stack.tables, self.group, self.topic)
+        client: dict[str, Any] = {"bootstrap.servers": stack.bootstrap_servers}
+        shard = shard_of(self.group, stack.shards)
+        topic = f"{NAME}.committed"
+        committed = of.committed_in_kafka(client, topic, shard, self.group, self.topic)
+        with phase(live, "Waiting until Delta has the whole history"):
+            deadline = time.monotonic() + HISTORY_TIMEOUT_S
+            while not history.is_complete(committed) and time.monotonic() < deadline:
+                live.show(f"{history.events():,} events of the group are in Delta, not yet its end")
+                time.sleep(0.5)
+        with phase(live, "Reading owners and commits from Delta, log ends from the broker"):
+            return Facts(
+                records=self.records,
+                placed=watch.production.placed,
+                consumed=[each for witness in witnesses for each in witness.consumed],
+                generations=history.generations(),
+                owners=history.owners(),
+                commits=history.commits(),
+                committed=committed,
+                committed_in_history=history.committed(),
+                log_ends=of.log_ends(client, self.topic, self.partitions),
+                killed=self.victim,
+                tenures=history.tenures(),
+                unfinished=[each for witness in witnesses for each in unfinished(witness)],
+            )

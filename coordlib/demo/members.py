@@ -1,0 +1,140 @@
+"""The member processes: started, killed, stopped; none of them outlives the demo."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from coordlib.client.shell.clock import boottime_ns
+from coordlib.demo.witness import Witness
+from coordlib.errors import CoordError
+from coordlib.local.home import project_root
+from coordlib.local.logs import last_lines
+from coordlib.local.programs import belonging_to, environment_of
+
+ROLE = "member"
+#: What a member's process runs.
+PYTHON: Final = "coordlib.demo.member"
+SPARK: Final = "coordlib.demo.spark_member"
+STOP_TIMEOUT_S = (
+    60.0  # a batch of a query, letting go, a last commit and its answer; a busy machine
+)
+
+
+class Members(AbstractContextManager["Members"]):
+    """The members of one group, by name.
+
+    Args:
+        home: the stack's folder; witnesses and logs go there.
+        topic: what they share.
+        config: a CoordinatedConsumer's, without `client.id`.
+    """
+
+    def __init__(self, home: Path, topic: str, config: Mapping[str, Any]) -> None:
+        self._home, self._topic, self._config = home, topic, dict(config)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.witnesses: dict[str, Witness] = {}
+        #: When they were killed, in the clock of the witnesses.
+        self.killed_ns: dict[str, int] = {}
+
+    @property
+    def running(self) -> list[str]:
+        """Those that were started, and neither killed nor stopped."""
+        return list(self._running)
+
+    def start(self, name: str, module: str = PYTHON) -> None:
+        """Start one, and return at once."""
+        folder = self._home / "witnesses"
+        folder.mkdir(exist_ok=True)
+        self.witnesses[name] = Witness(name, folder / f"{name}.txt")
+        command = [
+            *(sys.executable, "-m", module, "--topic", self._topic),
+            *("--config", json.dumps(self._config | {"client.id": name})),
+            *("--witness", str(self.witnesses[name].path)),
+        ]
+        with self._log(name).open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment_of(self._home, ROLE),
+                cwd=project_root(),
+                start_new_session=True,  # Ctrl-C is for the demo, which then stops its members
+            )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to it and, if it is a query, its JVM: no commit, no leave, no last word."""
+        killed = self._running.pop(name)
+        _end(killed)
+        self.killed_ns[name] = boottime_ns()
+
+    def read_on(self) -> None:
+        """Take what all of them wrote since the last call.
+
+        Raises:
+            CoordError: one has ended without being asked.
+        """
+        ended = [name for name, running in self._running.items() if running.poll() is not None]
+        for witness in self.witnesses.values():
+            witness.read_on()
+        if ended:
+            name = ended[0]
+            told = self.witnesses[name].errors[-1:] or [last_lines(self._log(name), 3)]
+            raise CoordError(f"{name} ended by itself", told[0], f"Its log: {self._log(name)}")
+
+    def stop(self) -> None:
+        """SIGTERM to all at once, and wait until they have left their group."""
+        stopping = list(self._running.values())
+        self._running.clear()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        try:
+            for running in stopping:
+                running.terminate()
+            for running in stopping:
+                running.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired as problem:
+            raise CoordError(
+                f"A member did not end within {STOP_TIMEOUT_S:.0f} s of SIGTERM",
+                str(self._home / "logs"),
+                "Its log says what it waited for.",
+            ) from problem
+        finally:
+            for running in stopping:
+                _end(running)
+            for witness in self.witnesses.values():
+                witness.read_on()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for running in self._running.values():
+            _end(running)
+
+    def _log(self, name: str) -> Path:
+        return self._home / "logs" / f"{name}.log"
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """Kill it with all that it started; each member leads a process group of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        if running.returncode is None:
+            os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+
+
+def end_leftovers(home: Path) -> None:
+    """End members that an interrupted demo may have left."""
+    for program in belonging_to(home, ROLE):
+        program.signal(signal.SIGKILL)

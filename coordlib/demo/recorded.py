@@ -1,0 +1,92 @@
+"""The demo as a history in the form that simulated runs have, for the same checkers.
+
+A file for each act lies in the stack's folder; it is what `coord log check` reads.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from coordlib.checking import checkers
+from coordlib.checking.history import Happened, read, write
+from coordlib.demo.verdict import Check
+from coordlib.demo.witness import Consumed, Deed, Witness, unfinished
+
+FILE: Final = "history.jsonl"
+SECOND_FILE: Final = "history-assigned.jsonl"
+_WHAT: Final = {"refused": "commit_failed", "closed": "ended"}
+
+
+def record(
+    path: Path,
+    witnesses: Iterable[Witness],
+    killed_ns: Mapping[str, int],
+    topic: str,
+    group: str,
+) -> None:
+    """Write down what all of them did, in the order of time.
+
+    Args:
+        killed_ns: member -> when it was killed; it could not write that down itself.
+    """
+    found = [(ns, each) for witness in witnesses for ns, each in _of_member(witness, topic, group)]
+    found += [
+        (at_ns, Happened(_ms(at_ns), "ended", member=name, group=group, detail="killed"))
+        for name, at_ns in killed_ns.items()
+    ]
+    write(path, [each for _, each in sorted(found, key=lambda row: row[0])])
+
+
+def check(path: Path) -> Check:
+    """What `coord log check` says of it, as one of the verdict's lines."""
+    history = read(path)
+    acts = sum(each.what == "act" for each in history)
+    offences = checkers.check(history) or ([] if acts else ["nobody did anything"])
+    numbers = f"{len(history):,} lines; coord log check {path}"
+    return Check("The recorded history keeps what the simulator demands", numbers, tuple(offences))
+
+
+def _of_member(witness: Witness, topic: str, group: str) -> Iterable[tuple[int, Happened]]:
+    for each in witness.consumed:
+        yield each.at_ns, _act(each, topic, group)
+    for deed in witness.deeds:
+        if deed.what not in ("began", "finished"):
+            yield deed.at_ns, _told(deed, witness.member, topic, group)
+    for each in unfinished(witness):
+        # As good as a commit that failed: what the batch did is done again.
+        why = f"run {each.run} ended in the middle of a batch"
+        yield (
+            each.at_ns,
+            Happened(_ms(each.at_ns), "commit_failed", member=each.member, group=group, detail=why),
+        )
+
+
+def _act(each: Consumed, topic: str, group: str) -> Happened:
+    return Happened(
+        _ms(each.at_ns),
+        "act",
+        member=each.member,
+        group=group,
+        partitions=(f"{topic}-{each.partition}",),
+        offset=each.offset,
+        generation=each.generation,
+        fence=each.fence,
+    )
+
+
+def _told(deed: Deed, member: str, topic: str, group: str) -> Happened:
+    return Happened(
+        _ms(deed.at_ns),
+        _WHAT.get(deed.what, deed.what),
+        member=member,
+        group=group,
+        partitions=tuple(f"{topic}-{partition}" for partition in deed.partitions),
+        generation=deed.generation,
+        fence=deed.fence,
+        offsets={f"{topic}-{partition}": at for partition, at in deed.offsets.items()},
+        detail=deed.text,
+    )
+
+
+def _ms(at_ns: int) -> int:
+    return at_ns // 1_000_000

@@ -1,0 +1,137 @@
+"""A member of the demo's second group that is a Spark query: see `member`, which is a consumer.
+
+It writes down each record inside foreachBatch, so what is in the file may be of a batch that does
+not end; which ones have ended, Spark's own progress says.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.shell.settings import read_settings
+from coordlib.client.spark.positions import end_offsets
+from coordlib.client.spark.reader import SparkGroupReader
+from coordlib.client.spark.share import Share
+from coordlib.demo.member import run
+from coordlib.demo.witness import WitnessFile
+from coordlib.local.home import conf_file
+from coordlib.local.jars import ensure_jars
+from coordlib.local.progress import silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+#: Long: who is killed between two hand-overs shall leave something that must be read again.
+COMMIT_INTERVAL_S: Final = 30.0
+LOOK_EVERY_S: Final = 0.2
+
+
+class Query:
+    """Writes down what the query of each run reads, and which of its batches have ended."""
+
+    def __init__(self, witness: WitnessFile) -> None:
+        self._witness = witness
+        self._run = -1
+        self._owned: list[int] = []
+
+    def start(self, rows: "DataFrame", share: Share) -> "DataStreamWriter":
+        """For SparkGroupReader: a run on this share begins."""
+        if self._owned:
+            self._witness.revoked(self._owned)
+        fences = {each.partition: fence for each, fence in share.fences.items()}
+        self._run, self._owned = self._run + 1, sorted(fences)
+        self._witness.assigned_by_fence(share.generation, fences)
+        self._witness.began(self._run)
+
+        def write(batch: "DataFrame", _number: int) -> None:
+            found = batch.selectExpr("partition", "offset", "CAST(value AS STRING)").collect()
+            for partition, offset, value in sorted(found, key=lambda row: tuple(row[:2])):
+                if not share.may_work():
+                    raise MemberFenced(f"group {share.group}, member {share.member}", None)
+                self._witness.record(partition, offset, int(json.loads(value)["number"]))
+
+        return rows.writeStream.foreachBatch(write)
+
+    def listen(self, spark: "SparkSession") -> None:
+        """Have Spark tell when a batch has ended."""
+        from pyspark.sql.streaming.listener import StreamingQueryListener
+
+        query, runs = self, dict[str, int]()
+
+        class Listener(StreamingQueryListener):
+            def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # before its first batch
+                runs[str(event.runId)] = query._run
+
+            def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+                offsets = {each.partition: at for each, at in end_offsets(event.progress).items()}
+                query._witness.finished(runs[str(event.progress.runId)], offsets)
+
+            def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+                """Nothing was read since."""
+
+            def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+                """The reader knows."""
+
+        spark.streams.addListener(Listener())
+
+
+def _consume(
+    config: dict[str, Any], topic: str, witness: WitnessFile, is_over: Callable[[], bool]
+) -> None:
+    settings = read_settings(config)
+    query = Query(witness)
+    with tempfile.TemporaryDirectory(dir=witness.path.parent, prefix="spark-") as folder:
+        spark = _session(Path(folder), str(settings.client))
+        query.listen(spark)
+        reader = SparkGroupReader(
+            spark,
+            settings.group,
+            [topic],
+            query.start,
+            config=settings.common,
+            folder=Path(folder) / "runs",
+            timing=settings.timing,
+            client=settings.client,
+            prefix=settings.prefix,
+            commit_interval_s=COMMIT_INTERVAL_S,
+        )
+        with reader:
+            while not is_over() and not reader.await_termination(LOOK_EVERY_S):
+                pass
+        spark.stop()  # the last that was finished is told until then
+
+
+def _session(folder: Path, name: str) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    options = {
+        "spark.jars": ",".join(str(jar) for jar in ensure_jars(silent).spark),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "  # it lives for a minute
+        "-Dlog4j2.configurationFile=" + conf_file("log4j2.properties").as_uri(),
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing."
+            "FileSystemBasedCheckpointFileManager"
+        ),
+    }
+    builder = SparkSession.builder.master("local[2]").appName(name)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+if __name__ == "__main__":
+    sys.exit(run(_consume))

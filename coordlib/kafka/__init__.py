@@ -1,0 +1,1 @@
+"""The one place that knows how to reach Kafka: options of clients, topics, compacted logs."""

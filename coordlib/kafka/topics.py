@@ -1,0 +1,375 @@
+"""Create and verify the engine's topics (`conf/topics.toml`), on the local broker or a cluster.
+
+Creating is idempotent and never changes a topic that exists: a partition count cannot go back, and
+the settings of a cluster are its owner's. What differs is found by the check, with the mend.
+"""
+
+import re
+import time
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from coordlib.errors import CannotReach, SetupError, StartRefused
+
+REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answers in milliseconds
+ADMIN_TIMEOUT_S = 15.0
+VISIBLE_TIMEOUT_S = 30.0
+REPLICATION_SAFE = 3  # survives one broker while writes go on
+INCARNATION_LENGTH = 8
+PREFIX_LENGTH_MAX = 200  # Kafka's 249 for a topic's name, less the longest of ours
+_PREFIX = re.compile(r"[A-Za-z0-9._-]+")
+#: Topics that may be lost and made anew: what is in them decides nothing.
+REPLACEABLE = frozenset({"lag"})
+
+AdminConf = Mapping[str, str]
+"""librdkafka's options of an admin client, `bootstrap.servers` among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What one topic must be."""
+
+    name: str  # without the prefix: "requests"
+    partitions: Literal["shards", "responses"] | int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the topics of a prefix are, all of them in order."""
+
+    prefix: str
+    shards: int  # P
+    responses: int  # R
+    #: By full topic name; Kafka's, so a re-created topic differs. Without REPLACEABLE ones.
+    topic_ids: Mapping[str, str]
+
+    @property
+    def incarnation(self) -> str:
+        """The first characters of the requests topic's id; part of every member id."""
+        return self.topic_ids[f"{self.prefix}.requests"][:INCARNATION_LENGTH]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference between a topic and what it must be."""
+
+    topic: str
+    what: str  # what is
+    must: str  # what must be
+    mend: str
+    is_fatal: bool = True  # False: it works, and survives less
+
+    def __str__(self) -> str:
+        word = "must be" if self.is_fatal else "should be"
+        return f"{self.topic}: {self.what}; {word} {self.must}. {self.mend}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Outcome of a check: a layout unless something fatal was found; warnings beside it."""
+
+    layout: Layout | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def fatal(self) -> tuple[Finding, ...]:
+        """The findings with which the engine does not start."""
+        return tuple(finding for finding in self.findings if finding.is_fatal)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings with which it starts."""
+        return tuple(finding for finding in self.findings if not finding.is_fatal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One topic as the cluster describes it."""
+
+    partitions: int
+    replication: int
+    topic_id: str
+    config: Mapping[str, str]
+
+
+def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
+    """The plans of conf/topics.toml, or of another file of that form."""
+    path = path or Path(__file__).resolve().parents[1] / "conf" / "topics.toml"
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise SetupError(
+            "The topics' plan cannot be read",
+            f"{path}: {error}",
+            "Restore it, or install coordlib again.",
+        ) from error
+    return tuple(
+        TopicPlan(name, topic["partitions"], table["defaults"] | topic["config"])
+        for name, topic in table["topics"].items()
+    )
+
+
+def require_prefix(prefix: str) -> None:
+    """Check that topics may be named so, before anything is started for them.
+
+    Raises:
+        SetupError: Kafka refuses such names.
+    """
+    if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.fullmatch(prefix):
+        raise SetupError(
+            "This is no prefix of topics",
+            f"--prefix {prefix[:200]!r}",
+            f"A prefix has 1 to {PREFIX_LENGTH_MAX} letters, digits, dots, dashes and underscores.",
+        )
+
+
+def create(
+    admin_conf: AdminConf, prefix: str, shards: int, responses: int, replication: int
+) -> list[str]:
+    """Create the topics that are missing; returns their names once every partition has a leader.
+
+    Raises:
+        CannotReach: no broker answers.
+        SetupError: the cluster refuses, say for too few brokers or for lack of permission.
+    """
+    admin = _admin(admin_conf)
+    present = _partition_counts(admin)
+    new = {
+        f"{prefix}.{plan.name}": _new_topic(plan, prefix, (shards, responses), replication)
+        for plan in read_plans()
+        if f"{prefix}.{plan.name}" not in present
+    }
+    if not new:
+        return []
+    futures = admin.create_topics(list(new.values()), operation_timeout=ADMIN_TIMEOUT_S)
+    for name, future in futures.items():
+        try:
+            future.result(ADMIN_TIMEOUT_S)
+        except KafkaException as error:
+            _refuse_unless_exists(name, error)
+    _wait_until_visible(admin, {name: topic.num_partitions for name, topic in new.items()})
+    return sorted(new)
+
+
+def check(admin_conf: AdminConf, prefix: str) -> Checked:
+    """Compare the topics of a prefix with their plans.
+
+    Raises:
+        CannotReach: no broker answers.
+        SetupError: the cluster does not let us look.
+    """
+    admin = _admin(admin_conf)
+    plans = {f"{prefix}.{plan.name}": plan for plan in read_plans()}
+    present = _partition_counts(admin)
+    seen = _describe(admin, [name for name in plans if name in present])
+    findings = list(_missing(prefix, plans, seen))
+    shards = seen[f"{prefix}.requests"].partitions if f"{prefix}.requests" in seen else 0
+    for name, topic in seen.items():
+        findings += _partition_findings(name, plans[name], topic, shards)
+        findings += _config_findings(name, plans[name], topic)
+        findings += _safety_findings(name, topic)
+    layout = None
+    if not any(finding.is_fatal for finding in findings):
+        fixed = [name for name in seen if plans[name].name not in REPLACEABLE]
+        ids = {name: seen[name].topic_id for name in fixed}
+        layout = Layout(prefix, shards, seen[f"{prefix}.responses"].partitions, ids)
+    return Checked(layout, _merged(findings))
+
+
+def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, ...]]:
+    """The layout and the warnings; for a job that cannot start without a good layout.
+
+    Raises:
+        StartRefused: something fatal was found; it lists everything.
+    """
+    checked = check(admin_conf, prefix)
+    if checked.layout is None:
+        raise StartRefused(
+            f"The topics of prefix {prefix} are not as the engine needs them",
+            "\n".join(str(finding) for finding in checked.fatal),
+            f"Mend them, and look again with: coord topics check --prefix {prefix}",
+        )
+    return checked.layout, checked.warnings
+
+
+def _admin(admin_conf: AdminConf) -> AdminClient:
+    # Its own lines on stderr would repeat what our one sentence says.
+    conf: dict[str, str | int | float | bool] = {"log_level": "0"}
+    return AdminClient(conf | dict(admin_conf))
+
+
+def _new_topic(plan: TopicPlan, prefix: str, counts: tuple[int, int], replication: int) -> NewTopic:
+    config = dict(plan.config)
+    if replication < REPLICATION_SAFE:
+        config["min.insync.replicas"] = "1"
+    return NewTopic(
+        f"{prefix}.{plan.name}",
+        num_partitions=_partitions(plan, *counts),
+        replication_factor=replication,
+        config=config,
+    )
+
+
+def _partitions(plan: TopicPlan, shards: int, responses: int) -> int:
+    if plan.partitions == "shards":
+        return shards
+    return responses if plan.partitions == "responses" else plan.partitions
+
+
+def _refuse_unless_exists(name: str, error: KafkaException) -> None:
+    code = error.args[0].name()
+    if code != "TOPIC_ALREADY_EXISTS":  # somebody else created it this moment: as good
+        raise SetupError(
+            f"The topic {name} could not be created",
+            error.args[0].str(),
+            "Ask for permission to create topics, or for a replication that the cluster has "
+            "brokers for (coord topics create --replication N).",
+        ) from error
+
+
+def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int]) -> None:
+    """Clients hear of a new topic a moment after its creation was acknowledged."""
+    deadline = time.monotonic() + VISIBLE_TIMEOUT_S
+    while time.monotonic() < deadline:
+        counts = _partition_counts(admin)
+        if all(counts.get(name) == count for name, count in wanted.items()):
+            return
+        time.sleep(0.05)
+    raise CannotReach(
+        f"New topics have no leader after {VISIBLE_TIMEOUT_S:.0f} s",
+        ", ".join(wanted),
+        "Look into the broker's log, then run the same command again.",
+    )
+
+
+def _partition_counts(admin: AdminClient) -> dict[str, int]:
+    """Partitions that have a leader, by topic."""
+    try:
+        topics = admin.list_topics(timeout=REACH_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise CannotReach(
+            "No Kafka broker answers",
+            error.args[0].str(),
+            "Check --bootstrap-servers and the security options; on a laptop, run: coord up",
+        ) from error
+    return {
+        name: sum(partition.leader >= 0 for partition in topic.partitions.values())
+        for name, topic in topics.items()
+    }
+
+
+def _describe(admin: AdminClient, names: list[str]) -> dict[str, _Seen]:
+    if not names:
+        return {}
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    try:
+        topics = admin.describe_topics(TopicCollection(names), request_timeout=ADMIN_TIMEOUT_S)
+        configs = {
+            resource.name: future.result(ADMIN_TIMEOUT_S)
+            for resource, future in admin.describe_configs(
+                resources, request_timeout=ADMIN_TIMEOUT_S
+            ).items()
+        }
+        return {name: _seen(future.result(), configs[name]) for name, future in topics.items()}
+    except KafkaException as error:
+        raise SetupError(
+            "The topics cannot be described",
+            error.args[0].str(),
+            "Ask for the permissions Describe and DescribeConfigs on the prefix.",
+        ) from error
+
+
+def _seen(description: Any, config: Mapping[str, Any]) -> _Seen:
+    return _Seen(
+        partitions=len(description.partitions),
+        replication=min((len(p.replicas) for p in description.partitions), default=0),
+        # Kafka's own tools print the URL-safe form, librdkafka the other.
+        topic_id=str(description.topic_id).replace("+", "-").replace("/", "_"),
+        config={key: str(entry.value) for key, entry in config.items()},
+    )
+
+
+def _missing(
+    prefix: str, plans: Mapping[str, TopicPlan], seen: Mapping[str, _Seen]
+) -> Iterable[Finding]:
+    mend = f"Run: coord topics create --prefix {prefix}"
+    return (Finding(name, "does not exist", "there", mend) for name in plans if name not in seen)
+
+
+def _partition_findings(name: str, plan: TopicPlan, topic: _Seen, shards: int) -> Iterable[Finding]:
+    must = shards if plan.partitions == "shards" else plan.partitions
+    if must in ("responses", 0) or topic.partitions == must:
+        return
+    # Adding partitions would move groups to other shards, so nothing here is mended in place.
+    yield Finding(
+        name,
+        f"has {topic.partitions} partitions",
+        f"{must}" + (", as the requests topic has" if plan.partitions == "shards" else ""),
+        "The number is fixed for the topics' life: use another prefix, or delete all topics of "
+        "this one and create them again.",
+    )
+
+
+def _config_findings(name: str, plan: TopicPlan, topic: _Seen) -> Iterable[Finding]:
+    for key in ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable"):
+        must, found = plan.config.get(key), topic.config.get(key)
+        if must is not None and found != must:
+            yield Finding(name, f"{key} is {found}", must, _alter(name, key, must))
+    key = "max.message.bytes"
+    must, found = plan.config[key], topic.config.get(key, "0")
+    if int(found) < int(must):
+        yield Finding(name, f"{key} is {found}", f"{must} or more", _alter(name, key, must))
+
+
+def _safety_findings(name: str, topic: _Seen) -> Iterable[Finding]:
+    in_sync = int(topic.config.get("min.insync.replicas", "1"))
+    if in_sync > topic.replication:
+        yield Finding(
+            name,
+            f"min.insync.replicas is {in_sync} with {topic.replication} replicas",
+            f"at most {topic.replication}, or nothing can be written",
+            _alter(name, "min.insync.replicas", str(max(1, topic.replication - 1))),
+        )
+    elif topic.replication < REPLICATION_SAFE:
+        yield Finding(
+            name,
+            f"has {topic.replication} replica(s)",
+            f"{REPLICATION_SAFE} or more",
+            "A lost disk loses groups and offsets: good for a laptop only.",
+            is_fatal=False,
+        )
+    elif in_sync < REPLICATION_SAFE - 1:
+        yield Finding(
+            name,
+            f"min.insync.replicas is {in_sync}",
+            "2 or more",
+            _alter(name, "min.insync.replicas", "2"),
+            is_fatal=False,
+        )
+
+
+def _merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What is said of many topics alike is said once."""
+    alike: dict[Finding, list[str]] = {}
+    for finding in findings:
+        alike.setdefault(replace(finding, topic=""), []).append(finding.topic)
+    return tuple(replace(one, topic=", ".join(names)) for one, names in alike.items())
+
+
+def _alter(name: str, key: str, value: str) -> str:
+    return (
+        f"Run: kafka-configs.sh --bootstrap-server … --alter --entity-type topics "
+        f"--entity-name {name} --add-config {key}={value}"
+    )

@@ -1,0 +1,1 @@
+"""Lag in records and in seconds: how it is measured, and the samples that are kept of it."""

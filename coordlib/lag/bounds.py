@@ -1,0 +1,99 @@
+"""Where logs begin and end, of many partitions at once: one request per broker and kind.
+
+The end is the high watermark, as Kafka's own tools have it: it counts what an open transaction
+has written, which a read-committed consumer cannot read yet. Where that matters, `is_committed`
+asks for the last stable offset instead.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
+    AdminClient,
+    OffsetSpec,
+)
+
+from coordlib.lag.measure import Bounds, Place
+
+#: Partitions per request: it bounds how long one takes, and how long this thread holds Python.
+ASKED_AT_ONCE_MAX: Final = 1_000
+_GONE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+
+
+def log_bounds(
+    admin: AdminClient,
+    places: Iterable[Place],
+    timeout_s: float = 10.0,
+    *,
+    is_committed: bool = False,
+) -> dict[Place, Bounds | None]:
+    """The bounds of each partition; None: there is no such partition.
+
+    Partitions that cannot be read just now, for want of a leader, say, are left out.
+
+    Raises:
+        KafkaException, TimeoutError: nobody answers.
+    """
+    found: dict[Place, Bounds | None] = {}
+    rest = iter(places)
+    while some := list(islice(rest, ASKED_AT_ONCE_MAX)):
+        starts = _offsets(admin, some, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = _offsets(admin, some, newest, timeout_s, is_committed)
+        for place in some:
+            if place in starts and place in ends:
+                found[place] = _bounds(starts[place], ends[place])
+    return found
+
+
+def _bounds(start: int | None, end: int | None) -> Bounds | None:
+    # Between the two questions the log may have been cut at its end.
+    return None if start is None or end is None else Bounds(min(start, end), end)
+
+
+def _offsets(
+    admin: AdminClient,
+    places: Sequence[Place],
+    spec: OffsetSpec,
+    timeout_s: float,
+    is_committed: bool = False,
+) -> dict[Place, int | None]:
+    asked = {TopicPartition(*place): spec for place in places}
+    level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+    found: dict[Place, int | None] = {}
+    failure: KafkaException | None = None
+    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)
+    for place, answer in answers.items():
+        try:
+            found[Place(place.topic, place.partition)] = answer.result(timeout_s).offset
+        except KafkaException as problem:
+            code = problem.args[0].code()
+            if code in _GONE:
+                found[Place(place.topic, place.partition)] = None
+            elif code < 0:  # librdkafka's own: nobody has answered; else it is of this partition
+                failure = problem
+    if failure is None or found:
+        return found
+    if failure.args[0].code() == KafkaError._NOENT:
+        return _absent(admin, places, timeout_s)
+    raise failure
+
+
+def _absent(
+    admin: AdminClient, places: Sequence[Place], timeout_s: float
+) -> dict[Place, int | None]:
+    """Those that do not exist: librdkafka names none when none of those asked has a leader."""
+    topics = admin.list_topics(timeout=timeout_s).topics
+    return {
+        place: None
+        for place in places
+        if place.topic not in topics or place.partition not in topics[place.topic].partitions
+    }

@@ -1,0 +1,222 @@
+"""The committed offsets of all groups, as readers of `coord.committed` see them.
+
+The driver reads its own output back instead of listening to its sink: then the offsets of earlier
+runs need no second way, what is known was visible to everybody before, and no batch waits.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, NamedTuple, Protocol
+
+import msgspec
+import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from msgspec import Meta
+
+from coordlib.lag.measure import Place
+from coordlib.streaming.beside.offset_shares import Exists, cut
+
+#: Offsets that are followed; 300 bytes each. Those beyond have no lag and are not mirrored, until
+#: one of them is committed again when there is room.
+OFFSETS_MAX: Final = 500_000
+#: So many more are taken in before they are cut to the bound: to cut costs a look at all of them.
+OFFSETS_OVER_MAX: Final = 50_000
+#: Of those beyond so many are counted, by a hash of each; and of groups that lack some.
+LEFT_OUT_MAX: Final = 100_000
+_RECORDS_AT_ONCE: Final = 2_000
+
+_log = structlog.get_logger()
+
+#: What Kafka's clients take: they raise on others, and no topic has such a name.
+_Topic = Annotated[str, Meta(pattern="^[a-zA-Z0-9._-]+$", max_length=249)]
+_Partition = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class _Value(msgspec.Struct):
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+_decode_key: Final = msgspec.json.Decoder(tuple[str, _Topic, _Partition]).decode
+_decode_value: Final = msgspec.json.Decoder(_Value).decode
+
+
+class Change(NamedTuple):
+    """What one record of the topic says; `offset` None: deleted."""
+
+    group: str
+    place: Place
+    offset: int | None
+
+
+def read_record(key: bytes | None, value: bytes | None) -> Change | None:
+    """None for what the engine did not write; the archive tells of that."""
+    try:
+        group, topic, partition = _decode_key(key or b"")
+        offset = None if value is None else _decode_value(value).offset
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return Change(group, Place(topic, partition), offset)
+
+
+class Record(Protocol):
+    """As much of confluent-kafka's Message as is used."""
+
+    def error(self) -> KafkaError | None: ...
+
+    def key(self) -> Any: ...
+
+    def value(self) -> Any: ...
+
+    def partition(self) -> int | None: ...
+
+
+class CommittedOffsets:
+    """Group to partition to offset: a fold of the topic.
+
+    Too many of them are cut by `offset_shares`: which ones stay depends on what was committed, and
+    not on who came first, so that it is the same after a restart.
+
+    Args:
+        exists: whether there is such a partition; asked only where some must be left out.
+    """
+
+    def __init__(
+        self,
+        is_wanted: Callable[[str], bool] = lambda _: True,
+        exists: Callable[[], Exists] = lambda: lambda _: True,
+    ) -> None:
+        self._is_wanted, self._exists = is_wanted, exists
+        #: No group without offsets.
+        self.groups: dict[str, dict[Place, int]] = {}
+        self._count = 0
+        #: Hashes of offsets that are there and not followed; beyond the bound there are more.
+        self._left_out: set[int] = set()
+        #: Hashes of groups that lack some, or did once; beyond the bound there are more.
+        self._cut: set[int] = set()
+        #: At so many of them it is told again.
+        self._told_at = 1
+
+    @property
+    def left_out(self) -> int:
+        """Offsets that are not followed: at `LEFT_OUT_MAX`, so many or more."""
+        return len(self._left_out)
+
+    def is_known_whole(self, group: str) -> bool:
+        """Whether none of this group's offsets was ever left out: what is not here is deleted."""
+        return len(self._cut) < LEFT_OUT_MAX and hash(group) not in self._cut
+
+    def put(self, group: str, place: Place, offset: int | None) -> bool:
+        """Take in a record; whether it changed something. `offset` None: deleted."""
+        if not self._is_wanted(group):
+            return False
+        if offset is None:
+            return self._delete(group, place)
+        mine = self.groups.setdefault(group, {})
+        if mine.get(place) == offset:
+            return False
+        if place not in mine:
+            self._count += 1
+            if self._left_out:
+                self._left_out.discard(hash((group, place)))
+        mine[place] = offset
+        if self._count >= OFFSETS_MAX + OFFSETS_OVER_MAX:
+            self.trim()
+        return True
+
+    def trim(self) -> None:
+        """Leave out what is beyond the bound."""
+        if self._count <= OFFSETS_MAX:
+            return
+        for group, places in list(cut(self.groups, OFFSETS_MAX, self._exists())):
+            mine = self.groups[group]
+            for place in places:
+                del mine[place]
+                self._leave_out(group, place)
+            self._count -= len(places)
+            if not mine:
+                del self.groups[group]
+
+    def _delete(self, group: str, place: Place) -> bool:
+        mine = self.groups.get(group, {})
+        if mine.pop(place, None) is None:
+            self._left_out.discard(hash((group, place)))
+            return False
+        self._count -= 1
+        if not mine:
+            del self.groups[group]
+        return True
+
+    def _leave_out(self, group: str, place: Place) -> None:
+        if len(self._cut) < LEFT_OUT_MAX:
+            self._cut.add(hash(group))
+        if self.left_out < LEFT_OUT_MAX:
+            self._left_out.add(hash((group, place)))
+        if self.left_out >= self._told_at:
+            self._told_at = 10 * self.left_out
+            _log.warning(
+                "offsets have no lag and no mirror", left_out=self.left_out, followed=OFFSETS_MAX
+            )
+
+
+#: Told of every deletion and every change: group, partition, new offset or None.
+OnChange = Callable[[str, Place, int | None], None]
+
+
+class CommittedLog:
+    """Follows the topic with a consumer of its own, from its beginning."""
+
+    def __init__(
+        self,
+        client_options: Mapping[str, str],
+        prefix: str,
+        shards: int,
+        offsets: CommittedOffsets,
+        on_change: OnChange,
+    ) -> None:
+        self.offsets, self._on_change = offsets, on_change
+        #: Shards whose end was not seen yet: until then older offsets may still come before newer.
+        self._behind = set(range(shards))
+        self._consumer = Consumer(
+            {
+                **client_options,
+                "group.id": "coordlib-reader",  # required by the client; never joined or committed
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "log_level": 2,
+            }
+        )
+        topic = f"{prefix}.committed"
+        places = [TopicPartition(topic, shard, OFFSET_BEGINNING) for shard in range(shards)]
+        self._consumer.assign(places)
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether every shard was read to its end at least once."""
+        return not self._behind
+
+    def turn(self, wait_s: float) -> None:
+        """Read some of what there is, for at most this long. Raises KafkaException."""
+        failure: KafkaException | None = None
+        for record in self._consumer.consume(_RECORDS_AT_ONCE, wait_s):
+            try:
+                self._take(record)
+            except KafkaException as problem:
+                failure = failure or problem  # what stands behind it has been consumed, too
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _take(self, record: Record) -> None:
+        error = record.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            self._behind.discard(record.partition() or 0)
+            return
+        change = read_record(record.key(), record.value())
+        if change is not None and (self.offsets.put(*change) or change.offset is None):
+            self._on_change(*change)

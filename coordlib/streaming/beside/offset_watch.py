@@ -1,0 +1,209 @@
+"""What the driver does about committed offsets beside the query: lag is sampled, groups mirrored.
+
+One thread, which no batch waits for and which no answer depends on. When it fails the job goes on:
+the log and the job's status say so, by the names of `OffsetWatch`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordlib.config import EngineConfig
+from coordlib.lag.bounds import log_bounds
+from coordlib.lag.measure import SAMPLES_MAX, LogEnds, Place
+from coordlib.lag.samples import newest_samples, sampled_ends
+from coordlib.records.stored import LagSample
+from coordlib.streaming.beside.committed_log import (
+    LEFT_OUT_MAX,
+    OFFSETS_MAX,
+    CommittedLog,
+    CommittedOffsets,
+)
+from coordlib.streaming.beside.lag_sampler import LagSampler, LagTopic, wall_clock_ms
+from coordlib.streaming.beside.mirror import AdminGroups, Mirror, chosen
+from coordlib.streaming.beside.offset_shares import Exists
+from coordlib.streaming.beside.troubles import Trouble, Troubles
+
+_WAIT_S: Final = 0.5
+_RETRY_PAUSE_S: Final = 5.0
+_JOIN_S: Final = 15.0
+_ASK_S: Final = 10.0
+#: Where there are more offsets than are followed, to choose among them takes a second.
+_TRIM_EVERY_S: Final = 30.0
+#: Reading goes well, too, when there is nothing to read: it works when it has not failed for so
+#: long.
+_QUIET_MS: Final = 60_000
+
+_log = structlog.get_logger()
+
+
+class OffsetWatch:
+    """The thread; it starts only if lag or a mirror is wanted.
+
+    Troubles: "committed offsets" cannot be read; "lag" cannot be sampled; "lag samples" are not
+    written; "offsets left out" are beyond the bound; "lag and mirror" have ended.
+
+    Raises:
+        SetupError: `engine.mirror_offsets` has an expression that cannot be read.
+    """
+
+    def __init__(
+        self,
+        client_options: Mapping[str, Any],
+        prefix: str,
+        engine: EngineConfig,
+        troubles: Troubles | None = None,
+    ) -> None:
+        self._options, self._prefix = client_options, prefix
+        self._interval_ms = engine.lag_interval_ms
+        self._is_mirrored = chosen(engine.mirror_offsets)
+        self._has_mirror = bool(engine.mirror_offsets)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._troubles, self._of_mirror = troubles or Troubles(), Troubles()
+        self._trim_at_s = 0.0
+
+    @property
+    def failing(self) -> dict[str, Trouble]:
+        """Mirrored groups that are behind."""
+        return self._of_mirror.now
+
+    def start(self, shards: int) -> None:
+        """Begin, with that many shards."""
+        if self._interval_ms or self._has_mirror:
+            run = partial(self._run, shards)
+            self._thread = threading.Thread(target=run, name="offset-watch", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+    def _run(self, shards: int) -> None:
+        try:
+            self._follow(shards)
+        except Exception as problem:  # noqa: BLE001  told by the job's status; the job goes on
+            _log.exception("lag and mirror have ended")
+            self._troubles.failed("lag and mirror", f"ended: {problem!r}")
+
+    def _follow(self, shards: int) -> None:
+        sampler, topic = self._sampling(shards) if self._interval_ms else (None, None)
+        users: dict[str, LagSampler | Mirror] = {} if sampler is None else {"lag": sampler}
+        if self._has_mirror:
+            groups = AdminGroups(self._options)
+            users["mirror"] = Mirror(groups, self._is_mirrored, troubles=self._of_mirror)
+        topics = _Topics(self._options)
+        offsets = CommittedOffsets(_everything if sampler else self._is_mirrored, topics.exists)
+
+        def tell(group: str, place: Place, offset: int | None) -> None:
+            for user in users.values():
+                user.changed(group, place, offset)
+
+        log = CommittedLog(self._options, self._prefix, shards, offsets, tell)
+        try:
+            while not self._stop.is_set():
+                self._turn(log, users, topic)
+        finally:
+            log.close()
+            if topic is not None:
+                topic.close()
+
+    def _sampling(self, shards: int) -> tuple[LagSampler, LagTopic]:
+        topic = LagTopic(self._options, self._prefix, shards)
+        ask = partial(log_bounds, AdminClient({**self._options, "log_level": 2}))
+        return LagSampler(ask, topic.write, self._interval_ms, self._earlier(shards)), topic
+
+    def _earlier(self, shards: int) -> dict[Place, LogEnds]:
+        """What earlier runs have left: a restart shortens no group's lag in seconds."""
+        samples: list[LagSample] = []
+        try:
+            for shard in range(shards):
+                samples += self._of_shard(shard)
+        except KafkaException as problem:
+            _log.warning("earlier samples of lag are not read", error=repr(problem))
+        samples.sort(key=lambda sample: sample.time_ms)
+        return {place: sampled.ends for place, sampled in sampled_ends(samples).items()}
+
+    def _of_shard(self, shard: int) -> list[LagSample]:
+        """Its newest samples. All groups' lag is sampled whatever they are: only seconds that reach
+        farther back are a lower bound, and the log says so."""
+        cuts: list[int] = []
+        topic = f"{self._prefix}.lag"
+        found = list(newest_samples(self._options, topic, shard, on_cut=cuts.append))
+        now_ms = wall_clock_ms()
+        reach_ms = now_ms - min((sample.time_ms for sample in found), default=now_ms)
+        if cuts and reach_ms < SAMPLES_MAX * self._interval_ms:
+            _log.warning(
+                "earlier samples of lag are read in part",
+                shard=shard,
+                not_read=sum(cuts),
+                reach_s=reach_ms // 1000,
+            )
+        return found
+
+    def _turn(
+        self, log: CommittedLog, users: "Mapping[str, LagSampler | Mirror]", topic: LagTopic | None
+    ) -> None:
+        # After the start nobody waits for the topic's end: if commits never pause, it never comes.
+        turns: dict[str, Callable[[], object]] = {"committed offsets": partial(log.turn, _WAIT_S)}
+        if log.has_caught_up:
+            turns |= {name: partial(user.turn, log.offsets) for name, user in users.items()}
+            if time.monotonic() >= self._trim_at_s:
+                self._trim_at_s = time.monotonic() + _TRIM_EVERY_S
+                log.offsets.trim()
+        if topic is not None:
+            turns["lag samples"] = topic.serve
+        failures = {name: _failure_of(turn) for name, turn in turns.items()}
+        written = {"lag samples": topic.failure} if topic is not None and topic.failure else {}
+        self._tell({**failures, **written}, log.offsets.left_out)
+        if failed := {name: failure for name, failure in failures.items() if failure}:
+            _log.warning("lag and mirror wait for the broker", errors=failed)
+            self._stop.wait(_RETRY_PAUSE_S)
+
+    def _tell(self, failures: Mapping[str, str], left_out: int) -> None:
+        for name, failure in failures.items():
+            if failure:
+                self._troubles.failed(name, failure)
+            else:
+                self._troubles.works(name, _QUIET_MS if name == "committed offsets" else 0)
+        words = f"{left_out} or more" if left_out >= LEFT_OUT_MAX else f"{left_out}"
+        without = f"{words} have no lag and no mirror: {OFFSETS_MAX} are followed"
+        self._troubles.note("offsets left out", without if left_out else "")
+
+
+class _Topics:
+    """Which partitions there are, as far as the brokers tell."""
+
+    def __init__(self, client_options: Mapping[str, Any]) -> None:
+        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._partitions: dict[str, int] | None = None
+
+    def exists(self) -> Exists:
+        """Ask; what is not known just now is as it was, and everything exists at first."""
+        try:
+            topics = self._admin.list_topics(timeout=_ASK_S).topics
+            self._partitions = {name: len(each.partitions) for name, each in topics.items()}
+        except KafkaException as problem:
+            _log.warning("it is not known which topics there are", error=repr(problem))
+        known = self._partitions
+        return lambda at: known is None or at.partition < known.get(at.topic, 0)
+
+
+def _failure_of(turn: Callable[[], object]) -> str:
+    """What Kafka refused; empty: nothing. Lag that may not be sampled holds up no mirror."""
+    try:
+        turn()
+    except (KafkaException, TimeoutError) as problem:
+        return repr(problem)
+    return ""
+
+
+def _everything(_group: str) -> bool:
+    return True

@@ -1,0 +1,275 @@
+"""Ticks: records by which the driver lets time pass, and tells what can be read.
+
+Rules 5 to 7 of TIME-AND-FENCING.md. The planning is a pure class over "now"; the thread around it
+writes the ticks and asks the broker which outputs readers can see.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import structlog
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
+    AdminClient,
+    OffsetSpec,
+)
+
+from coordlib.coordinators.shard.shard import Status
+from coordlib.errors import CannotReach
+from coordlib.records.requests import Tick
+from coordlib.streaming.control import ControlWriter
+from coordlib.streaming.crash import Crash
+from coordlib.streaming.sink import Written
+
+_log = structlog.get_logger()
+_PAUSE_S: Final = 0.02
+_ASK_TIMEOUT_S: Final = 10.0
+_RETRY_PAUSE_S: Final = 0.5
+
+
+class ShardTicks:
+    """When one shard needs a tick. Times are seconds of a monotonic clock."""
+
+    def __init__(self, committed: int, now: float) -> None:
+        """`committed`: newest request whose outputs are committed at the start, -1 for none."""
+        #: Highest request offset whose outputs readers can see.
+        self.published = -1
+        self._committed_at_start = committed
+        #: The tick at start is owed; it tells what earlier drivers have published.
+        self._owes_start = True
+        #: Highest record that somebody must react to; -1: none.
+        self._owed = -1
+        #: Highest `published` that an acknowledged tick has carried.
+        self._covered = -2
+        self._has_deadline = True
+        self._cap_s = 0.0
+        self._newest_known = now
+        self._is_outstanding = False
+
+    def learn(self, status: Status, now: float) -> None:
+        """A batch was judged."""
+        self._owed = status.owed
+        self._has_deadline = status.has_deadline
+        self._cap_s = status.cap_ms / 1000
+        self._newest_known = now
+
+    @property
+    def needs_visibility(self) -> bool:
+        """Whether somebody waits to hear of outputs that readers may not see yet."""
+        awaited = self._committed_at_start if self._owes_start else -1
+        return max(self._owed, awaited) > self.published
+
+    def is_due(self, now: float) -> bool:
+        """Rules 6 and 7."""
+        if self._is_outstanding:
+            return False
+        if self._owes_start:
+            return self.published >= self._committed_at_start
+        if self._covered < self._owed <= self.published:
+            return True
+        is_silent = self._cap_s > 0 and now - self._newest_known >= self._cap_s / 2
+        return self._has_deadline and is_silent
+
+    def sent(self) -> int:
+        """A tick is on its way; returns the `published` that it carries."""
+        self._is_outstanding = True
+        return self.published
+
+    def acknowledged(self, published: int, now: float) -> None:
+        self._is_outstanding = False
+        self._owes_start = False
+        self._covered = max(self._covered, published)
+        self._newest_known = now
+
+    def failed(self) -> None:
+        """Not acknowledged: still owed."""
+        self._is_outstanding = False
+
+
+class Broker(Protocol):
+    """What the writer of ticks needs of Kafka."""
+
+    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
+        """Write a tick; `told`, later, says whether the log took it. Raises KafkaException."""
+
+    def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
+        """The newest offset of each partition; `visible`: that read-committed readers can see.
+
+        Raises KafkaException, TimeoutError.
+        """
+
+    def serve(self) -> None:
+        """Deliver what became of ticks."""
+
+
+class TickWriter:
+    """Writes the ticks of all shards, turn by turn. `batch_committed` may come from another thread.
+
+    Args:
+        positions: shard -> newest request whose outputs are committed, -1 for none.
+        outputs: the (topic, partition) pairs that earlier drivers may have written to.
+        now_s: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        positions: Mapping[int, int],
+        outputs: Iterable[tuple[str, int]],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._broker, self._now_s = broker, now_s
+        now = now_s()
+        self._lock = threading.Lock()
+        self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
+        #: Outputs of committed batches that readers may not see yet, and what they would publish.
+        #: At the start: whatever earlier drivers have written.
+        self._unseen: Written = broker.ends(outputs, visible=False)
+        self._unseen_positions = dict(positions)
+        #: As much of it as is being waited for. Newer batches do not replace it: where they come
+        #: faster than end markers, the newest outputs are never visible, and no tick would be due.
+        self._awaited: tuple[Written, dict[int, int]] | None = None
+        self.written = 0
+        self._crash, self._batches = Crash.from_environment(), 0
+
+    def batch_committed(self, statuses: list[Status], written: Written) -> None:
+        """Called by the sink after a commit; `written` says where the outputs end."""
+        now = self._now_s()
+        with self._lock:
+            self._batches += 1
+            self._unseen.update(written)
+            for status in statuses:
+                self._unseen_positions[status.shard] = status.position.offset
+                self._shards[status.shard].learn(status, now)
+
+    def turn(self) -> None:
+        """Look what readers can see, and write what is due. Raises KafkaException, TimeoutError."""
+        self._look_for_visibility()
+        self._write_due()
+        self._broker.serve()
+
+    def _look_for_visibility(self) -> None:
+        """Rule 5: committed is not yet visible; ask what read-committed readers can see."""
+        while (awaited := self._find_awaited()) is not None:
+            wanted, positions = awaited
+            if wanted and not self._are_visible(wanted):
+                return
+            self._publish(wanted, positions)
+
+    def _find_awaited(self) -> tuple[Written, dict[int, int]] | None:
+        """Outputs that must be visible before somebody's time begins; None: nobody waits."""
+        with self._lock:
+            is_wanted = any(shard.needs_visibility for shard in self._shards.values())
+            if not (is_wanted and self._unseen_positions):
+                return None
+            if self._awaited is None:
+                self._awaited = dict(self._unseen), dict(self._unseen_positions)
+            return self._awaited
+
+    def _publish(self, wanted: Written, positions: Mapping[int, int]) -> None:
+        with self._lock:
+            self._awaited = None
+            for place, offset in wanted.items():
+                if self._unseen.get(place) == offset:
+                    del self._unseen[place]
+            for number, position in positions.items():
+                shard = self._shards[number]
+                shard.published = max(shard.published, position)
+
+    def _are_visible(self, written: Written) -> bool:
+        seen = self._broker.ends(written, visible=True)
+        return all(seen[place] >= offset for place, offset in written.items())
+
+    def _write_due(self) -> None:
+        now = self._now_s()
+        for number, shard in self._shards.items():
+            with self._lock:
+                if not shard.is_due(now):
+                    continue
+                published = shard.sent()
+            try:
+                told = self._note(shard, published)
+                self._broker.write(number, Tick(v=1, published=published), told)
+            except Exception:
+                with self._lock:
+                    shard.failed()
+                raise
+            self.written += 1
+            self._crash.strike("tick", self._batches)
+
+    def _note(self, shard: ShardTicks, published: int) -> Callable[[bool], None]:
+        def note(is_taken: bool) -> None:
+            with self._lock:
+                if is_taken:
+                    shard.acknowledged(published, self._now_s())
+                else:
+                    shard.failed()
+
+        return note
+
+
+class TickThread:
+    """Lets a TickWriter have its turns, beside the query."""
+
+    def __init__(self, writer: TickWriter) -> None:
+        self.writer = writer
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
+        self._failure: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(15)
+
+    def check(self) -> None:
+        """Raises CannotReach when the thread has ended: without ticks no deadline is ever due."""
+        if self._failure is not None:
+            raise CannotReach(
+                f"The ticks have ended: {self._failure!r}",
+                "requests topic",
+                "Start the job again; the tick at its start makes good for what was missed.",
+            ) from self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_PAUSE_S):
+                try:
+                    self.writer.turn()
+                except (KafkaException, TimeoutError) as problem:
+                    _log.warning("ticks wait for the broker", error=repr(problem))
+                    self._stop.wait(_RETRY_PAUSE_S)
+        except Exception as problem:  # noqa: BLE001  told by check(), which ends the job
+            _log.exception("ticks have ended")
+            self._failure = problem
+
+
+class KafkaTicks:
+    """`Broker` over confluent-kafka."""
+
+    def __init__(self, control: ControlWriter, client_options: Mapping[str, Any]) -> None:
+        self._control = control
+        self._admin = AdminClient({**client_options, "log_level": 2})
+
+    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
+        self._control.write(shard, tick, lambda error: told(not error))
+
+    def serve(self) -> None:
+        self._control.serve()
+
+    def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
+        isolation = IsolationLevel.READ_COMMITTED if visible else IsolationLevel.READ_UNCOMMITTED
+        answers = self._admin.list_offsets(
+            {TopicPartition(topic, partition): newest for topic, partition in places},
+            isolation_level=isolation,
+            request_timeout=_ASK_TIMEOUT_S,
+        )
+        return {
+            (place.topic, place.partition): answer.result(_ASK_TIMEOUT_S).offset - 1
+            for place, answer in answers.items()
+        }

@@ -1,0 +1,241 @@
+"""What topics the cluster has, told to every shard in its own log.
+
+Server-assigned groups divide partitions in the core, which knows nothing that is not in the log. So
+the driver looks at the cluster every few seconds and writes what has changed, as TopicMetadata
+records. The planning is a pure class; the thread around it looks and writes.
+
+Brokers may answer with less than there is: one that has just started, or a topic whose leader is
+being elected. Believed, that would take partitions away from everybody. So a topic is gone only
+when two looks in a row do not have it, and one that cannot be told for certain stays as it was.
+Everything is said again from time to time, so that what an older driver wrote late cannot stay.
+
+A shard keeps TOPICS_MAX topics in mind, those first that it knows: only the log says which. So the
+driver tells of more than that, and of all again when there may be room.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final, Protocol
+
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordlib import limits
+from coordlib.records.own_topics import is_users, own_topics
+from coordlib.records.requests import Topic, TopicMetadata
+from coordlib.streaming.beside.troubles import Troubles
+from coordlib.streaming.control import ControlWriter
+
+_log = structlog.get_logger()
+#: Everything is said again after so long.
+SAY_AGAIN_S: Final = 600.0
+#: Looks for which a first listing waits for a topic that cannot be counted.
+UNCOUNTED_MAX: Final = 12
+#: Of so many changes at once a listing of everything says no more.
+CHANGES_MAX: Final = 100
+_TIMEOUT_S: Final = 10.0
+
+#: Topic to partition count; None: it is there, and how many it has is not known at this moment.
+Seen = Mapping[str, int | None]
+
+
+class Planner:
+    """What must be said after each look. Times are seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        #: What there is, as far as it can be told.
+        self._known: dict[str, int] = {}
+        #: Whether a shard may believe something else.
+        self._owes_everything = True
+        self._said_s = 0.0
+        #: The look before; None: there was none.
+        self._before: Seen | None = None
+        #: How often something that is there could not be counted, in a row.
+        self._uncounted = 0
+
+    def look(self, seen: Seen, now_s: float) -> list[TopicMetadata]:
+        """What is to be said; it counts as said until `unsaid`."""
+        before, self._before = self._before, seen
+        # A driver that has just begun must look twice to know what is gone.
+        if before is None:
+            return []
+        known = self._known
+        topics = {}
+        for name in sorted(seen.keys() | before.keys()):
+            count = seen.get(name) or known.get(name) or before.get(name)
+            if count is not None:
+                topics[name] = count
+        if self._owes_everything and self._must_wait(seen, topics):
+            return []
+        topics = _first(topics, known)
+        makes_room = self._makes_room(topics)
+        is_everything = self._owes_everything or now_s - self._said_s >= SAY_AGAIN_S
+        changed = sorted(n for n in known.keys() | topics.keys() if known.get(n) != topics.get(n))
+        self._known, self._owes_everything = topics, False
+        again = list(_listing(topics)) if makes_room else []
+        if is_everything or len(changed) > CHANGES_MAX:
+            self._said_s = now_s
+            return [*_listing(topics), *again]
+        return [*(_single(name, topics, known) for name in changed), *again]
+
+    def _makes_room(self, topics: Mapping[str, int]) -> bool:
+        """Whether a full shard may learn of something that is gone, and has room for another.
+
+        What it has room for then may stand before it in a listing, so that takes a second one.
+        """
+        known = self._known
+        if max(len(known), len(topics)) < limits.TOPICS_MAX:
+            return False
+        return self._owes_everything or not known.keys() <= topics.keys()
+
+    def _must_wait(self, seen: Seen, topics: Mapping[str, int]) -> bool:
+        """Whether a listing would call something gone that is only without a leader."""
+        is_short = any(name not in topics for name in seen)
+        self._uncounted = self._uncounted + 1 if is_short else 0
+        return 0 < self._uncounted <= UNCOUNTED_MAX
+
+    def unsaid(self) -> None:
+        """Something of it did not reach the log: everything is to be said."""
+        self._owes_everything = True
+
+
+def _first(topics: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    """As many as may be told, by name: those that were told, then the first of the others."""
+    ordered = sorted(topics, key=lambda name: (name not in known, name))
+    return {name: topics[name] for name in sorted(ordered[: limits.TOPICS_TOLD_MAX])}
+
+
+def _listing(topics: Mapping[str, int]) -> Iterator[TopicMetadata]:
+    """Everything, in ranges that one record can hold."""
+    names = list(topics)
+    ends = [*names[limits.TOPICS_PER_RECORD_MAX - 1 :: limits.TOPICS_PER_RECORD_MAX]]
+    if ends and ends[-1] == names[-1]:
+        ends.pop()
+    for number, (after, through) in enumerate(pairwise([None, *ends, None])):
+        first = number * limits.TOPICS_PER_RECORD_MAX
+        some = names[first : first + limits.TOPICS_PER_RECORD_MAX]
+        rows = tuple(Topic(name, topics[name]) for name in some)
+        yield TopicMetadata(v=1, after=after, through=through, topics=rows)
+
+
+def _single(name: str, topics: Mapping[str, int], known: Mapping[str, int]) -> TopicMetadata:
+    """One topic as it is now: the range from the name before it to its own."""
+    after = max((n for n in topics.keys() | known.keys() if n < name), default=None)
+    rows = (Topic(name, topics[name]),) if name in topics else ()
+    return TopicMetadata(v=1, after=after, through=name, topics=rows)
+
+
+class Cluster(Protocol):
+    """What the watch needs of Kafka."""
+
+    def look(self) -> Seen:
+        """The topics that groups may read. Raises KafkaException."""
+
+    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
+        """Write a record to every shard; `told`, later, says of each why the log did not take it,
+        and nothing if it did. Raises KafkaException, TimeoutError."""
+
+    def serve(self) -> None:
+        """Deliver what became of records. Raises KafkaException."""
+
+
+class TopicWatch:
+    """Looks at the cluster beside the query, and writes what has changed.
+
+    It never ends the job: without it groups keep the partitions that they have. What fails is told
+    as the trouble "topics".
+    """
+
+    def __init__(
+        self, cluster: Cluster, interval_s: float, troubles: Troubles | None = None
+    ) -> None:
+        self._cluster, self._interval_s = cluster, interval_s
+        self._troubles = troubles or Troubles()
+        self._planner = Planner()
+        #: Why the log did not take something that was said; whichever thread serves the producer
+        #: of control records tells it.
+        self._lost: deque[str] = deque(maxlen=1)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(15)
+
+    def turn(self) -> None:
+        """One look, and what came of it."""
+        try:
+            self._look()
+        except (KafkaException, TimeoutError) as problem:
+            _log.warning("topics are not watched", error=repr(problem))
+            self._lost.append(repr(problem))
+        self._troubles.note("topics", "".join(self._lost))
+
+    def _look(self) -> None:
+        if self._lost:
+            self._lost.clear()
+            self._planner.unsaid()
+        for record in self._planner.look(self._cluster.look(), time.monotonic()):
+            self._cluster.write(record, self._note)
+        self._cluster.serve()
+
+    def _note(self, error: str) -> None:
+        if error:
+            self._lost.append(error)
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        try:
+            while not self._stop.wait(wait_s):
+                self.turn()
+                # The first two looks follow each other: nothing is said before the second.
+                wait_s = self._interval_s if wait_s else min(1.0, self._interval_s)
+        except Exception as problem:  # noqa: BLE001  told by the job's status; the job goes on
+            _log.exception("topics are watched no more")
+            self._troubles.failed("topics", f"watched no more: {problem!r}")
+
+
+class KafkaCluster:
+    """`Cluster` over confluent-kafka. Kafka's own topics and the coordinator's are left out."""
+
+    def __init__(
+        self, prefix: str, shards: int, control: ControlWriter, client_options: Mapping[str, Any]
+    ) -> None:
+        self._prefix, self._shards, self._control = prefix, shards, control
+        self._own = own_topics(prefix)
+        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._has_warned = False
+
+    def look(self) -> Seen:
+        found = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        seen = {
+            name: len(topic.partitions) or None if topic.error is None else None
+            for name, topic in sorted(found.items())
+            if is_users(name, self._own)
+        }
+        if len(seen) > limits.TOPICS_MAX:
+            self._warn(len(seen))
+        return seen
+
+    def _warn(self, count: int) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "too many topics for server-assigned groups",
+                topics=count,
+                known=f"{limits.TOPICS_MAX}: those that were known before, then the first by name",
+            )
+
+    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
+        for shard in range(self._shards):
+            self._control.write(shard, record, told)
+
+    def serve(self) -> None:
+        self._control.serve(_TIMEOUT_S)

@@ -1,0 +1,196 @@
+"""What the real broker promises the transport: last stable offset, acknowledgements, topic ids."""
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import msgspec
+import pytest
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.shell.response_reader import ResponseReader
+from coordlib.client.shell.transport import KafkaTransport
+from coordlib.errors import CannotReach
+from coordlib.kafka.layout import find_place
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.stored import Layout
+
+if TYPE_CHECKING:
+    from coordlib.local.broker import Broker
+
+pytestmark = pytest.mark.stack
+
+
+class Scene:
+    """Topics of their own on the shared broker, and a job's producer."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.prefix = f"client-{uuid4().hex[:8]}"
+        self.config = {"bootstrap.servers": bootstrap}
+        admin = AdminClient(dict(self.config))
+        topics = [NewTopic(f"{self.prefix}.{name}", 2, 1) for name in ("requests", "responses")]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+        self.job = Producer({**self.config, "transactional.id": self.prefix})
+        self.job.init_transactions(30)
+
+    def write(self, *values: bytes) -> None:
+        for value in values:
+            self.job.produce(f"{self.prefix}.responses", value, key=b"g", partition=1)
+        self.job.flush(10)
+
+
+@pytest.fixture
+def scene(broker: "Broker") -> Scene:
+    return Scene(broker.bootstrap_servers)
+
+
+def until(is_so: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    end = monotonic() + timeout_s
+    while not is_so():
+        assert monotonic() < end, "it did not come about in time"
+
+
+def placed(scene: Scene) -> None:
+    def is_there() -> bool:
+        try:
+            find_place(scene.config, scene.prefix)
+        except (CannotReach, KafkaException):
+            return False
+        return True
+
+    until(is_there)
+
+
+def test_an_open_transaction_neither_hides_the_end_nor_is_read(scene: Scene) -> None:
+    """The job dies between its writes and its commit: members must not seem deaf for that."""
+    placed(scene)
+    reader = ResponseReader(scene.config, "c", TopicPartition(f"{scene.prefix}.responses", 1))
+    reader.start(20.0)
+    seen: list[bytes] = []
+
+    def read_to_end_after(asked_ms: int) -> bool:
+        reader.ask(boottime_ms())
+        seen.extend(value for _, value in reader.read())
+        reader.is_at_end()
+        return reader.read_ms is not None and reader.read_ms >= asked_ms
+
+    scene.job.begin_transaction()
+    scene.write(b"1", b"2")
+    now_ms = boottime_ms()
+    until(lambda: read_to_end_after(now_ms))
+    assert seen == []
+
+    scene.job.commit_transaction(10)
+    until(lambda: seen == [b"1", b"2"] or read_to_end_after(now_ms) is None)
+    later_ms = boottime_ms()
+    until(lambda: read_to_end_after(later_ms))
+
+    scene.job.begin_transaction()
+    scene.write(b"3")
+    scene.job.abort_transaction(10)
+    last_ms = boottime_ms()
+    until(lambda: read_to_end_after(last_ms))  # past the marker, though no message tells so
+    assert seen == [b"1", b"2"]
+    reader.close()
+
+
+class Listener:
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self.heard: list[sg.Input] = []
+
+    def feed(self, event: sg.Input) -> None:
+        if not isinstance(event, sg.ReadToEnd):
+            self.heard.append(event)
+
+    def fail(self, problem: Exception) -> None:
+        raise AssertionError from problem
+
+    def wake_ms(self) -> int | None:
+        return None
+
+
+def test_a_request_is_acknowledged_with_its_offset_and_its_answer_delivered(scene: Scene) -> None:
+    placed(scene)
+    transport = KafkaTransport(scene.config, scene.prefix, "c", reply=1)
+    one, other = (
+        Listener(Identity("g", client, token, 1, 1, transport.place.incarnation))
+        for client, token in (("c", "aa"), ("d", "bb"))
+    )
+    transport.attach(one)
+    transport.attach(other)
+
+    transport.send(one, rq.FindCoordinator(v=1, id="aa-1", client="c", group="g", reply=1))
+    until(lambda: bool(one.heard))
+    (acknowledged,) = one.heard
+    assert isinstance(acknowledged, sg.Acknowledged)
+    assert (acknowledged.id, acknowledged.offset) == ("aa-1", 0)
+    assert acknowledged.produced_ms <= acknowledged.now_ms
+
+    answer = rs.FindCoordinatorResponse(id="aa-1", client="c", group="g", cause="r1-0", shard=1)
+    notice = rs.RebalanceInProgress(group="g", cause="r1-0", generation=1)
+    picture = rs.AssignmentChanged(
+        group="g",
+        cause="r1-0",
+        member=one.identity.member_at(0),
+        generation=1,
+        fence=-1,
+        partitions=(),
+        release=(),
+    )
+    scene.job.begin_transaction()
+    told = [codec.encode(each) for each in (answer, picture, notice)]
+    scene.write(told[0], b"no response at all", *told[1:])
+    scene.job.commit_transaction(10)
+
+    until(lambda: len(one.heard) == 4 and len(other.heard) == 1)
+    messages = [
+        [event.message for event in each.heard if isinstance(event, sg.Received)]
+        for each in (one, other)
+    ]
+    assert messages == [[answer, picture, notice], [notice]]
+    transport.close()
+
+
+def test_topics_tell_the_layout_before_the_job_ever_ran(scene: Scene) -> None:
+    placed(scene)
+
+    place = find_place(scene.config, scene.prefix)
+
+    assert (place.shards, place.reply_partitions, len(place.incarnation)) == (2, 2, 8)
+
+
+def test_the_features_are_those_of_the_newest_record(scene: Scene) -> None:
+    """The job is upgraded while its clients run; they need what it reads now, not then."""
+    placed(scene)
+    progress = f"{scene.prefix}.progress"
+    admin = AdminClient(dict(scene.config))
+    admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(30)
+    transport = KafkaTransport(scene.config, scene.prefix, "c")
+    assert transport.features() == frozenset()
+
+    layout = Layout(shards=2, reply_partitions=2, topic_ids={})
+    for features in ((), ("of-yesterday",), ("of-yesterday", "of-today")):
+        scene.job.begin_transaction()
+        record = codec.encode(msgspec.structs.replace(layout, features=features))
+        scene.job.produce(progress, record, key=b"layout")
+        scene.job.commit_transaction(10)
+    scene.job.begin_transaction()
+    scene.job.produce(progress, codec.encode(layout), key=b"layout")
+    scene.job.abort_transaction(10)
+
+    assert transport.features() == {"of-yesterday", "of-today"}
+    transport.close()
+
+
+def test_a_prefix_without_topics_is_told(broker: "Broker") -> None:
+    with pytest.raises(CannotReach, match="do not exist"):
+        find_place({"bootstrap.servers": broker.bootstrap_servers}, "nowhere")

@@ -1,0 +1,77 @@
+"""Static members (KIP-345) in every state of a group, for the tables in the tests.
+
+a leads under the instance id "i", b follows under "k". In Guarded, d has taken b's place, and
+waits until b's own fence has stopped it; a has not noticed.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from coordlib.records import requests as rq
+from tests.coordinators.shard.refusals import in_state
+from tests.tools.driving import (
+    FOLLOWER,
+    LEADER,
+    SHARES,
+    Conversation,
+    empty,
+    join,
+    sync,
+)
+
+
+def completing() -> Conversation:
+    talk = Conversation()
+    talk.send_all(join("a", instance="i"), sync("a", 1, LEADER))
+    talk.tick()
+    rejoin = join("a", "j2", member=LEADER, generation=1, instance="i")
+    talk.send_all(join("b", instance="k"), rejoin)
+    talk.tick()
+    return talk
+
+
+def stable() -> Conversation:
+    talk = completing()
+    talk.send_all(sync("a", 2, LEADER, assignments=SHARES), sync("b", 2, FOLLOWER))
+    return talk
+
+
+def preparing() -> Conversation:
+    talk = stable()
+    talk.send(join("c"))
+    talk.tick()
+    return talk
+
+
+def guarded() -> Conversation:
+    talk = stable()
+    talk.tick()
+    talk.send(join("d", "d1", instance="k"))
+    talk.tick()
+    return talk
+
+
+STATES: dict[str, Callable[[], Conversation]] = {
+    "absent": Conversation,
+    "Empty": empty,
+    "Preparing": preparing,
+    "Completing": completing,
+    "Stable": stable,
+    "Guarded": guarded,
+}
+in_every_state = pytest.mark.parametrize("state", STATES)
+
+
+def said_in(state: str, request: rq.AnyRequest) -> list[str]:
+    talk = STATES[state]()
+    here = str(talk.next_offset)
+    lines = talk.send(request)
+    return [line.replace(f"r0-{here}", "HERE").replace(f"-t-0-{here}", "-NEW") for line in lines]
+
+
+def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) -> None:
+    """Compare everything that follows with the row of the table that names this state."""
+    by_state = {name: lines for names, lines in expected.items() for name in names.split()}
+
+    assert said_in(state, request) == in_state(state, by_state[state])

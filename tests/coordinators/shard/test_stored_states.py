@@ -1,0 +1,186 @@
+"""What deployments have on disk: states of every version are read, or refused in one sentence."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from coordlib.coordinators.groups.assigned import machine as assigned
+from coordlib.coordinators.groups.assigned.group import State as AssignedState
+from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.groups.classic.group import State
+from coordlib.coordinators.shard.blob import decode_blob
+from coordlib.coordinators.shard.shard import STATE_VERSION, Shard, UnknownStateVersion, fold
+from coordlib.errors import StartRefused
+from coordlib.records.stored import Marker
+from coordlib.streaming.rebuild import seed_blobs
+from tests.tools import stored_state
+from tests.tools.stored_state import SETTINGS, Stored
+
+FOLDER = Path(__file__).parent / "stored_states"
+CURRENT = stored_state.read(stored_state.path_of(STATE_VERSION, FOLDER))
+FIXTURES = sorted(FOLDER.glob("v*.json"))
+
+
+def name_of(path: Path) -> str:
+    return path.stem
+
+
+def test_each_version_has_a_fixture() -> None:
+    """INV-08: a version that was raised without one would be tested by nobody."""
+    versions = {name_of(path).partition("-")[0] for path in FIXTURES}
+    assert versions == {f"v{n + 1}" for n in range(STATE_VERSION)}
+
+
+def test_a_state_with_more_than_this_code_knows_is_not_cut_short() -> None:
+    """INV-08: a job that went back to older code would forget it, and nobody would be told."""
+    newer = msgspec.msgpack.encode([*msgspec.msgpack.decode(CURRENT.blob), "something new"])
+    with pytest.raises(msgspec.ValidationError):
+        fold(newer, [], SETTINGS)
+
+
+def test_todays_code_stores_what_the_fixture_holds() -> None:
+    """INV-08: if this fails, the layout changed, and checkpoints of the release cannot know it.
+
+    Raise STATE_VERSION, decide whether older blobs are migrated or refused, then write the new
+    version's fixture: python -m tests.tools.stored_state
+    """
+    made = stored_state.made()
+
+    assert made.blob == CURRENT.blob
+    assert (made.groups, made.committed) == (CURRENT.groups, CURRENT.committed)
+    assert (made.position, made.log) == (CURRENT.position, CURRENT.log)
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=name_of)
+def test_a_stored_state_goes_on_as_it_would_have(path: Path) -> None:
+    """INV-08: a job is upgraded between two batches; its groups must not notice.
+
+    If the difference is meant: python -m tests.tools.stored_state --outputs
+    """
+    fixture = stored_state.read(path)
+    if fixture.version == STATE_VERSION:
+        assert fixture.go_on(fixture.blob) == fixture.outputs
+    else:
+        with pytest.raises(UnknownStateVersion, match="--rebuild"):
+            fold(fixture.blob, [], SETTINGS)
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=name_of)
+def test_the_compacted_topics_of_any_version_can_be_rebuilt(path: Path) -> None:
+    """INV-08: it is the way out that every refused checkpoint is told of."""
+    fixture = stored_state.read(path)
+
+    assert fixture.go_on(fixture.rebuilt()) == fixture.outputs_after_rebuild
+
+
+def test_the_fixture_is_a_rich_shard() -> None:
+    """A field that no stored group uses could change unseen."""
+    cells = Shard(CURRENT.blob, SETTINGS).cells.values()
+    groups = [cell.group for cell in cells if cell.stored.kind == "classic"]
+    members = [member for group in groups if group for member in group.members.values()]
+
+    assert {group.state for group in groups if group} == set(State) - {State.DEAD}
+    assert any(member.instance for member in members)
+    assert any(member.is_joining for member in members)
+    assert any(member.is_syncing for member in members)
+    assert any(member.has_let_go for member in members)
+    assert any(member.awaits_cover is not None for member in members)
+    assert any(group and group.pending for group in groups)
+    assert any(group and group.guards for group in groups)
+    assert any(group and group.is_initial for group in groups)
+    assert any(group and group.join_timer for group in groups)
+    assert any(group and group.sync_timer for group in groups)
+    assert any(group and group.failure for group in groups)
+    assert len(CURRENT.committed) > 20
+    state = decode_blob(CURRENT.blob)
+    assert CURRENT.position.answered == state.answered
+    assert all((state.answered, state.free_us, state.offsets_free_us))
+    assert any(row.answered >= 0 for row in state.cells)
+    assert CURRENT.position.commits_offset >= 0
+
+
+def test_the_fixture_has_rich_server_assigned_groups() -> None:
+    """Demands that run and that wait, guards, grants of several records, all wishes."""
+    shard = Shard(CURRENT.blob, SETTINGS)
+    groups = [cell.group for cell in shard.cells.values() if cell.stored.kind == "assigned"]
+    members = [member for group in groups for member in group.members.values()]
+    demands = [demand.timer.due_ms for member in members for demand in member.demands]
+
+    assert {group.state for group in groups} == set(AssignedState) - {AssignedState.DEAD}
+    assert None in demands
+    assert any(due_ms is not None for due_ms in demands)
+    guards = [guard for group in groups for guard in group.guards.values()]
+    assert {guard.told.due_ms is None for guard in guards} == {True, False}
+    assert any(len(member.grants) > 1 for member in members)
+    assert any(member.pattern and member.exclude and member.topics for member in members)
+    assert any(member.capacity > 1 for member in members)
+    assert {member.awaits_cover is None for member in members} == {True, False}
+    assert any(group.strategy_fault for group in groups)
+    assert shard.topics
+
+
+def test_a_newer_blob_is_refused_with_the_mend() -> None:
+    """Somebody went back to older code: it must not guess at what it reads."""
+    raw = msgspec.msgpack.decode(CURRENT.blob)
+    newer = msgspec.msgpack.encode([STATE_VERSION + 1, *raw[1:], {"what": "nobody knows"}])
+
+    with pytest.raises(UnknownStateVersion) as refused:
+        decode_blob(newer)
+
+    assert str(refused.value) == (
+        f"The state has version {STATE_VERSION + 1}, this code knows {STATE_VERSION}: start the "
+        "code that wrote it, or rebuild into a new checkpoint with --rebuild."
+    )
+
+
+def rebuild(fixture: Stored, groups: dict[str, bytes]) -> dict[int, bytes]:
+    marker = Marker(
+        checkpoint="c",
+        batch=1,
+        ranges={},
+        digest="",
+        next_offsets={},
+        shards={"0": fixture.position},
+    )
+    topics = {
+        "coord.groups": {key.encode(): value for key, value in groups.items()},
+        "coord.committed": dict(fixture.committed),
+    }
+    return seed_blobs(lambda topic, _: topics[topic], "coord", 1, marker)
+
+
+def test_a_rebuild_reads_what_the_topics_hold() -> None:
+    """The same way as a job that starts with --rebuild."""
+    assert rebuild(CURRENT, CURRENT.groups) == {0: CURRENT.rebuilt()}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (b'"v":1', b'"v":2', "was saved with version 2, this code knows 1"),
+        (
+            b'"kind":"classic"',
+            b'"kind":"modern"',
+            "A group was saved as 'modern', which this code lacks",
+        ),
+    ],
+)
+def test_a_group_saved_by_newer_code_refuses_the_rebuild(
+    before: bytes, after: bytes, words: str
+) -> None:
+    """Fields that are not known are not read: what newer code saved would be lost silently."""
+    newer = {**CURRENT.groups, "tools": CURRENT.groups["tools"].replace(before, after)}
+
+    with pytest.raises(StartRefused) as refused:
+        rebuild(CURRENT, newer)
+
+    assert words in str(refused.value)
+    assert "Rebuild with the code that wrote it" in str(refused.value)
+
+
+def test_the_version_of_saved_groups_is_the_one_that_is_written() -> None:
+    """Who raises one must raise the other."""
+    versions = {msgspec.json.decode(value)["v"] for value in CURRENT.groups.values()}
+
+    assert versions == {classic.SAVED_VERSION, assigned.SAVED_VERSION}

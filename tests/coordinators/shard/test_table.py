@@ -1,0 +1,138 @@
+"""Offsets of a large group: read and written in blocks, apart from its membership."""
+
+from random import Random
+
+import msgspec
+import pytest
+
+from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.shard.row import Cell
+from coordlib.coordinators.shard.table import BLOCK_PARTITIONS, NO_OFFSETS, OffsetTable
+from coordlib.records import requests as rq
+from coordlib.records.stored import CommittedValue
+from tests.tools.driving import (
+    FOLLOWER,
+    LEADER,
+    Conversation,
+    commit,
+    fetch,
+    heartbeat,
+    join,
+    settled,
+)
+
+
+def value(offset: int) -> CommittedValue:
+    return CommittedValue(
+        offset=offset,
+        leader_epoch=-1,
+        metadata="",
+        commit_ms=1,
+        commit_clock_ms=1,
+        generation=1,
+        member="m",
+    )
+
+
+def decoded_blocks(table: OffsetTable) -> int:
+    return sum(
+        isinstance(block, dict) for blocks in table._topics.values() for block in blocks.values()
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_table_is_a_dictionary_in_any_order_and_across_any_reload(seed: int) -> None:
+    """INV-03: a rebuild stores the same offsets in another order, and batches end anywhere."""
+    rnd = Random(seed)
+    table, model = OffsetTable(), {}
+    for step in range(400):
+        place = (rnd.choice("tuv"), rnd.randrange(3 * BLOCK_PARTITIONS))
+        if rnd.random() < 0.4:
+            table.apply(*place, None)
+            model.pop(place, None)
+        else:
+            table.apply(*place, value(step))
+            model[place] = step
+        if rnd.random() < 0.05:
+            table = OffsetTable(table.encoded(), table.count)
+
+        assert table.count == len(model)
+    assert [(t, p, kept.offset) for t, p, kept in table] == [
+        (*place, model[place]) for place in sorted(model)
+    ]
+    fresh = OffsetTable()
+    for place in rnd.sample(sorted(model), len(model)):
+        fresh.apply(*place, value(model[place]))
+    assert bytes(fresh.encoded()) == bytes(table.encoded())
+
+
+def test_a_table_without_offsets_is_as_a_new_one() -> None:
+    """INV-03: nothing is left of what was forgotten."""
+    table = OffsetTable()
+    table.apply("t", 0, value(1))
+    table.apply("t", 0, None)
+    table.apply("t", 0, None)
+    table.apply("u", 5, None)
+
+    assert (bytes(table.encoded()), table.count, table.topics()) == (bytes(NO_OFFSETS), 0, [])
+
+
+def large() -> Conversation:
+    """A stable group with offsets of 1,000 partitions, at the beginning of a batch."""
+    talk = settled()
+    rows = tuple(rq.CommittedOffset("t", p, p) for p in range(1_000))
+    talk.send(commit("a", 2, LEADER, offsets=rows))
+    talk.end_batch()
+    return talk
+
+
+def test_a_commit_reads_and_writes_only_the_blocks_that_it_names() -> None:
+    """A hundred members commit every five seconds, each a hundredth of the group's partitions."""
+    talk = large()
+    cell = talk.shard.cells["g"]
+
+    talk.send(commit("a", 2, LEADER))
+    talk.send(fetch("a", topics=(rq.TopicPartitions("t", (0, 1, 999)),)))
+
+    assert decoded_blocks(cell.offsets) == 2
+    assert len(cell.offsets._topics["t"]) == -(-1_000 // BLOCK_PARTITIONS)
+
+
+def test_a_commit_does_not_write_the_group_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand members' metadata is no part of a position."""
+    talk = large()
+    monkeypatch.setattr(classic, "encode", None)
+    monkeypatch.setattr(classic, "encode_saved", None)
+    talk.send(commit("a", 2, LEADER))
+
+    assert talk.end_batch() == [f"progress offset={talk.next_offset - 1}"]
+
+
+def test_members_come_and_go_without_reading_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offsets of a large group do not slow its rebalances."""
+    talk = large()
+
+    def touched(_: Cell) -> None:
+        raise AssertionError("offsets were read")
+
+    monkeypatch.setattr(Cell, "offsets", property(touched))
+    monkeypatch.setattr(Cell, "load_offsets", touched)
+    lines = [
+        *talk.send_all(join("c"), heartbeat("b", 2, FOLLOWER)),
+        *talk.send_all(join("a", "j3", member=LEADER), join("b", "j3", member=FOLLOWER)),
+        *talk.tick(),
+        *talk.wait(30_000),
+    ]
+
+    assert "Quarantined" not in str(lines)
+    assert "GenerationStarted generation=3" in str(lines)
+    monkeypatch.undo()
+    assert talk.shard.cells["g"].offsets.count == 1_000
+
+
+def test_a_thousand_offsets_are_half_as_large_as_with_names() -> None:
+    """A shard's blob is rewritten every batch."""
+    cell = large().shard.cells["g"]
+    named = msgspec.msgpack.encode([value(p) for p in range(1_000)])
+
+    assert len(cell.stored.offsets) < len(named) / 2

@@ -1,0 +1,212 @@
+"""The demo's parts: witnesses that survive a kill, tables, the telling line."""
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordlib.checking import history
+from coordlib.demo import recorded, show
+from coordlib.demo.scenario import _alone
+from coordlib.demo.verdict import Check, judge, last_commits
+from coordlib.demo.witness import Consumed, Witness, WitnessFile
+from coordlib.errors import SetupError
+from tests.demo.test_demo_verdict import a_good_run
+
+
+def test_witness_tells_what_was_written_also_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "m.txt"
+    witness = Witness("m", path)
+    witness.read_on()
+    assert (witness.generation, witness.partitions, witness.consumed) == (-1, None, [])
+
+    file = WitnessFile(path)
+    file.assigned(3, [2, 0])
+    file.record(0, 17, 170)
+    witness.read_on()
+    assert (witness.generation, witness.partitions, witness.uncommitted) == (3, (0, 2), 1)
+
+    with path.open("a") as torn:
+        torn.write("record 0 18 18")
+    witness.read_on()
+    assert len(witness.consumed) == 1
+    with path.open("a") as torn:
+        torn.write("0 3 99\n")
+    file.commit()
+    file.revoked()
+    file.error("what\nwhere")
+    witness.read_on()
+
+    assert witness.consumed[1] == Consumed("m", 0, 18, 180, 3, 99)
+    assert (witness.partitions, witness.uncommitted) == (None, 0)
+    assert witness.errors == ["what where"]
+
+
+def test_an_empty_share_is_not_the_same_as_none(tmp_path: Path) -> None:
+    file = WitnessFile(tmp_path / "m.txt")
+    file.assigned(1, [])
+    witness = Witness("m", tmp_path / "m.txt")
+    witness.read_on()
+
+    assert witness.partitions == ()
+
+
+def told_by(path: Path, name: str, *, refused: bool) -> Witness:
+    """A member that reads four records of a partition and commits two of them."""
+    file = WitnessFile(path / f"{name}.txt")
+    file.started()
+    file.assigned(1, [0], fence=7)
+    for offset in range(4):
+        file.record(0, offset, offset)
+    file.commit({0: 2})
+    if refused:
+        file.refused("fenced\nby itself")
+    else:
+        file.committed({0: 2})
+    file.revoked([0])
+    file.closed()
+    witness = Witness(name, path / f"{name}.txt")
+    witness.read_on()
+    return witness
+
+
+def test_the_demo_is_recorded_as_a_history_that_the_checkers_read(tmp_path: Path) -> None:
+    path = tmp_path / recorded.FILE
+    witness = told_by(tmp_path, "m", refused=False)
+    recorded.record(path, [witness], {}, "orders", "readers")
+
+    whats = [each.what for each in history.read(path)]
+    assert whats == ["started", "assigned", *["act"] * 4, "commit", "committed", "revoked", "ended"]
+    act = history.read(path)[2]
+    assert (act.partitions, act.generation, act.fence) == (("orders-0",), 1, 7)
+    assert history.read(path)[7].offsets == {"orders-0": 2}
+    told = recorded.check(path)
+    assert told.is_ok
+    assert told.numbers == f"10 lines; coord log check {path}"
+
+
+def test_a_kill_explains_what_is_read_twice_and_nothing_else_does(tmp_path: Path) -> None:
+    """Who was killed cannot write down that it ended; who killed it does."""
+    path = tmp_path / recorded.FILE
+    victim = told_by(tmp_path, "victim", refused=True)
+    victim.deeds = [each for each in victim.deeds if each.what not in ("refused", "closed")]
+    after = told_by(tmp_path, "after", refused=False)
+    after.consumed = [replace(each, generation=2, fence=8) for each in after.consumed]
+    after.deeds = [replace(each, generation=2, fence=8) for each in after.deeds]
+
+    recorded.record(path, [victim, after], {}, "orders", "readers")
+    assert len(recorded.check(path).offences) == 4
+    killed_ns = {"victim": after.consumed[0].at_ns - 1}
+    recorded.record(path, [victim, after], killed_ns, "orders", "readers")
+    assert recorded.check(path).is_ok
+
+
+def test_a_batch_that_did_not_end_explains_what_is_read_twice(tmp_path: Path) -> None:
+    """A query was cut short: its next run begins where the last finished batch ended."""
+    path = tmp_path / recorded.FILE
+    file = WitnessFile(tmp_path / "q.txt")
+    file.assigned(1, [0], fence=7)
+    for run in (0, 1):
+        file.revoked([0])
+        file.assigned(1, [0], fence=7)
+        file.began(run)
+        file.record(0, 0, 0)
+    file.finished(1, {0: 1})
+    query = Witness("q", tmp_path / "q.txt")
+    query.read_on()
+    recorded.record(path, [query], {}, "clicks", "readers")
+    assert recorded.check(path).is_ok
+
+    file.finished(0, {0: 1})
+    query.read_on()
+    recorded.record(path, [query], {}, "clicks", "readers")
+    (offence,) = recorded.check(path).offences
+    assert offence.startswith("INV-60: q processes clicks-0 0")
+
+
+def test_witness_survives_sigkill(tmp_path: Path) -> None:
+    """Every record that was written down before the kill is in the file."""
+    path = tmp_path / "m.txt"
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from coordlib.demo.witness import WitnessFile\n"
+        "file = WitnessFile(Path(sys.argv[1]))\n"
+        "file.assigned(1, [0])\n"
+        "for offset in range(1000): file.record(0, offset, offset)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, str(path)], timeout=30)
+    witness = Witness("m", path)
+    witness.read_on()
+
+    assert ended.returncode == -9
+    assert [each.offset for each in witness.consumed] == list(range(1000))
+
+
+def test_tables_show_generations_owners_and_partitions(capsys: pytest.CaptureFixture[str]) -> None:
+    printed: list[list[list[object]]] = []
+
+    def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        printed.append([list(headers), *map(list, rows)])
+
+    facts = a_good_run()
+    facts = replace(facts, owners=[*facts.owners[:2], *facts.owners[4:]])
+    show.generations(facts, print_table)
+    show.owners(facts, print_table)
+    show.partitions(facts, last_commits(facts), print_table)
+
+    generations, owners, partitions = printed
+    assert generations[2][1:] == [2, "session expired", "0.0s", "a"]
+    assert owners == [["GENERATION", "P0", "P1"], [1, "a", "b"], [2, "", ""], [3, "a", "c"]]
+    assert partitions[1:] == [[0, 10, 0, None, 10, 10], [1, 13, 3, 4, 10, 10]]
+
+
+def test_verdict_tells_a_few_offences_and_how_many_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong = Check("Nothing is wrong", "9 things", tuple(f"thing {n}" for n in range(9)))
+    checks = [*judge(a_good_run()), wrong]
+    show.verdict(checks)
+    show.end(checks, 12.3)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("ok  ") for line in lines) == 5
+    at = lines.index("FAILED  Nothing is wrong: 9 things")
+    assert lines[at + 1].strip() == "thing 0"
+    assert lines[at + 6].strip() == "and 4 more"
+    assert lines[-1] == "Demo: 1 of 6 checks FAILED, after 12 s"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_live_line_is_written_over_on_a_terminal_and_seldom_elsewhere() -> None:
+    told: list[str] = []
+    for stream in (Terminal(), io.StringIO()):
+        live = show.Live(told.append, stream)
+        live.show("half")
+        live.show("half and a bit")  # too soon
+        live("done")
+        if stream.isatty():
+            assert stream.getvalue().count("\r") == 1
+            assert stream.getvalue().endswith("\x1b[K\n")
+    assert [line.split(" s  ")[1] for line in told] == ["done", "half", "done"]
+
+
+def test_a_second_demo_at_once_is_refused(tmp_path: Path) -> None:
+    """It would delete the folder of the first."""
+    with (
+        _alone(tmp_path / "demo.lock"),
+        pytest.raises(SetupError, match="Another demo is running"),
+        _alone(tmp_path / "demo.lock"),
+    ):
+        pass
+    with _alone(tmp_path / "demo.lock"):
+        pass

@@ -1,0 +1,152 @@
+"""What the check finds: each difference with what must be and the mend."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from coordlib.kafka import topics
+from coordlib.limits import OUTPUT_BYTES_MAX, REQUEST_BYTES_MAX
+from coordlib.local.broker import Broker
+
+PLANS = {plan.name: plan for plan in topics.read_plans()}
+GOOD = topics._Seen(
+    partitions=4,
+    replication=3,
+    topic_id="id",
+    config=dict(PLANS["requests"].config),
+)
+
+
+def found(seen: topics._Seen, name: str = "requests", shards: int = 4) -> list[topics.Finding]:
+    full = f"coord.{name}"
+    return [
+        *topics._partition_findings(full, PLANS[name], seen, shards),
+        *topics._config_findings(full, PLANS[name], seen),
+        *topics._safety_findings(full, seen),
+    ]
+
+
+def test_plan_covers_the_wire_format() -> None:
+    assert list(PLANS) == [
+        *("requests", "offsets", "responses", "assignments"),
+        *("groups", "committed", "events", "lag", "progress"),
+    ]
+    compact = {name for name, plan in PLANS.items() if plan.config["cleanup.policy"] == "compact"}
+    assert compact == {"assignments", "groups", "committed", "progress"}
+    for name, plan in PLANS.items():
+        size = int(plan.config["max.message.bytes"])
+        is_input = name in ("requests", "offsets")
+        assert size > REQUEST_BYTES_MAX if is_input else size == OUTPUT_BYTES_MAX
+        assert (plan.config.get("message.timestamp.type") == "LogAppendTime") == is_input
+
+
+def test_good_topic_has_no_finding() -> None:
+    assert found(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("cleanup.policy", "compact", "cleanup.policy is compact"),
+        ("message.timestamp.type", "CreateTime", "message.timestamp.type is CreateTime"),
+        ("max.message.bytes", "1048588", "max.message.bytes is 1048588"),
+        ("unclean.leader.election.enable", "true", "unclean.leader.election.enable is true"),
+        ("min.insync.replicas", "4", "min.insync.replicas is 4 with 3 replicas"),
+    ],
+)
+def test_dangerous_setting_is_fatal_and_mendable(key: str, value: str, what: str) -> None:
+    """With CreateTime a client's wrong clock would drive every session timeout of its shard."""
+    (finding,) = found(replace(GOOD, config=GOOD.config | {key: value}))
+    assert (finding.what, finding.is_fatal) == (what, True)
+    assert f"--add-config {key}=" in finding.mend
+
+
+def test_other_partition_count_than_the_requests_topic_is_fatal() -> None:
+    """Somebody added partitions to one topic by hand."""
+    (finding,) = found(replace(GOOD, partitions=6))
+    assert str(finding).startswith(
+        "coord.requests: has 6 partitions; must be 4, as the requests topic has."
+    )
+
+
+def test_few_replicas_are_a_warning_said_once() -> None:
+    one = replace(GOOD, replication=1, config=GOOD.config | {"min.insync.replicas": "1"})
+    weak = replace(GOOD, config=GOOD.config | {"min.insync.replicas": "1"})
+    (few,), (loose,) = found(one), found(weak)
+    assert not few.is_fatal
+    assert not loose.is_fatal
+    (merged,) = topics._merged([few, replace(few, topic="coord.events")])
+    assert merged.topic == "coord.requests, coord.events"
+
+
+@pytest.mark.stack
+def test_check_of_a_real_broker(broker: Broker) -> None:
+    conf = {"bootstrap.servers": broker.bootstrap_servers}
+    missing = topics.check(conf, "nobody")
+    assert missing.layout is None
+    assert [finding.what for finding in missing.findings] == ["does not exist"]
+
+    topics.create(conf, "real", shards=3, responses=5, replication=1)
+    checked = topics.check(conf, "real")
+    assert checked.layout is not None
+    assert (checked.layout.shards, checked.layout.responses) == (3, 5)
+    assert len(checked.layout.incarnation) == 8
+    assert len(checked.warnings) == 1
+
+    admin = AdminClient(conf)
+    policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    wrong = ConfigResource(ResourceType.TOPIC, "real.groups", incremental_configs=[policy])
+    for future in admin.incremental_alter_configs([wrong]).values():
+        future.result(10)
+    # Brokers hear of it a moment after the controller has acknowledged.
+    asked = [ConfigResource(ResourceType.TOPIC, "real.groups")]
+    while admin.describe_configs(asked)[asked[0]].result(10)["cleanup.policy"].value != "delete":
+        time.sleep(0.05)
+    (finding,) = topics.check(conf, "real").fatal
+    assert finding.topic == "real.groups"
+
+
+@pytest.mark.stack
+def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker) -> None:
+    """What a job has recorded of its topics names none that decides nothing: else the upgrade that
+    brought the topic, or whoever made it anew, would end the prefix."""
+    conf = {"bootstrap.servers": broker.bootstrap_servers}
+    topics.create(conf, "older", shards=2, responses=1, replication=1)
+    before = topics.check(conf, "older").layout
+    assert before is not None
+    admin = AdminClient(conf)
+    admin.delete_topics(["older.lag"])["older.lag"].result(20)
+    while "older.lag" in admin.list_topics(timeout=10).topics:
+        time.sleep(0.05)
+    checked = topics.check(conf, "older")
+    assert checked.layout is None
+    assert [(each.topic, each.what) for each in checked.fatal] == [("older.lag", "does not exist")]
+
+    assert topics.create(conf, "older", shards=2, responses=1, replication=1) == ["older.lag"]
+
+    assert topics.check(conf, "older").layout == before
+    assert not any(name.endswith(".lag") for name in before.topic_ids)
+
+
+@pytest.mark.stack
+def test_outputs_of_the_limit_are_accepted_and_requests_of_theirs(broker: Broker) -> None:
+    """A leader's answer of nearly 8 MiB must not replay its batch for ever."""
+    conf = {"bootstrap.servers": broker.bootstrap_servers}
+    topics.create(conf, "large", 2, 4, 1)
+    producer = Producer(conf | {"message.max.bytes": 16_000_000})
+    outcomes: list[object] = []
+    for topic, size in [("responses", 8 * 2**20 - 1_024), ("requests", 2**20)]:
+        producer.produce(
+            f"large.{topic}", b"x" * size, b"group", on_delivery=lambda e, _: outcomes.append(e)
+        )
+    producer.flush(30)
+    assert outcomes == [None, None]

@@ -1,0 +1,321 @@
+"""What the driver tells the shards of the cluster's topics, and when it says nothing."""
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from coordlib import limits
+from coordlib.coordinators.groups.topics import learn
+from coordlib.records import codec
+from coordlib.records.requests import TopicMetadata
+from coordlib.streaming import control
+from coordlib.streaming.beside.topic_watch import (
+    CHANGES_MAX,
+    SAY_AGAIN_S,
+    UNCOUNTED_MAX,
+    KafkaCluster,
+    Planner,
+    Seen,
+    TopicWatch,
+)
+from coordlib.streaming.beside.troubles import Troubles
+from coordlib.streaming.control import ControlWriter
+from coordlib.testing.signing import Keyholder
+from tests.streaming.mortal import MortalProducer
+from tests.tools.driving import SETTINGS
+
+
+def told(planner: Planner, *looks: Seen, shard: dict[str, int] | None = None) -> dict[str, int]:
+    """What a shard knows after these looks, by way of the bytes of the log."""
+    known = shard or {}
+    for number, seen in enumerate(looks):
+        for record in planner.look(seen, float(number)):
+            read = codec.decode_request(codec.encode(record))
+            assert isinstance(read, TopicMetadata)
+            known, _ = learn(known, read)
+    return known
+
+
+def test_a_shard_learns_what_there_is() -> None:
+    """A job starts; the shard knew topics that were deleted while it was away."""
+    topics = {"b": 2, "a": 1}
+
+    assert told(Planner(), topics, topics, shard={"0": 4, "aa": 3, "z": 1}) == {"a": 1, "b": 2}
+
+
+def test_more_topics_than_a_record_holds_are_told_in_ranges() -> None:
+    """Thousands of topics: each record must stay far below what a request may have."""
+    topics = {f"t{n:06}": 1 + n % 7 for n in range(2 * limits.TOPICS_PER_RECORD_MAX + 1)}
+    planner = Planner()
+    planner.look(topics, 0.0)
+
+    records = planner.look(topics, 1.0)
+
+    assert len(records) == 3
+    assert all(len(codec.encode(each)) < limits.REQUEST_BYTES_MAX for each in records)
+    assert told(Planner(), topics, topics, shard={"t000000a": 9}) == topics
+
+
+@pytest.mark.parametrize("count", [0, 1, limits.TOPICS_PER_RECORD_MAX])
+def test_the_ranges_cover_every_name(count: int) -> None:
+    """At the seams a topic that is gone would stay for ever."""
+    topics = {f"t{n:06}": 1 for n in range(count)}
+    shard = {"": 1, "t": 1, "t000000a": 1, "zz": 1}
+
+    assert told(Planner(), topics, topics, shard=shard) == topics
+
+
+def test_only_changes_are_said() -> None:
+    """The log must not fill with what everybody knows."""
+    planner = Planner()
+    told(planner, {"a": 1, "b": 2}, {"a": 1, "b": 2})
+
+    assert planner.look({"a": 1, "b": 2}, 2.0) == []
+    (grown,) = planner.look({"a": 1, "b": 3}, 3.0)
+    assert (grown.after, grown.through) == ("a", "b")
+    assert learn({"a": 1, "b": 2, "aa": 1}, grown)[0] == {"a": 1, "b": 3}
+
+
+def test_a_topic_is_gone_when_two_looks_do_not_have_it() -> None:
+    """A broker that has just started answers with less than there is."""
+    planner = Planner()
+    told(planner, {"a": 1, "b": 2}, {"a": 1, "b": 2})
+
+    assert planner.look({"a": 1}, 2.0) == []
+    (gone,) = planner.look({"a": 1}, 3.0)
+    assert learn({"a": 1, "b": 2}, gone)[0] == {"a": 1}
+
+
+def test_a_topic_without_a_leader_stays_as_it_was() -> None:
+    """A broker died: its topics are still there."""
+    planner = Planner()
+    told(planner, {"a": 1, "b": 2}, {"a": 1, "b": 2})
+
+    assert planner.look({"a": None, "b": 2}, 2.0) == []
+
+
+def test_everything_is_said_again_after_a_time() -> None:
+    """An older driver that woke up may have written what was true an hour ago."""
+    planner = Planner()
+    told(planner, {"a": 1}, {"a": 1})
+
+    (again,) = planner.look({"a": 1}, 1.0 + SAY_AGAIN_S)
+
+    assert (again.after, again.through, len(again.topics)) == (None, None, 1)
+
+
+def test_many_changes_are_one_listing() -> None:
+    """Somebody makes a thousand topics at once."""
+    planner = Planner()
+    told(planner, {}, {})
+
+    assert len(planner.look({f"t{n}": 1 for n in range(CHANGES_MAX + 1)}, 2.0)) == 1
+
+
+def test_what_must_be_said_again_is_no_reason_to_believe_one_look() -> None:
+    """A write failed because a broker restarted, and that broker then answers with less."""
+    planner = Planner()
+    told(planner, {"a": 1, "b": 2}, {"a": 1, "b": 2})
+    planner.unsaid()
+
+    (everything,) = planner.look({"a": 1}, 3.0)
+
+    assert [row.topic for row in everything.topics] == ["a", "b"]
+    planner.unsaid()
+    (gone,) = planner.look({"a": 1}, 4.0)
+    assert [row.topic for row in gone.topics] == ["a"]
+
+
+def test_a_new_driver_believes_no_single_look() -> None:
+    """The second look of a driver that has just started meets a broker that has, too."""
+    assert told(Planner(), {"a": 1, "b": 2}, {"a": 1}, shard={"a": 1, "b": 2}) == {"a": 1, "b": 2}
+
+
+def test_a_first_listing_waits_for_a_topic_without_a_leader() -> None:
+    """Listed without it, its partitions would be taken from everybody; but not for ever."""
+    planner = Planner()
+    planner.look({"a": 1, "b": None}, 0.0)
+
+    assert [planner.look({"a": 1, "b": None}, 1.0) for _ in range(UNCOUNTED_MAX)] == [
+        [] for _ in range(UNCOUNTED_MAX)
+    ]
+    (listing,) = planner.look({"a": 1, "b": None}, 2.0)
+    assert [row.topic for row in listing.topics] == ["a"]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard knows two topics, and the driver tells of four."""
+    monkeypatch.setattr(limits, "TOPICS_MAX", 2)
+    monkeypatch.setattr(limits, "TOPICS_TOLD_MAX", 4)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_topic_too_many_pushes_none_out_that_a_shard_knows() -> None:
+    """Its name sorts first. The driver that starts anew meanwhile does not know who was first."""
+    looks = [{"b": 1, "c": 1}, {"b": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 1, "c": 1}]
+    planner = Planner()
+
+    known = told(planner, *looks)
+
+    assert known == {"b": 1, "c": 1}
+    assert told(Planner(), *looks[2:], shard=known) == known
+
+
+@pytest.mark.usefixtures("small")
+def test_a_topic_that_goes_makes_room_for_one_that_waited() -> None:
+    """The one that waits stands earlier in a listing than the one whose place it takes."""
+    everything = {"a": 1, "b": 1, "c": 1}
+    planner = Planner()
+    told(planner, everything, everything)
+
+    known = told(planner, {"a": 1, "b": 1}, {"a": 1, "b": 1}, shard={"b": 1, "c": 1})
+
+    assert known == {"a": 1, "b": 1}
+    assert told(Planner(), *[{"a": 1, "b": 1}] * 2, shard={"b": 1, "c": 1}) == known
+
+
+@pytest.mark.usefixtures("small")
+def test_those_that_were_told_are_told_when_there_are_too_many_for_the_driver() -> None:
+    """The log must not fill with a cluster's names without end, and nothing told may go for it."""
+    planner, many = Planner(), dict.fromkeys("cdef", 1)
+    told(planner, many, many)
+    more = dict.fromkeys("abcdef", 1)
+
+    assert planner.look(more, 2.0) == []
+    planner.unsaid()
+    rows = [row.topic for record in planner.look(more, 3.0) for row in record.topics]
+    assert sorted(set(rows)) == list("cdef")
+
+
+class FakeCluster:
+    """A cluster whose log refuses records on demand."""
+
+    def __init__(self) -> None:
+        self.takes = True
+        self.failure: Exception | None = None
+        self.written: list[TopicMetadata] = []
+
+    def look(self) -> Seen:
+        if self.failure is not None:
+            raise self.failure
+        return {"a": 1}
+
+    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
+        if self.takes:
+            self.written.append(record)
+        told("" if self.takes else "no leader")
+
+    def serve(self) -> None:
+        pass
+
+
+def test_what_the_log_did_not_take_is_said_again() -> None:
+    """The broker was away for a moment, and a shard would never learn of the topic."""
+    cluster = FakeCluster()
+    watch = TopicWatch(cluster, 1.0)
+    cluster.takes = False
+    watch.turn()
+    watch.turn()
+    assert cluster.written == []
+
+    cluster.takes = True
+    watch.turn()
+
+    assert [row.topic for record in cluster.written for row in record.topics] == ["a"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def test_what_fails_is_told_since_when_and_until_it_works() -> None:
+    """New topics are given to nobody, and the only sign is a warning in a log somewhere else."""
+    cluster, clock = FakeCluster(), Clock()
+    troubles = Troubles(clock)
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.turn()
+    cluster.failure = KafkaException(KafkaError(KafkaError._TRANSPORT, "all are down"))
+    watch.turn()
+    clock.now_ms += 5_000
+    watch.turn()
+
+    (found,) = troubles.now.items()
+    assert (found[0], found[1].since_ms, found[1].last_ms) == ("topics", 1_000, 6_000)
+    assert "all are down" in found[1].error
+    cluster.failure = None
+    watch.turn()
+    assert troubles.now == {}
+
+
+def test_what_the_log_does_not_take_is_told() -> None:
+    """It may look at the cluster, and may not write to the requests topic."""
+    cluster, troubles = FakeCluster(), Troubles()
+    watch = TopicWatch(cluster, 1.0, troubles)
+    cluster.takes = False
+    watch.turn()
+    watch.turn()
+
+    assert troubles.now["topics"].error == "no leader"
+    cluster.takes = True
+    watch.turn()
+    assert troubles.now == {}
+
+
+def test_a_watch_that_has_ended_is_told() -> None:
+    """A defect of ours ends the thread: without a word topics would never again be found."""
+    cluster, troubles = FakeCluster(), Troubles()
+    cluster.failure = ValueError("a topic without a name")
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.start()
+    watch._thread.join()
+
+    assert "a topic without a name" in troubles.now["topics"].error
+    watch.stop()
+
+
+def test_after_a_fatal_error_topics_are_written_by_another_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is raised by the flush, once; later every record is refused, and new topics would be found
+    by nobody until the job is started again."""
+    monkeypatch.setattr(MortalProducer, "made", [])
+    monkeypatch.setattr(control, "Producer", MortalProducer)
+    broker = {"bootstrap.servers": "127.0.0.1:1"}
+    writer = ControlWriter("coord", broker, Keyholder().signer(SETTINGS))
+    cluster = KafkaCluster("coord", 2, writer, broker)
+    monkeypatch.setattr(cluster, "look", lambda: {"a": 1})
+    troubles = Troubles()
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.turn()
+    assert "INVALID_PRODUCER_EPOCH" in troubles.now["topics"].error
+
+    watch.turn()
+
+    _, second = MortalProducer.made
+    assert len(second.written) == 2, "one for each shard"
+    assert troubles.now == {}
+
+
+def test_a_loss_that_another_thread_hears_of_is_not_forgotten() -> None:
+    """Ticks and listings share a producer: whichever thread serves it hears what became of both,
+    also while the other one looks at the cluster."""
+    cluster = FakeCluster()
+    watch = TopicWatch(cluster, 1.0)
+    heard: list[Callable[[str], None]] = []
+    cluster.write = lambda record, told: heard.append(told)  # type: ignore[method-assign]
+    watch.turn()
+    watch.turn()
+    (told,) = heard
+    watch.turn()
+    assert len(heard) == 1, "nothing is known to be lost yet"
+
+    told("timed out")
+    watch.turn()
+
+    assert len(heard) == 2

@@ -1,0 +1,1 @@
+"""Tools of those who work on coordlib: simulated worlds, benchmarks, mutants, fuzz, transcripts."""

@@ -1,0 +1,180 @@
+"""Measure the engine on this machine. JSON lines on stdout, talk on stderr.
+
+Without a cluster or a stack named, `settle`, `load` and `hostile` start a stack of their own and
+delete it; `rebuild` and `core` take nothing else.
+"""
+
+from importlib import import_module
+from typing import Any, Literal
+
+from coordlib.cli.numbers import Count, Millis, Partitions, Rate
+from coordlib.cli.where import HERE, Where
+
+Peer = Literal["kafka", "none"]
+Protocol = Literal["range", "cooperative-sticky", "assigned"]
+
+
+def settle(  # a command line's options
+    *,
+    members: Count = 20,
+    partitions: Partitions = 40,
+    repeats: Count = 20,
+    block: Count = 5,
+    peer: Peer = "kafka",
+    protocol: Protocol = "range",
+    peer_heartbeat_ms: Millis | None = None,
+    light: bool | None = None,
+    where: Where = HERE,
+) -> int:
+    """Time from a member's join or leave until everybody has settled, beside Kafka's own groups.
+
+    Parameters
+    ----------
+    members
+        Running members; one more joins and leaves.
+    partitions
+        Of the topic that they share.
+    repeats
+        Joins and leaves on each side.
+    block
+        Repeats of one side before the other side has its turn.
+    peer
+        kafka: the broker's own coordinator does the same work in the same run.
+    protocol
+        How the group assigns, on both sides; assigned: the coordinator divides (KIP-848's groups).
+    peer_heartbeat_ms
+        Heartbeat interval of the peer's members; without it the client's default, 3 s.
+    light
+        Our members share one transport and one polling thread and have no data consumer; without
+        it, or --no-light: from 64 members on. Only with --protocol assigned and --peer none.
+    """
+    return _run(
+        "settle",
+        where=where,
+        members=members,
+        partitions=partitions,
+        repeats=repeats,
+        block=block,
+        peers=("ours",) if peer == "none" else ("ours", peer),
+        protocol=protocol,
+        peer_heartbeat_ms=peer_heartbeat_ms,
+        light=light,
+    )
+
+
+def load(
+    *,
+    groups: Count = 1000,
+    members: Count = 10,
+    heartbeat_ms: Millis = 3000,
+    seconds: Count = 60,
+    probes_per_second: Rate = 4.0,
+    sweep: bool = False,
+    where: Where = HERE,
+) -> int:
+    """Time to an answer while thousands of heartbeats a second arrive.
+
+    Parameters
+    ----------
+    groups
+        Groups of the load.
+    members
+        Members of each.
+    heartbeat_ms
+        Heartbeat interval of every member.
+    seconds
+        How long to measure; with --sweep, each step.
+    probes_per_second
+        Single members that join and leave meanwhile; their answers are timed.
+    sweep
+        Raise the rate until the job falls behind, and tell the highest that it sustained.
+    """
+    return _run(
+        "load",
+        where=where,
+        groups=groups,
+        members=members,
+        heartbeat_ms=heartbeat_ms,
+        seconds=seconds,
+        probes_per_second=probes_per_second,
+        is_sweep=sweep,
+    )
+
+
+def core(
+    *,
+    groups: Count = 500,
+    members: Count = 10,
+    batch: tuple[Count, ...] = (2_000, 20_000, 60_000),
+    rebalance: Count = 100,
+    repeats: Count = 9,
+) -> int:
+    """Requests per second that the core alone judges: no Kafka, no Spark, one core.
+
+    Parameters
+    ----------
+    groups
+        Groups in the shard.
+    members
+        Members of each.
+    batch
+        Heartbeats judged at once; given several times, each is measured.
+    rebalance
+        Members of the group that is rebalanced.
+    repeats
+        Measurements of each; the median is told, and the best.
+    """
+    return _run(
+        "core",
+        groups=groups,
+        members=members,
+        batches=batch,
+        rebalance=rebalance,
+        repeats=repeats,
+    )
+
+
+def hostile(
+    *,
+    joins_per_second: Count = 10_000,
+    seconds: Count = 20,
+    probes_per_second: Rate = 4.0,
+    where: Where = HERE,
+) -> int:
+    """Time to an answer for others while a client floods the job with joins of ever-new ids.
+
+    Parameters
+    ----------
+    joins_per_second
+        Of the hostile client: all into one group first, then each into a group of its own.
+    seconds
+        How long each of the five parts lasts: quiet, one group, quiet, ever-new groups, aftermath.
+    probes_per_second
+        Single members that join and leave groups of their own meanwhile; their answers are timed.
+    """
+    return _run(
+        "hostile",
+        where=where,
+        joins_per_second=joins_per_second,
+        seconds=seconds,
+        probes_per_second=probes_per_second,
+    )
+
+
+def rebuild(*, groups: Count = 10_000, members: Count = 2, partitions: Partitions = 10) -> int:
+    """Time from a start with --rebuild until a join is answered, on a stack of its own.
+
+    Parameters
+    ----------
+    groups
+        Groups in the compacted topics.
+    members
+        Members of each, with their assignments.
+    partitions
+        Committed offsets of each group.
+    """
+    return _run("rebuild", groups=groups, members=members, partitions=partitions)
+
+
+def _run(name: str, **options: Any) -> int:
+    return int(import_module(f"tests.tools.bench.{name}").run(**options))

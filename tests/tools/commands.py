@@ -1,0 +1,27 @@
+"""Commands for those who work on coordlib: `python -m tests.tools`, with the manners of `coord`."""
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App
+
+from coordlib.cli import main as cli
+from coordlib.cli.commands import empty
+from tests.tools import sim
+from tests.tools.bench import commands as bench
+
+
+def build() -> App:
+    """The tree of commands."""
+    app = empty("python -m tests.tools", "Play simulated worlds, and measure the engine.")
+    app.command(sim.sim, name="sim")
+    bench_app = App(name="bench", help="Measure the engine on this machine.")
+    for command in (bench.settle, bench.load, bench.core, bench.hostile, bench.rebuild):
+        bench_app.command(command, name=command.__name__)
+    app.command(bench_app)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return cli.main(sys.argv[1:] if arguments is None else arguments, build)

@@ -1,0 +1,64 @@
+"""Bugs that a job may have: steps of one group raise, until a mended job is started (INV-42).
+
+Which step breaks is decided by the record that is being judged, and by nothing else: whoever
+judges it again, after a crash, on another executor or in the fold that the checks do, meets the
+bug again. The core knows nothing of it: its handlers are replaced while a batch is folded.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import patch
+
+from coordlib.coordinators.groups.classic.draft import Draft
+from coordlib.coordinators.registry import MACHINES
+from coordlib.coordinators.shard.transition import REQUESTS
+
+#: A step that no request has asked for.
+DEADLINE: Final = "deadline"
+
+
+class Poison(RuntimeError):
+    """What a step with a bug raises, when it has done all that it does."""
+
+
+@dataclass
+class Defect:
+    """One bug. `step`: the name of a request's type, or DEADLINE."""
+
+    group: str
+    step: str
+    #: The first record that is judged with it.
+    first: int
+    #: The first record that is judged without it again; None: nobody has mended it.
+    end: int | None = None
+
+    def breaks(self, draft: Draft, step: str) -> bool:
+        is_meant = (self.group, self.step) == (draft.name, step)
+        return (
+            is_meant
+            and draft.at.topic == REQUESTS  # offsets of another topic say nothing here
+            and self.first <= draft.at.offset
+            and (self.end is None or draft.at.offset < self.end)
+        )
+
+
+@contextmanager
+def in_force(defects: list[Defect]) -> Iterator[None]:
+    """While it lasts, the steps of all protocols have these bugs."""
+
+    def broken(step: str, decide: Callable[..., None]) -> Callable[..., None]:
+        def decide_and_break(draft: Draft, *rest: Any, **named: Any) -> None:
+            decide(draft, *rest, **named)
+            if any(defect.breaks(draft, step) for defect in defects):
+                raise Poison(f"a defect of {step}")
+
+        return decide_and_break
+
+    with ExitStack() as patches:
+        for machine in MACHINES.values() if defects else ():
+            handlers = {kind: broken(kind.__name__, h) for kind, h in machine.HANDLERS.items()}
+            patches.enter_context(patch.dict(machine.HANDLERS, handlers))
+            patches.enter_context(patch.object(machine, "fire", broken(DEADLINE, machine.fire)))
+        yield

@@ -1,0 +1,267 @@
+"""A shard driven by hand, one record at a time: what tests, transcripts and the simulator share.
+
+    talk = Conversation()
+    talk.send(join("a"))               # -> what the shard answered, as readable lines
+    talk.send(heartbeat(...), after_ms=500)
+    talk.tick()
+
+Requests are written as a client writes them and read from their bytes, and outputs are read back
+from theirs, so that nothing between is assumed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from coordlib.config import ClassicConfig
+from coordlib.coordinators.groups.classic.group import Group
+from coordlib.coordinators.shard.shard import Fold, InputRecord, Shard, ShardSettings
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.effects.routing import Output
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from tests.tools.notation import render
+
+START_MS = 1_000_000
+
+SETTINGS = ShardSettings(
+    shard=0,
+    shards=1,
+    reply_partitions=1,
+    incarnation="t",
+    group=ClassicConfig(initial_rebalance_delay_ms=0),
+    checks_invariants=True,
+)
+
+
+class Conversation:
+    """One shard, its log, and the newest that it said."""
+
+    def __init__(self, settings: ShardSettings = SETTINGS) -> None:
+        self.settings = settings
+        self.shard = Shard(None, settings)
+        self.now_ms = START_MS
+        self.log: list[InputRecord] = []
+        #: Everything that was written, batch ends included.
+        self.outputs: list[Output] = []
+        self._next = {REQUESTS: 0, COMMITS: 0}
+        self._seen = 0
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next request will stand."""
+        return self._next[REQUESTS]
+
+    def send(
+        self, request: rq.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
+    ) -> list[str]:
+        """Append a request to the log and judge it; what came out, as lines."""
+        self.now_ms += after_ms
+        value = request if isinstance(request, bytes | None) else codec.encode(request)
+        record = InputRecord(topic, self._next[topic], self.now_ms, value)
+        self._next[topic] += 1
+        self.log.append(record)
+        self.shard.judge(record)
+        return [render(output) for output in self._new_outputs()]
+
+    def send_all(self, *requests: rq.AnyRequest) -> list[str]:
+        return [line for request in requests for line in self.send(request)]
+
+    def tick(self, published: int | None = None, after_ms: int = 0) -> list[str]:
+        """A tick; without `published` everything before it can be read."""
+        covered = self.next_offset - 1 if published is None else published
+        return self.send(rq.Tick(v=1, published=covered), after_ms)
+
+    def wait(self, duration_ms: int, step_ms: int = 1_000) -> list[str]:
+        """Let time pass by ticks that cover nothing new, each within CAP."""
+        lines: list[str] = []
+        for _ in range(duration_ms // step_ms):
+            lines += self.tick(published=self.shard.published, after_ms=step_ms)
+        return lines
+
+    def end_batch(self) -> list[str]:
+        """End the batch and begin the next from its blob."""
+        return [render(output) for output in self.end_batch_raw()]
+
+    def end_batch_raw(self) -> list[Output]:
+        self.shard.close()
+        new = self._new_outputs()
+        self._restart(self.shard.encode())
+        return new
+
+    def fold(self) -> Fold:
+        """The batch as `fold` would return it."""
+        return Fold(self.shard.encode(), self.shard.outputs, self.shard.status())
+
+    def load(self, blob: bytes) -> None:
+        """Go on from another blob, as after a rebuild."""
+        self._restart(blob)
+
+    def _restart(self, blob: bytes) -> None:
+        self.shard = Shard(blob, self.settings)
+        self._seen = 0
+
+    def _new_outputs(self) -> list[Output]:
+        new = self.shard.outputs[self._seen :]
+        self._seen = len(self.shard.outputs)
+        self.outputs += new
+        return new
+
+    def group(self, name: str = "g") -> Group:
+        """The hard state of a group. Raises LookupError when there is none."""
+        group: Group | None = self.shard.cells[name].group if name in self.shard.cells else None
+        if group is None:
+            raise LookupError(name)
+        return group
+
+
+def settings(**group: Any) -> ShardSettings:
+    """The settings of tests with some bounds of groups changed."""
+    return msgspec.structs.replace(SETTINGS, group=msgspec.structs.replace(SETTINGS.group, **group))
+
+
+# -- groups that have come so far ------------------------------------------------------------
+
+#: The members of the groups below: the leader, and a follower.
+LEADER, FOLLOWER = "a-t-0-0", "b-t-0-3"
+NEWCOMER = "c-t-0-8"
+SHARES = {LEADER: b"p0", FOLLOWER: b"p1"}
+
+
+def empty(how: ShardSettings = SETTINGS) -> Conversation:
+    """Generation 2 has no members: a was alone, and left."""
+    talk = Conversation(how)
+    talk.send_all(join("a"), sync("a", 1, LEADER))
+    talk.tick()
+    talk.send(leave("a", LEADER))
+    talk.tick()
+    return talk
+
+
+def completing(how: ShardSettings = SETTINGS) -> Conversation:
+    """Generation 2 of a, who leads, and b; nobody has synced yet; all answers are covered."""
+    talk = Conversation(how)
+    talk.send_all(join("a"), sync("a", 1, LEADER))
+    talk.tick()
+    talk.send_all(join("b"), join("a", "j2", member=LEADER, generation=1))
+    talk.tick()
+    return talk
+
+
+def stable(how: ShardSettings = SETTINGS) -> Conversation:
+    """Generation 2: a has p0, b has p1."""
+    talk = completing(how)
+    talk.send_all(sync("a", 2, LEADER, assignments=SHARES), sync("b", 2, FOLLOWER))
+    return talk
+
+
+def settled(how: ShardSettings = SETTINGS) -> Conversation:
+    """As `stable`, and all sessions run."""
+    talk = stable(how)
+    talk.tick()
+    return talk
+
+
+def preparing(how: ShardSettings = SETTINGS) -> Conversation:
+    """c has joined the stable group and is parked; a and b are asked to join again."""
+    talk = stable(how)
+    talk.send(join("c"))
+    talk.tick()
+    return talk
+
+
+#: How a group gets into each state of Kafka's table.
+STATES: dict[str, Callable[[], Conversation]] = {
+    "absent": Conversation,
+    "Empty": empty,
+    "Preparing": preparing,
+    "Completing": completing,
+    "Stable": stable,
+}
+
+
+def said_in(state: str, request: rq.AnyRequest) -> list[str]:
+    """What follows a request to a group in this state; its own coordinate reads HERE."""
+    talk = STATES[state]()
+    here = f"r0-{talk.next_offset}"
+    return [line.replace(here, "HERE") for line in talk.send(request)]
+
+
+# -- requests, with what rarely matters left out ---------------------------------------------
+
+
+def join(client: str, id: str = "j1", **fields: Any) -> rq.JoinGroup:
+    """A JoinGroup of type "demo"; `protocols` may be given as {name: metadata}."""
+    protocols = fields.pop("protocols", {"range": b"m"})
+    if isinstance(protocols, dict):
+        protocols = tuple(rq.Protocol(name, value) for name, value in protocols.items())
+    defaults = {
+        "group": "g",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 20_000,
+        "protocol_type": "demo",
+    }
+    return rq.JoinGroup(v=1, id=id, client=client, protocols=protocols, **{**defaults, **fields})
+
+
+def sync(client: str, generation: int, member: str, id: str = "s1", **fields: Any) -> rq.SyncGroup:
+    """A SyncGroup; `assignments` may be given as {member: bytes}."""
+    given = fields.pop("assignments", {})
+    rows = tuple(rq.MemberAssignment(name, value) for name, value in given.items())
+    fields.setdefault("group", "g")
+    return rq.SyncGroup(
+        v=1,
+        id=id,
+        client=client,
+        generation=generation,
+        member=member,
+        assignments=rows,
+        **fields,
+    )
+
+
+def heartbeat(client: str, generation: int, member: str, **fields: Any) -> rq.Heartbeat:
+    fields = {"group": "g", "id": "h", **fields}
+    return rq.Heartbeat(v=1, client=client, generation=generation, member=member, **fields)
+
+
+def leave(client: str, *members: str | rq.Leaver, **fields: Any) -> rq.LeaveGroup:
+    fields = {"group": "g", "id": "l", **fields}
+    rows = tuple(rq.Leaver(each) if isinstance(each, str) else each for each in members)
+    return rq.LeaveGroup(v=1, client=client, members=rows, **fields)
+
+
+def commit(
+    client: str, generation: int = -1, member: str = "", offset: int = 5, **fields: Any
+) -> rq.OffsetCommit:
+    fields = {"group": "g", "id": "c", **fields}
+    fields.setdefault("offsets", (rq.CommittedOffset("t", 0, offset),))
+    return rq.OffsetCommit(v=1, client=client, generation=generation, member=member, **fields)
+
+
+def fetch(client: str, **fields: Any) -> rq.OffsetFetch:
+    return rq.OffsetFetch(v=1, client=client, **{"group": "g", "id": "f", **fields})
+
+
+def delete_offsets(client: str, *places: tuple[str, int], **fields: Any) -> rq.OffsetDelete:
+    """An OffsetDelete; places are topics and partitions."""
+    fields = {"group": "g", "id": "o", **fields}
+    rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
+    return rq.OffsetDelete(v=1, client=client, topics=rows, **fields)
+
+
+def describe(client: str, **fields: Any) -> rq.DescribeGroup:
+    return rq.DescribeGroup(v=1, client=client, **{"group": "g", "id": "d", **fields})
+
+
+def delete(client: str, **fields: Any) -> rq.DeleteGroup:
+    return rq.DeleteGroup(v=1, client=client, **{"group": "g", "id": "d", **fields})
+
+
+def find(client: str, **fields: Any) -> rq.FindCoordinator:
+    return rq.FindCoordinator(v=1, client=client, **{"group": "g", "id": "f", **fields})
+
+
+def release(client: str, **fields: Any) -> rq.ReleaseQuarantine:
+    return rq.ReleaseQuarantine(v=1, client=client, **{"group": "g", "id": "q", **fields})

@@ -1,0 +1,89 @@
+"""What is fuzzed: a name, the valid inputs that mutations start from, and the wall itself.
+
+A wall says what became of an input, in a word or two; anything that it raises is a bug.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from coordlib.coordinators.groups.dividing.assignors import sticky_data
+from coordlib.records import codec
+from coordlib.records import consumer_protocol as cp
+from tests.tools.fuzz import inputs
+
+ACCEPTED: Final = "accepted"
+_PARTICULARS: Final = re.compile(r"`[^$`][^`]*`|'[^']*'|0x[0-9a-f]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One wall."""
+
+    name: str
+    is_json: bool
+    #: How many of a hundred inputs go to it.
+    share: int
+    valid: Callable[[], Sequence[bytes]]
+    #: ACCEPTED and the kind of value, or the name of the refusal.
+    wall: Callable[[bytes], str]
+
+
+def _request(value: bytes) -> str:
+    found = codec.decode_request(value)
+    if isinstance(found, codec.Refusal):
+        codec.encode(found.message)  # it is told in an answer and in an event
+        return f"{found.error.name} {_kind_of(found.message)}"
+    return f"{ACCEPTED} {type(found).__name__}"
+
+
+def _response(value: bytes) -> str:
+    try:
+        return f"{ACCEPTED} {type(codec.decode_response(value)).__name__}"
+    except msgspec.MsgspecError as problem:
+        return f"{type(problem).__name__} {_kind_of(str(problem))}"
+
+
+def _subscription(value: bytes) -> str:
+    return _unless_unreadable(cp.decode_subscription, value)
+
+
+def _topics(value: bytes) -> str:
+    return _unless_unreadable(cp.decode_topics, value)
+
+
+def _assignment(value: bytes) -> str:
+    return _unless_unreadable(cp.decode_assignment, value)
+
+
+def _unless_unreadable(decode: Callable[[bytes], object], value: bytes) -> str:
+    try:
+        decode(value)
+    except cp.Unreadable as problem:
+        return f"Unreadable {_kind_of(str(problem))}"
+    return ACCEPTED
+
+
+def _user_data(value: bytes) -> str:
+    sticky_data.decode_sticky(value)
+    sticky_data.decode_cooperative(value)
+    return ACCEPTED
+
+
+def _kind_of(message: str) -> str:
+    """A message without what it quotes and counts: inputs that get it are alike."""
+    return _PARTICULARS.sub("#", message)[:120]
+
+
+TARGETS: Final = (
+    Target("request", True, 70, inputs.requests, _request),
+    Target("response", True, 12, inputs.responses, _response),
+    Target("subscription", False, 6, inputs.subscriptions, _subscription),
+    Target("topics", False, 4, inputs.subscriptions, _topics),
+    Target("assignment", False, 6, inputs.assignments, _assignment),
+    Target("user data", False, 2, inputs.assignments, _user_data),
+)
+BY_NAME: Final = {target.name: target for target in TARGETS}

@@ -1,0 +1,240 @@
+"""Known bugs, still found: each is put into a copy of the package, and the simulation must see it.
+
+    python -m tests.tools.mutants [--only NAME] [--format json] [--without-baseline]
+
+A mutant is a file `tests/mutants/NN-name.patch`: a header, an empty line, a unified diff.
+
+    bug: what it does wrong
+    breaks: the promise, by its number
+    faults: all, or the kinds of faults that are drawn, by comma; twice is more often
+    seeds: within how many, from 0 on, it must be caught
+    world: fields of the plan that do not come from the seed, batch_ms=50,statics=2; may be left out
+    compare: hash seeds          (only where one run cannot show it)
+
+One that survives means that simulation or checks have become too weak: it is they that are mended.
+The code as it is must pass the same seeds, so first it runs them.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "tests" / "mutants"
+COPIED: Final = ("coordlib", "tests/__init__.py", "tests/tools")
+WORKERS: Final = 2
+NEEDED: Final = ("bug", "breaks", "faults", "seeds")
+COMPARE: Final = "hash seeds"
+
+
+class Unusable(Exception):
+    """A mutant that is none: it does not apply, does not run, or says too little of itself."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One known bug; the one without a patch is the code as it is."""
+
+    name: str
+    bug: str
+    breaks: str
+    faults: tuple[str, ...]
+    seeds: int
+    world: str
+    compares: bool
+    patch: Path | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one."""
+
+    name: str
+    breaks: str
+    #: Over how many seeds it would have been looked for.
+    seeds: int
+    #: None: it survived.
+    violation: str | None
+    seed: int
+    seconds: float
+
+
+# ---- the files --------------------------------------------------------------------------------
+
+
+def mutants(folder: Path = FOLDER) -> list[Mutant]:
+    """All that are kept, in order. Raises Unusable."""
+    return [read(path) for path in sorted(folder.glob("*.patch"))]
+
+
+def read(path: Path) -> Mutant:
+    head, _, diff = path.read_text().partition("\n\n")
+    rows = dict(line.split(": ", 1) for line in head.splitlines() if ": " in line)
+    missing = [name for name in NEEDED if not rows.get(name)]
+    if missing or not diff.startswith("--- a/"):
+        raise Unusable(f"{path.name} lacks {', '.join(missing) or 'a diff'}")
+    faults = () if rows["faults"] == "all" else tuple(rows["faults"].split(", "))
+    compares = rows.get("compare") == COMPARE
+    seeds = int(rows["seeds"])
+    world = rows.get("world", "")
+    return Mutant(path.stem, rows["bug"], rows["breaks"], faults, seeds, world, compares, path)
+
+
+def baselines(chosen: Iterable[Mutant]) -> list[Mutant]:
+    """The code as it is, once for each way in which a mutant is looked for."""
+    most: dict[tuple[tuple[str, ...], str, bool], int] = {}
+    for each in chosen:
+        key = (each.faults, each.world, each.compares)
+        most[key] = max(most.get(key, 0), each.seeds)
+    return [
+        Mutant("(as it is)", "none", ", ".join(faults) or "all", faults, seeds, world, both, None)
+        for (faults, world, both), seeds in most.items()
+    ]
+
+
+def copy_to(folder: Path, patch: Path | None) -> None:
+    """The package as git knows it, with one bug. Raises Unusable."""
+    command = ["git", "ls-files", "-z", *COPIED]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+    if patch is not None:
+        _apply(patch, folder)
+
+
+def must_apply(patch: Path) -> None:
+    """To the sources as they are here, which stay as they are. Raises Unusable."""
+    _apply(patch, ROOT, "--check")
+
+
+def _apply(patch: Path, folder: Path, *options: str) -> None:
+    applied = subprocess.run(
+        ["git", "apply", "--whitespace=nowarn", *options, str(patch)],
+        cwd=folder,
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if applied.returncode:
+        raise Unusable(f"{patch.name} does not apply: {applied.stderr.strip()}")
+
+
+# ---- the hunt ---------------------------------------------------------------------------------
+
+
+def hunt(mutant: Mutant) -> Verdict:
+    """Run seeds until it is caught, or all of its seeds are used up. Raises Unusable."""
+    started_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="coord-mutant-") as made:
+        folder = Path(made).resolve()
+        copy_to(folder, mutant.patch)
+        seed, violation = _differs(mutant, folder) if mutant.compares else _falls(mutant, folder)
+    seconds = round(time.monotonic() - started_s, 1)
+    return Verdict(mutant.name, mutant.breaks, mutant.seeds, violation, seed, seconds)
+
+
+def _falls(mutant: Mutant, folder: Path) -> tuple[int, str | None]:
+    newest = list(_outcomes(mutant, folder, 0))[-1]
+    return newest["seed"], newest["violation"]
+
+
+def _differs(mutant: Mutant, folder: Path) -> tuple[int, str | None]:
+    """INV-01, INV-32: whatever order sets have in a process, the outcome is the same."""
+    both = zip(_outcomes(mutant, folder, 1), _outcomes(mutant, folder, 2), strict=False)
+    seed = -1
+    for one, other in both:
+        seed = one["seed"]
+        if one["digest"] != other["digest"]:
+            return seed, "INV-01: two outcomes under two hash seeds"
+        if one["violation"] is not None:
+            return seed, one["violation"]
+    return seed, None
+
+
+def _outcomes(mutant: Mutant, folder: Path, hash_seed: int) -> Iterator[dict[str, Any]]:
+    """What `one_mutant` says of each seed, by the package in this folder."""
+    command = [sys.executable, "-m", "tests.tools.one_mutant"]
+    command += ["--seeds", f"0-{mutant.seeds - 1}", "--kinds", ",".join(mutant.faults)]
+    command += ["--world", mutant.world]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": str(hash_seed)}
+    ran = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    rows = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    if ran.returncode or not rows:
+        raise Unusable(f"{mutant.name} does not run: {ran.stderr.strip()[-500:]}")
+    return iter(rows)
+
+
+# ---- the table --------------------------------------------------------------------------------
+
+
+def line_of(verdict: Verdict) -> str:
+    told = " ".join((verdict.violation or "-").split())
+    where = str(verdict.seed) if verdict.violation else f"none of {verdict.seeds}"
+    return (
+        f"{verdict.name:38} {where:>11} {verdict.seconds:6.1f}  {verdict.breaks:24.24} {told:.90}"
+    )
+
+
+def say(text: str, is_json: bool) -> None:
+    """Progress goes where it does not get between the JSON."""
+    print(text, file=sys.stderr if is_json else sys.stdout, flush=True)
+
+
+def judged(some: list[Mutant], is_json: bool) -> list[Verdict]:
+    """One after another as they end, in the order of the list."""
+    verdicts = []
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for verdict in pool.map(hunt, some):
+            say(line_of(verdict), is_json)
+            verdicts.append(verdict)
+    return verdicts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Known bugs, still found.")
+    parser.add_argument("--only", metavar="NAME", help="a part of the name")
+    parser.add_argument("--format", choices=["text", "json"], default="text")
+    parser.add_argument("--without-baseline", action="store_true", help="not the code as it is")
+    options = parser.parse_args()
+    is_json = options.format == "json"
+    tell = partial(say, is_json=is_json)
+    try:
+        chosen = [each for each in mutants() if (options.only or "") in each.name]
+        if not chosen:
+            raise Unusable(f"no mutant is called {options.only}")
+        tell(f"{'mutant':38} {'seed':>11} {'s':>6}  {'breaks':24} caught by")
+        sound = [] if options.without_baseline else judged(baselines(chosen), is_json)
+        found = judged(chosen, is_json)
+    except Unusable as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    broken = [each for each in sound if each.violation is not None]
+    survived = [each.name for each in found if each.violation is None]
+    tell(f"{len(found) - len(survived)} of {len(found)} caught")
+    for each in broken:
+        tell(f"The code as it is breaks a promise with {each.breaks}: {each.violation}")
+    if survived:
+        tell(f"survived: {', '.join(survived)}")
+    if is_json:
+        rows = {"baseline": [asdict(v) for v in sound], "mutants": [asdict(v) for v in found]}
+        print(json.dumps(rows, indent=1))
+    return 1 if broken or survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Runs seeds of the simulation until one breaks a promise; a JSON line for each.
+
+    python -m tests.tools.one_mutant --seeds 0-40 [--kinds a,b] [--world batch_ms=50,statics=2]
+
+The group is classic, unless the world says `kind=assigned`.
+
+Started by `tests.tools.mutants` with another copy of the package in front of the path, so that
+the code that is mutated and the checks that are to find it are loaded together.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from tests.tools.simulation import plan, run, world
+from tests.tools.simulation.quiet import quiet_logs
+
+
+def digest_of(played: "world.World") -> str:
+    """Everything that a run has left: what members saw, and every record of every topic."""
+    digest = hashlib.sha256()
+    for line in played.history:
+        digest.update(msgspec.json.encode(line))
+    for place, partition in sorted(played.cluster.partitions.items()):
+        digest.update(repr(place).encode())
+        for each in partition.records:
+            digest.update(repr((each.offset, each.timestamp_ms, each.key, each.value)).encode())
+    return digest.hexdigest()
+
+
+def traits_of(text: str) -> dict[str, Any]:
+    """`batch_ms=50,strategies=range` -> what the world is to be like, whatever the seed says."""
+    rows = dict(row.split("=") for row in text.split(",") if row)
+    return {name: _trait(name, value) for name, value in rows.items()}
+
+
+def _trait(name: str, value: str) -> Any:
+    if name == "kind":
+        return value
+    if name == "strategies":
+        return (value,)
+    if name == "more_topics":  # 3+2; nothing: there are no others
+        return tuple(int(count) for count in value.split("+") if count)
+    return int(value)
+
+
+def outcomes(
+    seeds: range, kinds: tuple[str, ...], traits: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """One for each seed, ending with the first that breaks a promise."""
+    for seed in seeds:
+        started_s = time.monotonic()
+        drawn = plan.draw(seed, kinds, traits.get("kind", plan.CLASSIC))
+        played = world.World(replace(drawn, **traits))
+        violation: str | None
+        try:
+            violation = run.run_in(played).violation
+        except Exception as problem:  # noqa: BLE001  # whatever escapes is a defect that was found
+            violation = f"{type(problem).__name__}: {problem}"
+        yield {
+            "seed": seed,
+            "violation": violation,
+            "digest": digest_of(played),
+            "seconds": round(time.monotonic() - started_s, 3),
+        }
+        if violation is not None:
+            return
+
+
+@quiet_logs()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", required=True, help="first-last, both included")
+    parser.add_argument("--kinds", default="", help="names of faults, by comma; none: a swarm")
+    parser.add_argument("--world", default="", help="fields of the plan, by comma: batch_ms=50")
+    options = parser.parse_args()
+    first, last = map(int, options.seeds.split("-"))
+    kinds = tuple(kind for kind in options.kinds.split(",") if kind)
+    for outcome in outcomes(range(first, last + 1), kinds, traits_of(options.world)):
+        print(json.dumps(outcome), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Many seeds, in several processes, and what they add up to."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+
+from tests.tools.simulation.plan import KINDS, Plan
+from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.run import Outcome, run, run_seed
+from tests.tools.simulation.sometimes import SITUATIONS
+
+#: A campaign of so many seeds must have met every situation and every kind of fault.
+STRONG_FROM_SEEDS = 200
+#: How many seeds there are for each time that something must have been met: ten in a thousand.
+SEEDS_PER_MEETING = 100
+CHUNK = 4
+
+
+@dataclass
+class Result:
+    """One seed, without its history: what a worker sends back."""
+
+    seed: int
+    events: int
+    simulated_ms: int
+    batches: int
+    acts: int
+    faults: dict[str, int]
+    sometimes: dict[str, int]
+    violation: str | None
+
+
+@dataclass
+class Summary:
+    """All seeds of a campaign."""
+
+    seeds: int = 0
+    events: int = 0
+    simulated_ms: int = 0
+    batches: int = 0
+    acts: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    sometimes: Counter[str] = field(default_factory=Counter)
+    violations: list[Result] = field(default_factory=list)
+    #: Whether only some kinds of faults were asked for.
+    is_partial: bool = False
+
+    def add(self, result: Result) -> None:
+        self.seeds += 1
+        self.events += result.events
+        self.simulated_ms += result.simulated_ms
+        self.batches += result.batches
+        self.acts += result.acts
+        self.faults.update(result.faults)
+        self.sometimes.update(result.sometimes)
+        if result.violation is not None:
+            self.violations.append(result)
+
+    @property
+    def never_met(self) -> list[str]:
+        """What a campaign of this length should have met, and has not."""
+        if self.is_partial or self.seeds < STRONG_FROM_SEEDS:
+            return []
+        least = self.seeds // SEEDS_PER_MEETING
+        missed = [name for name in SITUATIONS if self.sometimes[name] < least]
+        return missed + [kind for kind in KINDS if self.faults[kind] < least]
+
+
+@quiet_logs()
+def play(seed: int, kinds: tuple[str, ...] = ()) -> Result:
+    """One seed, in whatever process."""
+    return _result(run_seed(seed, kinds))
+
+
+def campaign(
+    seeds: Iterable[int],
+    kinds: tuple[str, ...] = (),
+    jobs: int = 2,
+    each: Callable[[Result], None] = lambda _: None,
+) -> Summary:
+    """Play all seeds; `each` hears of every one as it is over, in their order."""
+    summary = Summary(is_partial=bool(kinds))
+    for result in _results(list(seeds), kinds, jobs):
+        summary.add(result)
+        each(result)
+    return summary
+
+
+def _results(seeds: list[int], kinds: tuple[str, ...], jobs: int) -> Iterator[Result]:
+    if jobs == 1 or len(seeds) == 1:
+        yield from (play(seed, kinds) for seed in seeds)
+        return
+    # Spawned, not forked: librdkafka does not survive a fork.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(partial(play, kinds=kinds), seeds, chunksize=CHUNK)
+
+
+def _result(outcome: Outcome) -> Result:
+    return Result(
+        outcome.plan.seed,
+        outcome.events,
+        outcome.simulated_ms,
+        outcome.batches,
+        outcome.acts,
+        outcome.faults,
+        outcome.sometimes,
+        outcome.violation,
+    )
+
+
+@quiet_logs()
+def shrink(plan: Plan, tries: int = 200) -> Outcome:
+    """The same violation with as few faults as can be found: halves first, then one by one.
+
+    The promise that is broken must stay the same; when and by whom may change.
+    """
+    smallest = run(plan)
+    promise = _promise(smallest)
+    size = max(1, len(plan.faults) // 2)
+    while tries > 0 and smallest.violation is not None:
+        plan = smallest.plan
+        for first in range(0, len(plan.faults), size):
+            tries -= 1
+            fewer = run(plan.without(first, size))
+            if fewer.violation is not None and _promise(fewer) == promise:
+                smallest = fewer
+                break
+        else:
+            if size == 1:
+                break
+            size = max(1, size // 2)
+    return smallest
+
+
+def _promise(outcome: Outcome) -> str:
+    """`INV-21`, or whatever the sentence begins with."""
+    return (outcome.violation or "").split(":", 1)[0]

@@ -1,0 +1,68 @@
+"""A checkpoint's folder, simulated: what of Spark's and of ours survives its drivers."""
+
+from dataclasses import dataclass, field
+
+from coordlib.records.stored import Marker
+from coordlib.streaming.checkpoint import Identity
+from tests.tools.simulation.cluster import Place
+
+Ranges = dict[Place, tuple[int, int]]
+
+
+@dataclass
+class Checkpoint:
+    """A folder that survives its drivers."""
+
+    path: str
+    known: Identity | None = None
+    #: Batch -> (topic, partition) -> first offset and the one after the last.
+    offsets: dict[int, Ranges] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+    #: Batch -> shard -> blob.
+    states: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    seeds: dict[int, bytes] = field(default_factory=dict)
+    #: What its drivers sign control records with.
+    kept_secret: bytes | None = None
+
+    def copy(self) -> "Checkpoint":
+        """As `cp -r` would make it."""
+        return Checkpoint(
+            self.path,
+            self.known,
+            dict(self.offsets),
+            set(self.commits),
+            {batch: dict(blobs) for batch, blobs in self.states.items()},
+            dict(self.seeds),
+            self.kept_secret,
+        )
+
+    def identity(self) -> Identity | None:
+        return self.known
+
+    def create(
+        self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
+    ) -> Identity:
+        self.known = Identity(
+            checkpoint=self.path,  # every folder has a path of its own here
+            prefix=prefix,
+            shards=shards,
+            incarnation=incarnation,
+            rebuilt_from=rebuilt_from,
+        )
+        return self.known
+
+    def has_batches(self) -> bool:
+        return bool(self.offsets)
+
+    def has_committed_batches(self) -> bool:
+        return bool(self.commits)
+
+    def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None:
+        self.seeds[shard] = blob
+
+    def secret(self) -> bytes | None:
+        return self.kept_secret
+
+    def keep_secret(self, secret: bytes) -> bytes:
+        self.kept_secret = self.kept_secret or secret
+        return self.kept_secret

@@ -1,0 +1,254 @@
+"""Kafka in memory: partitions, append times, transactions and what readers may see of them.
+
+As much as coordlib depends on: offsets that control records take too, the last stable offset, end
+markers that reach the partitions one by one, producer epochs, compaction, brokers with clocks that
+differ, and the time during which nothing answers.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tests.tools.simulation.scheduler import Clock, Scheduler
+
+EPOCH_MS = 1_700_000_000_000  # wall time at the beginning
+Place = tuple[str, int]
+
+
+class Outcome(Enum):
+    """What became of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Transaction:
+    """One transaction: where it has written, and what became of it."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome.OPEN
+        self.places: dict[Place, int] = {}
+
+
+class Record(NamedTuple):
+    """One record of a partition; `is_marker`: a transaction's end, which no reader is given."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    true_ms: int
+    transaction: Transaction | None = None
+    is_marker: bool = False
+
+
+class Partition:
+    """A log. `open`: transactions without an end marker here, with their first offset."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.end = 0
+        self.open: dict[Transaction, int] = {}
+        self.appended: list[Callable[[], None]] = []
+
+    @property
+    def last_stable(self) -> int:
+        """Everything before it is decided."""
+        return min(self.open.values(), default=self.end)
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        true_ms: int,
+        transaction: Transaction | None = None,
+        is_marker: bool = False,
+    ) -> int:
+        offset = self.end
+        if is_marker and transaction is not None:
+            self.open.pop(transaction, None)
+        elif transaction is not None:
+            self.open.setdefault(transaction, offset)
+        record = Record(offset, key, value, timestamp_ms, true_ms, transaction, is_marker)
+        self.records.append(record)
+        self.end += 1
+        for told in self.appended:
+            told()
+        return offset
+
+    def read(self, position: int, is_committed: bool = True) -> tuple[list[Record], int]:
+        """Records from `position` on that a reader may see, and where it stands then."""
+        until = self.last_stable if is_committed else self.end
+        first = bisect_left(self.records, position, key=lambda record: record.offset)
+        found = []
+        for record in self.records[first:]:
+            if record.offset >= until:
+                break
+            if not (record.is_marker or (is_committed and _is_aborted(record))):
+                found.append(record)
+        return found, max(position, until)
+
+    def compact(self) -> None:
+        """Keep the newest decided record of each key."""
+        stable = self.last_stable
+        newest = {
+            record.key: record.offset
+            for record in self.records
+            if record.offset < stable and not record.is_marker and not _is_aborted(record)
+        }
+        self.records = [
+            record
+            for record in self.records
+            if record.offset >= stable
+            or (not record.is_marker and newest.get(record.key) == record.offset)
+        ]
+
+
+def _is_aborted(record: Record) -> bool:
+    return record.transaction is not None and record.transaction.outcome is Outcome.ABORTED
+
+
+class Cluster:
+    """All partitions, and the transactions that write to them.
+
+    Args:
+        luck: draws how long a marker takes to reach its partition.
+        brokers: clocks of the brokers; each partition is led by one of them.
+    """
+
+    def __init__(self, scheduler: Scheduler, luck: Random, brokers: list[Clock]) -> None:
+        self.scheduler, self._luck = scheduler, luck
+        self.brokers = brokers
+        self.partitions: dict[Place, Partition] = {}
+        self._leaders: dict[Place, int] = {}
+        self._producers: dict[str, int] = {}
+        self._open: dict[str, Transaction] = {}
+        self._unmarked: list[tuple[Transaction, Place]] = []
+        self.is_up = True
+        #: Topics that the brokers do not tell of, and that nobody can read meanwhile.
+        self.hidden: set[str] = set()
+        #: Topics that only the driver is told of: nobody here could read them.
+        self.elsewhere: dict[str, int] = {}
+        #: How often a broker does not tell a driver of a topic, or not how many partitions it has.
+        self.listing_errs = 0.02
+        #: How long an end marker may take (V of TIME-AND-FENCING.md).
+        self.marker_delay_ms = 50
+
+    def create(self, topic: str, partitions: int) -> None:
+        for number in range(partitions):
+            place = (topic, number)
+            self.partitions.setdefault(place, Partition())
+            self._leaders[place] = self._luck.randrange(len(self.brokers))
+
+    def create_quietly(self, topic: str) -> None:
+        """One partition, led by the first broker for ever: whoever draws, draws as before."""
+        self.partitions.setdefault((topic, 0), Partition())
+
+    def count(self, topic: str) -> int:
+        return sum(1 for name, _ in self.partitions if name == topic)
+
+    def listing(self) -> dict[str, int]:
+        """All topics of which the brokers tell, by partition count. Raises KafkaException."""
+        self.require_up()
+        counts = Counter(topic for topic, _ in self.partitions)
+        return {topic: counts[topic] for topic in sorted(counts) if topic not in self.hidden}
+
+    def move_leaders(self) -> None:
+        """Each partition gets a leader by chance: from now on another clock stamps its records."""
+        for place in self._leaders:
+            self._leaders[place] = self._luck.randrange(len(self.brokers))
+
+    def append(
+        self,
+        place: Place,
+        key: bytes | None,
+        value: bytes | None,
+        transaction: Transaction | None = None,
+        is_marker: bool = False,
+    ) -> int:
+        clock = self.brokers[self._leaders.get(place, 0)]
+        partition = self.partitions[place]
+        wall_ms, true_ms = EPOCH_MS + clock.now_ms(), self.scheduler.now_ms
+        return partition.append(key, value, wall_ms, true_ms, transaction, is_marker)
+
+    def newest_by_key(self, topic: str, partition: int) -> dict[bytes, bytes]:
+        """As `coordlib.kafka.compacted` reads it."""
+        self.require_up()
+        records, _ = self.partitions[(topic, partition)].read(0)
+        found: dict[bytes, bytes] = {}
+        for record in records:
+            key = record.key or b""
+            found.pop(key, None)
+            if record.value is not None:
+                found[key] = record.value
+        return found
+
+    def ends(self, places: Iterable[Place], visible: bool) -> dict[Place, int]:
+        """The newest offset of each partition, or the newest that is decided."""
+        self.require_up()
+        found = {place: self.partitions[place] for place in places}
+        return {
+            place: (each.last_stable if visible else each.end) - 1 for place, each in found.items()
+        }
+
+    def require_up(self) -> None:
+        if not self.is_up:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    # ---- transactions -------------------------------------------------------------------------
+
+    def init_transactions(self, transactional_id: str) -> int:
+        """End what this id has open, and fence its older producers; the new epoch."""
+        self.require_up()
+        self.write_markers()
+        if (left_open := self._open.pop(transactional_id, None)) is not None:
+            self._end(left_open, Outcome.ABORTED)
+            self.write_markers()
+        epoch = self._producers.get(transactional_id, -1) + 1
+        self._producers[transactional_id] = epoch
+        return epoch
+
+    def require_epoch(self, transactional_id: str, epoch: int) -> None:
+        self.require_up()
+        if self._producers[transactional_id] != epoch:
+            raise KafkaException(KafkaError(KafkaError._FENCED))
+
+    def open_transaction(self, transactional_id: str) -> Transaction:
+        """The one under way, or a new one."""
+        return self._open.setdefault(transactional_id, Transaction())
+
+    def end_transaction(self, transactional_id: str, outcome: Outcome) -> None:
+        transaction = self._open.pop(transactional_id, None)
+        if transaction is not None:
+            self._end(transaction, outcome)
+
+    def time_out(self, transactional_id: str, transaction: Transaction) -> None:
+        """The broker gives up a transaction that its producer does not end."""
+        if self._open.get(transactional_id) is transaction:
+            self.end_transaction(transactional_id, Outcome.ABORTED)
+            self._producers[transactional_id] += 1
+
+    def _end(self, transaction: Transaction, outcome: Outcome) -> None:
+        transaction.outcome = outcome
+        for place in transaction.places:
+            self._unmarked.append((transaction, place))
+            delay_ms = self._luck.uniform(0, self.marker_delay_ms)
+            self.scheduler.after(delay_ms, partial(self._mark, transaction, place))
+
+    def _mark(self, transaction: Transaction, place: Place) -> None:
+        if (transaction, place) in self._unmarked:
+            self._unmarked.remove((transaction, place))
+            self.append(place, None, None, transaction, is_marker=True)
+
+    def write_markers(self) -> None:
+        """All end markers that are still on their way."""
+        for transaction, place in list(self._unmarked):
+            self._mark(transaction, place)

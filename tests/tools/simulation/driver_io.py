@@ -1,0 +1,157 @@
+"""The driver's Kafka clients, simulated: the transactional producer and the writer of ticks.
+
+They are what `TransactionalSink` and `TickWriter` are given; those are the real ones.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from coordlib.records import codec
+from coordlib.records.requests import Control, Tick
+from coordlib.streaming.control import Signer
+from tests.tools.simulation.cluster import Cluster, Outcome, Place, Transaction
+from tests.tools.simulation.scheduler import Channel, Process
+
+TRANSACTION_TIMEOUT_MS = 60_000
+RETRY_MS = 500
+
+
+class Killed(BaseException):
+    """The process died in the middle of a call; nothing of it may go on."""
+
+
+class Delivered:
+    """What a delivery report is given."""
+
+    def __init__(self, place: Place, offset: int) -> None:
+        self._place, self._offset = place, offset
+
+    def topic(self) -> str:
+        return self._place[0]
+
+    def partition(self) -> int:
+        return self._place[1]
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class SimulatedProducer:
+    """A transactional producer. `strike` is asked at every point where the driver may die."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        strike: Callable[[str], None],
+        give_up: Callable[[Transaction], None],
+    ) -> None:
+        self._cluster, self._id, self._strike = cluster, transactional_id, strike
+        self._give_up = give_up
+        self._epoch = -1
+
+    def init_transactions(self, timeout: float) -> None:
+        self._epoch = self._cluster.init_transactions(self._id)
+
+    def begin_transaction(self) -> None:
+        self._cluster.require_epoch(self._id, self._epoch)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        *,
+        on_delivery: Any = None,
+    ) -> None:
+        self._strike("P5")
+        self._cluster.require_epoch(self._id, self._epoch)
+        transaction = self._cluster.open_transaction(self._id)
+        if not transaction.places:
+            self._give_up(transaction)
+        place = (topic, partition)
+        offset = self._cluster.append(place, key, value, transaction)
+        transaction.places[place] = offset
+        if on_delivery is not None:
+            on_delivery(None, Delivered(place, offset))
+
+    def flush(self, timeout: float) -> None:
+        pass
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._strike("before-commit")
+        self._cluster.require_epoch(self._id, self._epoch)
+        self._cluster.end_transaction(self._id, Outcome.COMMITTED)
+        self._strike("unheard-commit")
+
+    def abort_transaction(self, timeout: float) -> None:
+        self._cluster.require_epoch(self._id, self._epoch)
+        self._cluster.end_transaction(self._id, Outcome.ABORTED)
+
+
+class CommitUnheard(KafkaException):
+    """The commit was done and its answer was lost."""
+
+    def __init__(self) -> None:
+        super().__init__(KafkaError(KafkaError._TIMED_OUT))
+
+
+#: Where the drivers' signed records stand: shard and offset -> number.
+Written = dict[tuple[int, int], tuple[int, int]]
+
+
+class SimulatedControl:
+    """`ControlWriter`: what it is given arrives in order, and after a while.
+
+    Args:
+        written: takes in whatever reached the log with a signature.
+    """
+
+    def __init__(
+        self, process: Process, cluster: Cluster, prefix: str, channel: Channel, written: Written
+    ) -> None:
+        self._process, self._cluster, self._topic = process, cluster, f"{prefix}.requests"
+        self._channel, self._written = channel, written
+        #: None: the driver is of before, and signs nothing.
+        self.signer: Signer | None = None
+        #: While set, ticks are lost on their way (F-10b).
+        self.is_mute = False
+
+    def write(self, shard: int, record: Control, told: Callable[[bool], None]) -> None:
+        """Write it; `told`, later, says whether the log took it."""
+        value = codec.encode(record) if self.signer is None else self.signer.value(shard, record)
+        self._channel.send(lambda: self._arrive(shard, record, value, told))
+
+    def _arrive(
+        self, shard: int, record: Control, value: bytes, told: Callable[[bool], None]
+    ) -> None:
+        if not self._cluster.is_up or (self.is_mute and isinstance(record, Tick)):
+            self._process.after(RETRY_MS, lambda: told(False))
+            return
+        offset = self._cluster.append((self._topic, shard), None, value)
+        sent = codec.decode_request(value)
+        if self.signer is not None and isinstance(sent, Control) and isinstance(sent.n, tuple):
+            self._written[shard, offset] = sent.n
+        self._process.after(1, lambda: told(True))
+
+
+class SimulatedTicks:
+    """`Broker` of a TickWriter: writes take time, and are tried again while nobody answers."""
+
+    def __init__(self, control: SimulatedControl, cluster: Cluster) -> None:
+        self._control, self._cluster = control, cluster
+
+    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
+        self._control.write(shard, tick, told)
+
+    def ends(self, places: Iterable[Place], visible: bool) -> dict[Place, int]:
+        return self._cluster.ends(places, visible)
+
+    def serve(self) -> None:
+        pass

@@ -1,0 +1,383 @@
+"""Spark's micro-batches, simulated: what is kept, in which order, and what runs again.
+
+A batch is planned (offset log), judged (one task per shard, each with its state), written
+(foreachBatch) and committed (commit log). After a crash the planned batch runs again with the same
+rows. The core's fold, the sink, the ticks and the checks at the start are the real ones.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, UnknownStateVersion
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
+from coordlib.records.stored import Layout, Marker
+from coordlib.streaming.batch import Batch, assemble
+from coordlib.streaming.beside.ticks import TickWriter
+from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.control_keys import begin
+from coordlib.streaming.query import output_partitions, positions_at_start
+from coordlib.streaming.signatures import Signatures
+from coordlib.streaming.sink import TransactionalSink, transactional_id
+from coordlib.streaming.start import agree
+from tests.tools.defects import Defect
+from tests.tools.simulation.checkpoint import Checkpoint, Ranges
+from tests.tools.simulation.cluster import Cluster, Place, Transaction
+from tests.tools.simulation.driver_io import (
+    TRANSACTION_TIMEOUT_MS,
+    CommitUnheard,
+    Killed,
+    SimulatedControl,
+    SimulatedProducer,
+    SimulatedTicks,
+    Written,
+)
+from tests.tools.simulation.inspection import Inspector
+from tests.tools.simulation.scheduler import Channel, Clock, Process, Scheduler
+from tests.tools.simulation.watch import SimulatedWatch
+
+TURN_MS = 100
+STATES_KEPT = 3
+ROWS_AGAIN = 5
+#: Points at which a driver may die, in the order of a batch.
+CRASH_POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "before-commit", "unheard-commit", "P6", "P7")
+
+
+@dataclass
+class Engine:
+    """What all drivers of one prefix have in common, and the faults that they are to meet."""
+
+    scheduler: Scheduler
+    cluster: Cluster
+    luck: Random
+    prefix: str
+    layout: Layout
+    #: With all keys that any driver has made.
+    settings: ShardSettings
+    #: How drivers sign that start now; None: they are of before, and do not.
+    signatures: Signatures | None = None
+    written: Written = field(default_factory=dict)
+    max_offsets_per_trigger: int = 1_000
+    #: Draws how long a batch takes.
+    usual_ms: Callable[[], float] = lambda: 100.0
+    #: Delays that come on top while they last.
+    extra_ms: list[int] = field(default_factory=list)
+    #: The next driver to reach this point dies there.
+    crash_at: str | None = None
+    #: Every batch is judged twice, as after the loss of an executor.
+    recomputes: bool = False
+    #: The source brings rows once more that earlier batches had.
+    repeats_rows: bool = False
+    #: Whether the driver watches the cluster's topics.
+    watches: bool = False
+    #: Bugs of the job, with the records that are judged while it has them.
+    defects: list[Defect] = field(default_factory=list)
+    #: Looks on while batches are judged.
+    inspector: Inspector = field(default_factory=Inspector)
+    #: Where each committed batch ended, in order: next offset of each input.
+    cuts: list[dict[str, dict[str, int]]] = field(default_factory=list)
+    batches: int = 0
+    crashes: dict[str, int] = field(default_factory=dict)
+    #: Broken promises of the job, in words.
+    problems: list[str] = field(default_factory=list)
+    #: Shard -> its clock by the newest committed batch.
+    clocks: dict[int, int] = field(default_factory=dict)
+
+    def note_clock(self, shard: int, clock_ms: int) -> None:
+        """INV-06: no shard's clock goes back, through rebuilds and all."""
+        before_ms = self.clocks.get(shard, 0)
+        if clock_ms < before_ms:
+            self.problems.append(f"INV-06: shard {shard} went back from {before_ms} to {clock_ms}")
+        self.clocks[shard] = clock_ms
+
+    def note_cut(self, marker: Marker | None) -> None:
+        """A batch has been committed; perhaps its driver has not heard so."""
+        if marker is not None and marker.next_offsets not in self.cuts[-1:]:
+            self.cuts.append(marker.next_offsets)
+
+    def batch_ms(self) -> float:
+        return self.usual_ms() + sum(self.extra_ms)
+
+
+class Driver(Process):
+    """One run of the job, on a checkpoint. `ended` says why it is over."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        checkpoint: Checkpoint,
+        name: str,
+        clock: Clock,
+        on_end: Callable[["Driver"], None],
+        is_rebuild: bool = False,
+    ) -> None:
+        super().__init__(engine.scheduler, name)
+        self.engine, self.checkpoint = engine, checkpoint
+        self.ended: CoordError | str | None = None
+        self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
+        self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
+        self._sink = TransactionalSink(
+            engine.prefix,
+            SimulatedProducer(
+                engine.cluster, transactional_id(engine.prefix), self._strike, self._give_up
+            ),
+            engine.cluster.newest_by_key,
+        )
+        self.ticks: TickWriter | None = None
+        self.control = SimulatedControl(
+            self, engine.cluster, engine.prefix, self._channel, engine.written
+        )
+        self.broker = SimulatedTicks(self.control, engine.cluster)
+        self._settings = engine.settings
+        self._is_idle = False
+        #: Its state is no state: only a rebuild helps.
+        self.cannot_read_state = False
+        self._identity: Identity | None = None
+
+    def start(self, after_ms: float) -> None:
+        self.after(after_ms, lambda: self._guard(self._begin))
+
+    def _begin(self) -> None:
+        engine = self.engine
+        self._identity = agree(
+            self._sink,
+            self.checkpoint,
+            engine.layout,
+            engine.prefix,
+            engine.cluster.newest_by_key,
+            self._is_rebuild,
+        )
+        self._begin_to_sign(engine)
+        engine.note_cut(self._sink.marker)
+        if (marker := self._identity.rebuilt_from) is not None:
+            engine.inspector.check_rebuilt(marker.checkpoint, marker.batch, self.checkpoint.seeds)
+        self.ticks = TickWriter(
+            self.broker,
+            positions_at_start(self._sink.marker, engine.layout.shards),
+            output_partitions(engine.prefix, engine.layout),
+            lambda: self._clock.now_ms() / 1000,
+        )
+        for place in self._inputs():
+            engine.cluster.partitions[place].appended.append(self._wake)
+        self._turn()
+        if engine.watches:
+            luck = Random(f"{self.name} {engine.luck.random()}")
+            shards = engine.layout.shards
+            SimulatedWatch(self, engine.cluster, engine.prefix, shards, self.control, luck).start()
+        self._trigger()
+
+    def _begin_to_sign(self, engine: Engine) -> None:
+        if engine.signatures is None:
+            return
+        authority = begin(
+            self._sink, self.checkpoint, engine.settings.incarnation, self._ends, engine.signatures
+        )
+        self.control.signer = authority.signer
+        self._settings = engine.settings = msgspec.structs.replace(
+            engine.settings, keys=authority.keys, verify=engine.signatures.verify
+        )
+
+    def _ends(self) -> dict[int, int]:
+        places = [(f"{self.engine.prefix}.requests", s) for s in range(self.engine.layout.shards)]
+        ends = self.engine.cluster.ends(places, visible=False)
+        return {shard: newest + 1 for (_, shard), newest in ends.items()}
+
+    def kill(self) -> None:
+        if self.is_alive:
+            super().kill()
+            self.ended = self.ended or "killed"
+            self._on_end(self)
+
+    # ---- ticks --------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self.ticks is not None:
+            try:
+                self.ticks.turn()
+            except KafkaException:
+                pass  # as TickThread: it waits for the broker
+            self.after(TURN_MS, self._turn)
+
+    # ---- batches ------------------------------------------------------------------------------
+
+    def _inputs(self) -> list[Place]:
+        shards, prefix = self.engine.layout.shards, self.engine.prefix
+        topics = (f"{prefix}.requests", f"{prefix}.offsets")
+        return [(topic, shard) for topic in topics for shard in range(shards)]
+
+    def _wake(self) -> None:
+        if self._is_idle:
+            self._is_idle = False
+            self.after(5, lambda: self._guard(self._trigger))
+
+    def _trigger(self) -> None:
+        """Plan the next batch, or take up the one that was not committed."""
+        kept = self.checkpoint
+        newest = max(kept.offsets, default=-1)
+        if newest >= 0 and newest not in kept.commits:
+            self._later("P1", lambda: self._judge(newest))
+            return
+        if not self.engine.cluster.is_up:
+            self.after(500, lambda: self._guard(self._trigger))
+            return
+        ranges = self._plan(newest)
+        if not any(first < end for first, end in ranges.values()):
+            self._is_idle = True
+            return
+        self._strike("P0")
+        if newest + 1 in kept.offsets:
+            raise ConcurrentUpdate(f"Multiple streaming jobs detected for {newest + 1}")
+        kept.offsets[newest + 1] = ranges
+        self._later("P1", lambda: self._judge(newest + 1))
+
+    def _plan(self, newest: int) -> Ranges:
+        before = self.checkpoint.offsets.get(newest, {})
+        left = self.engine.max_offsets_per_trigger
+        ranges: Ranges = {}
+        for place in self._inputs():
+            first = before[place][1] if place in before else self._first(place)
+            end = min(self.engine.cluster.partitions[place].end, first + left)
+            left -= end - first
+            ranges[place] = (first, end)
+        if self.engine.repeats_rows and any(first < end for first, end in ranges.values()):
+            again = self.engine.luck.randint(1, ROWS_AGAIN)
+            ranges = {place: (max(0, first - again), end) for place, (first, end) in ranges.items()}
+        return ranges
+
+    def _first(self, place: Place) -> int:
+        """Where a new checkpoint begins: the earliest, or where a rebuild goes on."""
+        continued = self._identity.rebuilt_from if self._identity else None
+        if continued is None:
+            return 0
+        return continued.next_offsets.get(place[0], {}).get(str(place[1]), 0)
+
+    def _later(self, point: str, action: Callable[[], None]) -> None:
+        """A point at which the driver may die lies between two steps."""
+        delay_ms = self.engine.batch_ms() / 3
+
+        def go_on() -> None:
+            self._strike(point)
+            action()
+
+        self.after(delay_ms, lambda: self._guard(go_on))
+
+    def _judge(self, number: int) -> None:
+        kept, settings = self.checkpoint, self._settings
+        before = kept.states.get(number - 1, {})
+        rows: list[tuple[object, ...]] = []
+        fresh = dict(before)
+        for shard in range(self.engine.layout.shards):
+            records = self._records(number, shard)
+            if not records:
+                continue
+            self._strike("P2")
+            blob = before.get(shard, kept.seeds.get(shard))
+            mine = msgspec.structs.replace(settings, shard=shard)
+            inspector, defects = self.engine.inspector, self.engine.defects
+            fresh[shard], outputs = inspector.judge(blob, records, mine, defects)
+            if self.engine.recomputes and (fresh[shard], outputs) != inspector.judge(
+                blob, records, mine, defects
+            ):
+                self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
+            rows += outputs
+            kept.states[number] = dict(fresh)
+            self._strike("P3")
+        kept.states[number] = fresh
+        judged = {shard: blob for shard, blob in fresh.items() if blob is not before.get(shard)}
+        self.engine.inspector.note_topics(kept.path, number, judged)
+        batch = assemble(number, rows)
+        self._later("P4", lambda: self._write(batch))
+
+    def _records(self, number: int, shard: int) -> list[InputRecord]:
+        found = []
+        names = {
+            f"{self.engine.prefix}.requests": REQUESTS,
+            f"{self.engine.prefix}.offsets": COMMITS,
+        }
+        for place, (first, end) in self.checkpoint.offsets[number].items():
+            if place[1] == shard:
+                records, _ = self.engine.cluster.partitions[place].read(first, is_committed=False)
+                topic = names[place[0]]
+                found += [
+                    InputRecord(topic, each.offset, each.timestamp_ms, each.value)
+                    for each in records
+                    if each.offset < end
+                ]
+        # Spark gives the rows of a key in no order.
+        self.engine.luck.shuffle(found)
+        return found
+
+    def _write(self, batch: Batch) -> None:
+        assert self._identity is not None
+        written = self._sink.write(batch, self._identity)
+        self.engine.note_cut(self._sink.marker)
+        statuses = [report.status for report in batch.reports]
+        if written:  # else it was committed before, perhaps long ago by a driver that slept since
+            for status in statuses:
+                self.engine.note_clock(status.shard, status.position.clock_ms)
+        if self.ticks is not None:
+            self.ticks.batch_committed(statuses, written)
+        self._later("P6", lambda: self._commit(batch.number))
+
+    def _commit(self, number: int) -> None:
+        kept = self.checkpoint
+        if number in kept.commits:
+            raise ConcurrentUpdate(f"Multiple streaming jobs detected for {number}")
+        kept.commits.add(number)
+        kept.states.pop(number - STATES_KEPT, None)
+        self.engine.batches += 1
+        self._strike("P7")
+        self._trigger()
+
+    # ---- ends ---------------------------------------------------------------------------------
+
+    def _strike(self, point: str) -> None:
+        engine = self.engine
+        if engine.crash_at == point and engine.luck.random() < 0.5:
+            engine.crash_at = None
+            engine.crashes[point] = engine.crashes.get(point, 0) + 1
+            if point == "unheard-commit":
+                raise CommitUnheard
+            raise Killed
+
+    def _give_up(self, transaction: Transaction) -> None:
+        cluster, transactional = self.engine.cluster, transactional_id(self.engine.prefix)
+        self.scheduler.after(
+            TRANSACTION_TIMEOUT_MS, lambda: cluster.time_out(transactional, transaction)
+        )
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """What goes wrong in a step ends the driver, as an exception ends the query."""
+        try:
+            step()
+        except Killed:
+            self.kill()
+        except ReplayDiffers as problem:
+            self.engine.problems.append(f"INV-07: {problem}")
+            self.ended = problem
+            self.kill()
+        except CoordError as problem:
+            self.ended = problem
+            self.kill()
+        except (KafkaException, ConcurrentUpdate) as problem:
+            self.ended = repr(problem)
+            self.kill()
+        except (msgspec.MsgspecError, UnknownStateVersion) as problem:
+            self.ended, self.cannot_read_state = repr(problem), True
+            self.kill()
+
+    @property
+    def was_fenced(self) -> bool:
+        return isinstance(self.ended, DriverFenced)
+
+    @property
+    def was_refused(self) -> bool:
+        return isinstance(self.ended, StartRefused)
+
+
+class ConcurrentUpdate(RuntimeError):
+    """Another job has written this batch into the same checkpoint."""

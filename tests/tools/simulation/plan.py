@@ -1,0 +1,311 @@
+"""What a seed draws before anything happens: the world's size, its habits, and its faults.
+
+Swarm testing: every seed draws for each kind of fault whether it never happens, rarely, or often;
+some seeds have one kind only, so that its consequences stand alone, and some have all. Kinds that
+came later, and settings of the job, are drawn from luck of their own.
+"""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.tools.simulation.kinds import (
+    LATER_ASSIGNED_KINDS,
+    LATER_CLASSIC_KINDS,
+    LATER_KINDS,
+    LATER_MEMBER_KINDS,
+    NEEDS,
+)
+from tests.tools.simulation.signed_worlds import (
+    FORGERY_KINDS,
+    draw_forgeries,
+    draw_unsigned_ms,
+)
+
+
+class Fault(NamedTuple):
+    """Something that is broken at a time, for a while. `dice` decides whom it meets."""
+
+    at_ms: int
+    kind: str
+    for_ms: int
+    dice: int
+
+    def __str__(self) -> str:
+        return f"{self.at_ms} {self.kind} for {self.for_ms} ms, dice {self.dice}"
+
+
+#: Kind -> (its number in reliability, shortest and longest time, milliseconds). Closed: one more
+#: would give every seed another world, so new kinds stand in `kinds.py`.
+FIRST_KINDS: Final[dict[str, tuple[str, int, int]]] = {
+    "duplicate-request": ("F-01", 0, 0),
+    "late-consent": ("F-01", 2_000, 20_000),
+    "late-commits": ("F-04", 2_000, 20_000),
+    "slow-network": ("F-04", 2_000, 20_000),
+    "member-paused": ("F-05", 500, 30_000),
+    "member-busy": ("F-05", 2_000, 30_000),
+    "member-killed": ("F-06", 0, 0),
+    "member-closed": ("F-06", 0, 0),
+    "member-joins": ("F-06", 0, 0),
+    "all-leave": ("F-06", 0, 0),
+    "member-cut-off": ("F-04", 500, 30_000),
+    "member-deaf": ("F-34", 500, 30_000),
+    "deaf-while-joining": ("F-34", 2_000, 30_000),
+    "late-and-mute": ("F-34", 8_000, 40_000),
+    "acks-lost": ("F-01", 500, 20_000),
+    "rows-again": ("F-02", 5_000, 30_000),
+    "driver-crashes": ("F-07", 0, 0),
+    "driver-crashes-twice": ("F-07", 0, 0),
+    "driver-away": ("F-08", 10_000, 90_000),
+    "driver-paused": ("F-08", 1_000, 30_000),
+    "slow-batches": ("F-09", 5_000, 30_000),
+    "broker-clock-jumps": ("F-10", 0, 0),
+    "leaders-move": ("F-10", 0, 0),
+    "ticks-lost": ("F-10b", 5_000, 30_000),
+    "broker-away": ("F-16", 500, 40_000),
+    "garbage": ("F-18", 0, 0),
+    "flood-of-joins": ("F-21", 2_000, 5_000),
+    "stranger-commits": ("F-35", 2_000, 20_000),
+    "poison-step": ("F-33", 5_000, 30_000),
+    "twin-starts": ("F-23", 0, 0),
+    "member-removed": ("F-23", 5_000, 30_000),
+    "second-driver": ("F-24", 0, 0),
+    "checkpoint-lost": ("F-25", 0, 0),
+    "old-checkpoint": ("F-25", 0, 0),
+    "state-corrupt": ("F-26", 0, 0),
+    "task-recomputed": ("F-28", 5_000, 30_000),
+    "topic-grows": ("F-30", 0, 0),
+    "topic-appears": ("F-30", 0, 0),
+    "topic-vanishes": ("F-30", 3_000, 20_000),
+    "stale-listing": ("F-30", 0, 0),
+    "wish-changes": ("F-30", 0, 0),
+    "late-words": ("F-01", 5_000, 20_000),
+    "never-lets-go": ("F-05", 20_000, 50_000),
+    "kind-changes": ("F-06", 0, 0),
+    **FORGERY_KINDS,
+    "assignor-raises": ("F-33", 2_000, 40_000),
+}
+KINDS: Final[dict[str, tuple[str, int, int]]] = FIRST_KINDS | LATER_KINDS
+CLASSIC, ASSIGNED = "classic", "assigned"
+#: They happen where the group is server-assigned, and those of the second line where it is classic.
+ASSIGNED_KINDS: Final = frozenset(
+    {"topic-appears", "topic-vanishes", "stale-listing", "wish-changes", "late-words"}
+    | {"never-lets-go", "kind-changes"}
+    | LATER_ASSIGNED_KINDS
+)
+CLASSIC_KINDS: Final = (
+    frozenset({"late-consent", "twin-starts", "assignor-raises"}) | LATER_CLASSIC_KINDS
+)
+#: Drawn apart from the others: of the classic groups one in so many has assignors that raise.
+RAISING, RAISING_SHARE = "assignor-raises", 0.15
+#: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
+MEMBER_KINDS: Final = frozenset(
+    {"member-paused", "member-busy", "member-killed", "member-closed", "member-joins", "all-leave"}
+    | {"member-cut-off", "member-deaf", "acks-lost", "slow-network", "duplicate-request"}
+    | {
+        "late-consent",
+        "late-commits",
+        "deaf-while-joining",
+        "late-and-mute",
+        "twin-starts",
+        "member-removed",
+        "topic-grows",
+        "stranger-commits",
+        "topic-appears",
+        "topic-vanishes",
+        "wish-changes",
+        "late-words",
+        "never-lets-go",
+        "assignor-raises",
+    }
+    | LATER_MEMBER_KINDS
+)
+#: One forward step of the brokers' clocks within one session is what is promised to be survived.
+CLOCK_KINDS: Final = frozenset({"broker-clock-jumps", "leaders-move"})
+CLOCK_SPACING_MS: Final = 90_000
+RARE, OFTEN = 1, 4
+MODES: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+#: Of the seeds, those whose group is server-assigned.
+ASSIGNED_SHARE: Final = 1 / 3
+#: group.remote.assignor; empty: none is named.
+STRATEGIES: Final = ("", "sticky", "uniform", "range", "roundrobin")
+#: Of the seeds, those in which offsets expire while one looks on, and how soon then.
+RETENTION_SHARE: Final = 0.15
+RETENTIONS_MS: Final = (8_000, 15_000, 30_000)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One seed's world."""
+
+    seed: int
+    length_ms: int
+    members: int
+    #: partition.assignment.strategy of the members, from which each draws one; in a server-assigned
+    #: group group.remote.assignor, one for all.
+    strategies: tuple[str, ...]
+    #: How many of the members are static.
+    statics: int
+    partitions: int
+    shards: int
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    heartbeat_interval_ms: int
+    batch_ms: int
+    marker_delay_ms: int
+    latency_ms: int
+    broker_skew_ms: int
+    initial_rebalance_delay_ms: int
+    requires_member_id: bool
+    messages: int
+    #: Partitions of each other topic; members subscribe to all topics or to some.
+    more_topics: tuple[int, ...] = ()
+    #: How many members the group takes; 0: more than there ever are.
+    group_size_max: int = 0
+    #: Who divides at first: the members, or the coordinator.
+    kind: str = CLASSIC
+    #: Drivers that start before this time are of before, and sign nothing.
+    unsigned_ms: int = 0
+    #: Whether the core checks its groups after every step, as it does in no job by default.
+    checks_invariants: int = 1
+    #: Offsets expire after this time; 0: after a week, which no run lasts.
+    retention_ms: int = 0
+    #: How many groups a shard makes each second; 0: as many as by default.
+    new_groups_per_second: int = 0
+    #: What a shard's state, and one group's offsets, may have; 0: as much as by default.
+    shard_bytes: int = 0
+    offsets_bytes: int = 0
+    #: By how much the bounds of sizes in `limits.py` are divided.
+    sizes: int = 1
+    faults: tuple[Fault, ...] = field(default=())
+
+    def without(self, first: int, count: int = 1) -> "Plan":
+        """The same world with some faults less."""
+        return replace(self, faults=self.faults[:first] + self.faults[first + count :])
+
+
+def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Plan:
+    """A plan; `kinds`: only these faults, as often as they come; `kind`: of the group."""
+    kind = kind or _kind_of_group(seed, kinds)
+    luck = Random(f"plan {seed}")
+    session_timeout_ms = luck.choice([6_000, 8_000, 10_000, 15_000])
+    plan = Plan(
+        seed=seed,
+        length_ms=luck.choice([60_000, 90_000, 120_000]),
+        members=luck.randint(2, 5),
+        strategies=_strategies(luck),
+        statics=luck.choice([0, 0, 1, 2, 5]),
+        partitions=luck.randint(1, 8),
+        shards=luck.choice([1, 1, 2]),
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=luck.choice([6_000, 10_000, 20_000]),
+        heartbeat_interval_ms=luck.choice([1_000, 2_000, session_timeout_ms // 4]),
+        batch_ms=luck.choice([50, 200, 600]),
+        marker_delay_ms=luck.choice([5, 50, 400]),
+        latency_ms=luck.choice([2, 20, 100]),
+        broker_skew_ms=luck.choice([0, 50, 1_000]),
+        initial_rebalance_delay_ms=luck.choice([0, 0, 3_000]),
+        requires_member_id=luck.random() < 0.2,
+        messages=luck.choice([50, 150, 300]),
+    )
+    plan = _with_topics_and_size(plan)
+    if kind == ASSIGNED:
+        strategy = Random(f"strategy {seed}").choice(STRATEGIES)
+        plan = replace(plan, kind=kind, strategies=(strategy,), statics=0)
+    faults = _faults(luck, plan.length_ms, kinds or _swarm(luck, kind))
+    if not kinds:
+        faults += _faults(Random(f"forged {seed}"), plan.length_ms, draw_forgeries(seed))
+        plan = replace(plan, unsigned_ms=draw_unsigned_ms(seed, plan.length_ms))
+        later = Random(f"later {seed}")
+        faults += _faults(later, plan.length_ms, _later_swarm(later, kind))
+        faults = tuple(sorted(faults, key=lambda fault: fault.at_ms))
+    plan = replace(plan, faults=faults)
+    if not kinds:
+        plan = _with_raising_assignors(plan)
+    return _with_settings(plan, is_swarm=not kinds)
+
+
+def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
+    """By chance, unless there are faults that happen to one kind of group only."""
+    if kinds and ASSIGNED_KINDS.issuperset(kinds):
+        return ASSIGNED
+    if kinds and CLASSIC_KINDS.issuperset(kinds):
+        return CLASSIC
+    return ASSIGNED if Random(f"kind {seed}").random() < ASSIGNED_SHARE else CLASSIC
+
+
+def _with_topics_and_size(plan: Plan) -> Plan:
+    """One topic to three, and now and then a group that is too small for its members."""
+    luck = Random(f"topics and size {plan.seed}")
+    more = tuple(luck.randint(1, 5) for _ in range(luck.choice([0, 0, 1, 1, 2])))
+    size_max = max(2, plan.members + luck.randint(-1, 1)) if luck.random() < 0.25 else 0
+    return replace(plan, more_topics=more, group_size_max=size_max)
+
+
+def _with_raising_assignors(plan: Plan) -> Plan:
+    """Now and then the members' assignors raise, beside whatever else happens."""
+    luck = Random(f"assignors {plan.seed}")
+    if plan.kind != CLASSIC or luck.random() > RAISING_SHARE:
+        return plan
+    more = _faults(luck, plan.length_ms, (RAISING,) * luck.choice([1, 2, 3]))
+    return replace(plan, faults=tuple(sorted((*plan.faults, *more))))
+
+
+def _with_settings(plan: Plan, is_swarm: bool) -> Plan:
+    """How the job is set: half as in production, and bounds that the faults can reach."""
+    luck = Random(f"settings {plan.seed}")
+    plan = replace(plan, checks_invariants=luck.randrange(2))
+    if is_swarm and luck.random() < RETENTION_SHARE:
+        plan = replace(plan, retention_ms=luck.choice(RETENTIONS_MS))
+    for kind in sorted({fault.kind for fault in plan.faults} & NEEDS.keys()):
+        plan = replace(plan, **NEEDS[kind])  # type: ignore[arg-type]  # fields by name, all numbers
+    return plan
+
+
+def _strategies(luck: Random) -> tuple[str, ...]:
+    """Mostly one for all; sometimes a rolling upgrade half-way."""
+    if luck.random() < 0.2:
+        return ("cooperative-sticky,range", "range")
+    return (luck.choice(MODES),)
+
+
+def _swarm(luck: Random, group: str) -> tuple[str, ...]:
+    """Kinds of faults, each as often as it is to come."""
+    others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
+    beside = {*others, *FORGERY_KINDS, RAISING}
+    kinds = [kind for kind in FIRST_KINDS if kind not in beside]
+    dice = luck.random()
+    if dice < 0.3:
+        return (luck.choice(kinds),) * luck.choice([RARE, OFTEN])
+    share = 1.0 if dice < 0.4 else luck.choice([0.1, 0.25, 0.5])
+    drawn = [kind for kind in kinds if luck.random() < share]
+    often = luck.choice([0.0, 0.2, 0.5])
+    return tuple(kind for kind in drawn for _ in range(OFTEN if luck.random() < often else RARE))
+
+
+def _later_swarm(luck: Random, group: str) -> tuple[str, ...]:
+    """The same of the later kinds: none in a third of the seeds, one alone in another third."""
+    others = CLASSIC_KINDS if group == ASSIGNED else ASSIGNED_KINDS
+    kinds = [kind for kind in LATER_KINDS if kind not in others]
+    dice = luck.random()
+    if dice < 0.33:
+        return ()
+    if dice < 0.66:
+        return (luck.choice(kinds),) * luck.choice([RARE, RARE, OFTEN])
+    share = luck.choice([0.1, 0.1, 0.2, 0.4])
+    return tuple(kind for kind in kinds if luck.random() < share)
+
+
+def _faults(luck: Random, length_ms: int, kinds: tuple[str, ...]) -> tuple[Fault, ...]:
+    found = []
+    stepped_ms = -CLOCK_SPACING_MS
+    moments = sorted(luck.randrange(3_000, length_ms) for _ in kinds)
+    for at_ms, kind in zip(moments, luck.sample(kinds, len(kinds)), strict=True):
+        if kind in CLOCK_KINDS:
+            if at_ms - stepped_ms < CLOCK_SPACING_MS:
+                continue
+            stepped_ms = at_ms
+        _, shortest_ms, longest_ms = KINDS[kind]
+        for_ms = luck.randint(shortest_ms, longest_ms)
+        found.append(Fault(at_ms, kind, for_ms, luck.getrandbits(16)))
+    return tuple(found)

@@ -1,0 +1,216 @@
+"""One seed, from its plan to its verdict: faults, then a time of peace, then the checks."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from coordlib.checking.history import Happened
+from coordlib.client.classic.rounds import RETRY_MS
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records.partitioner import shard_of
+from tests.tools.simulation import commits, faults, plan, signing
+from tests.tools.simulation.checks import (
+    check_end,
+    check_mourned,
+    check_peace,
+    evidence_of,
+)
+from tests.tools.simulation.plan import Plan
+from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation.story import tell
+from tests.tools.simulation.watch import KNOWN_MS
+from tests.tools.simulation.world import (
+    GROUP,
+    METADATA_REFRESH_MS,
+    PREFIX,
+    TRIES_AGAIN_MS,
+    Violation,
+    World,
+)
+
+MEMBER_STARTS_MS = 3_000
+COMPACTION_MS = 7_000
+#: A user polls every half second at the latest, to let go and to take over, twice if cooperative.
+USER_LOOKS_MS = 2_500
+#: A supervisor waits up to five seconds, and the rebuild of a lost checkpoint begins after two.
+DRIVER_STARTS_MS = 7_000
+
+
+@dataclass
+class Outcome:
+    """What one run was, and what it broke."""
+
+    plan: Plan
+    events: int = 0
+    simulated_ms: int = 0
+    acts: int = 0
+    batches: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    sometimes: dict[str, int] = field(default_factory=dict)
+    violation: str | None = None
+    history: list[Happened] = field(default_factory=list)
+    #: The end of it in words, when a promise was broken.
+    story: list[str] = field(default_factory=list)
+
+
+def run(chosen: Plan) -> Outcome:
+    """Play a plan to its end. Violations are in the outcome; other exceptions are defects."""
+    return run_in(World(chosen))
+
+
+def run_in(world: World) -> Outcome:
+    """As `run`, for who wants to look at the world afterwards."""
+    chosen = world.plan
+    outcome = Outcome(chosen, history=world.history)
+    try:
+        play(world)
+        look_back(world)
+    except Violation as broken:
+        outcome.violation = str(broken)
+    except AssertionError as broken:
+        outcome.violation = f"assertion: {broken!r}"
+    if outcome.violation is not None:
+        outcome.story = tell(world)
+    outcome.events = world.scheduler.events
+    outcome.simulated_ms = world.scheduler.now_ms
+    outcome.batches = world.engine.batches
+    outcome.acts = sum(program.acts for program in world.programs)
+    for line in world.history:
+        if line.what == "fault":
+            outcome.faults[line.member] = outcome.faults.get(line.member, 0) + 1
+    outcome.sometimes = count_sometimes(world)
+    return outcome
+
+
+def play(world: World) -> None:
+    """Faults, then peace, then everybody leaves. Raises Violation."""
+    length_ms = world.plan.length_ms
+    _begin(world)
+    world.scheduler.run(length_ms, world.check)
+    world.heal_all()
+    settled_ms = length_ms + peace_ms(world)
+    world.scheduler.run(settled_ms, world.check)
+    check_peace(world)
+    world.takes_newcomers = False
+    if len(world.living) > 1:
+        world.living[0].kill()
+        settled_ms += mourning_ms(world)
+        world.scheduler.run(settled_ms, world.check)
+        check_mourned(world)
+    for team in world.teams:
+        for program in team.living:
+            program.close()
+    world.scheduler.run(settled_ms + leaving_ms(world), world.check)
+    check_end(world)
+
+
+def _begin(world: World) -> None:
+    chosen, luck = world.plan, world.stream("beginning")
+    signing.begin(world)
+    world.start_driver(luck.uniform(0, 2_000))
+    for number in range(chosen.members):
+        instance = f"instance-{number}" if number < chosen.statics else None
+        world.start_program_after(luck.uniform(0, MEMBER_STARTS_MS), instance)
+    for fault in chosen.faults:
+        world.scheduler.after(fault.at_ms, partial(faults.bring, world, fault))
+    _produce(world, world.stream("data"))
+    world.every(COMPACTION_MS, lambda: _compact(world))
+
+
+def look_back(world: World) -> None:
+    """An operator puts the group, which is empty by now, back to where it has been (INV-23).
+
+    Static members have kept their places: then it is refused, and nothing must have changed.
+    """
+    place = (f"{PREFIX}.requests", shard_of(GROUP, world.plan.shards))
+    offsets = [
+        rq.CommittedOffset(topic=topic, partition=number, offset=number // 2)
+        for topic in world.topics
+        for number in range(world.cluster.count(topic))
+    ]
+    who: dict[str, Any] = {"v": 1, "client": "operator", "group": GROUP, "reply": 0}
+    seek = rq.OffsetCommit(**who, id="1", generation=-1, member="", offsets=tuple(offsets))
+    for request in (seek, rq.OffsetFetch(**who, id="2", topics=None)):
+        world.cluster.append(place, None, codec.encode(request))
+    world.scheduler.run(world.scheduler.now_ms + leaving_ms(world), world.check)
+    commits.check(evidence_of(world))
+
+
+def _produce(world: World, luck: Random) -> None:
+    for _ in range(world.plan.messages):
+        at_ms = luck.uniform(0, world.plan.length_ms)
+        dice = luck.random()
+        world.scheduler.after(at_ms, partial(_append, world, dice))
+
+
+def _append(world: World, dice: float) -> None:
+    places = [
+        (topic, number) for topic in world.topics for number in range(world.cluster.count(topic))
+    ]
+    world.cluster.append(places[int(dice * len(places))], None, b"")
+
+
+def _compact(world: World) -> bool:
+    for (topic, _), partition in world.cluster.partitions.items():
+        if topic.endswith((".groups", ".committed", ".assignments", ".progress")):
+            partition.compact()
+    return True
+
+
+def peace_ms(world: World) -> int:
+    """INV-28: by when everything has settled (TIME-AND-FENCING.md, what follows).
+
+    S + CAP/2 + 8D + RT, counted from the moment at which a driver runs and a leader has seen the
+    newest metadata, or tries again where its assignor has raised; and from the moment at which the
+    last of those is in for whom the dead left no place.
+    """
+    chosen = world.plan
+    cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
+    longest_batch_ms = 3 * chosen.batch_ms
+    waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS if chosen.group_size_max else 0
+    # The driver tells of topics; members need not look, unless the kind has changed.
+    watch_ms = KNOWN_MS if world.engine.watches else 0
+    if any(fault.kind == "kind-changes" for fault in chosen.faults):
+        waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS
+    if any(fault.kind == plan.RAISING for fault in chosen.faults):
+        waits_ms += RETRY_MS
+    return (
+        DRIVER_STARTS_MS
+        + METADATA_REFRESH_MS
+        + watch_ms
+        + waits_ms
+        + chosen.session_timeout_ms
+        + cap_ms // 2
+        + 8 * longest_batch_ms
+        + chosen.rebalance_timeout_ms
+    )
+
+
+def mourning_ms(world: World) -> int:
+    """INV-29, INV-31: by when others have what a dead member had (likewise).
+
+    It goes within S + CAP/2 + 2D + V + 4L; the others rejoin when they hear of it, and 8D settle
+    them. The rebalance timeout passes only where somebody does not rejoin, and here all do.
+    """
+    chosen = world.plan
+    cap_ms = min(chosen.session_timeout_ms, chosen.rebalance_timeout_ms) // 5
+    longest_batch_ms = 3 * chosen.batch_ms
+    return (
+        chosen.session_timeout_ms
+        + cap_ms // 2
+        + 10 * longest_batch_ms
+        + chosen.marker_delay_ms
+        + 8 * chosen.latency_ms
+        + USER_LOOKS_MS
+    )
+
+
+def leaving_ms(world: World) -> int:
+    """By when everybody has left, and it is written."""
+    return 5_000 + 10 * world.plan.batch_ms + 5 * world.plan.marker_delay_ms
+
+
+def run_seed(seed: int, kinds: tuple[str, ...] = ()) -> Outcome:
+    return run(plan.draw(seed, kinds))

@@ -1,0 +1,60 @@
+"""How the job of a world is set, by its plan."""
+
+from typing import Final
+
+import msgspec
+
+from coordlib.config import ClassicConfig
+from coordlib.coordinators.shard.shard import ShardSettings
+from coordlib.records.stored import FEATURES, Layout
+from tests.tools.simulation.plan import ASSIGNED, Plan
+
+#: Faults that bring server-assigned groups into a world whose first group is none.
+WATCHED_KINDS: Final = frozenset({"company-joins", "aside-and-rebuilt", "hoarder"})
+#: How often a shard looks for what has expired, while something can expire.
+CHECKS_OF_RETENTION: Final = 8
+
+
+def layout(plan: Plan, prefix: str, incarnation: str, replies: int) -> Layout:
+    """What the prefix's topics are."""
+    return Layout(
+        shards=plan.shards,
+        reply_partitions=replies,
+        topic_ids={f"{prefix}.requests": f"{incarnation}0123"},
+        features=FEATURES,
+    )
+
+
+def shard(plan: Plan, incarnation: str, replies: int) -> ShardSettings:
+    """Of all shards; each batch fills in its own."""
+    return ShardSettings(
+        shard=-1,
+        shards=plan.shards,
+        reply_partitions=replies,
+        incarnation=incarnation,
+        group=group_config(plan),
+        checks_invariants=bool(plan.checks_invariants),
+    )
+
+
+def group_config(plan: Plan) -> ClassicConfig:
+    """The production's bounds, but for those that the plan wants near."""
+    config = ClassicConfig(
+        initial_rebalance_delay_ms=plan.initial_rebalance_delay_ms,
+        requires_member_id=plan.requires_member_id,
+    )
+    near = {
+        "max_size": plan.group_size_max,
+        "offsets_retention_ms": plan.retention_ms,
+        "offsets_retention_check_interval_ms": plan.retention_ms // CHECKS_OF_RETENTION,
+        "new_groups_per_second_max": plan.new_groups_per_second,
+        "shard_bytes_max": plan.shard_bytes,
+        "offsets_bytes_per_group_max": plan.offsets_bytes,
+    }
+    return msgspec.structs.replace(config, **{name: each for name, each in near.items() if each})
+
+
+def watches_topics(plan: Plan) -> bool:
+    """Whether the driver tells its shards of topics."""
+    kinds = {fault.kind for fault in plan.faults}
+    return plan.kind == ASSIGNED or not kinds.isdisjoint(WATCHED_KINDS)

@@ -1,0 +1,241 @@
+"""Faults of users: what they do with their consumers, and with what they are handed by them."""
+
+from collections.abc import Callable
+from random import Random
+
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from tests.tools.simulation import reassigned, wishes
+from tests.tools.simulation.late import Mend, join, somebody
+from tests.tools.simulation.program import Program
+from tests.tools.simulation.user import CLOSES, PATIENCE_S, RAISES
+from tests.tools.simulation.wishes import Wish
+from tests.tools.simulation.world import GROUP, MEMBERS_MAX, PREFIX, TOPICS, World
+
+#: What follows a member's token in an answer that no coordinator has written.
+ODD_ENDS = ("x", "", "1e3", "-7", "0x1", "9" * 40, "\u0663", " 1")
+#: A request that nobody has made: what is said to be its answer is looked at by members only.
+NO_CAUSE = "r0-999999999999"
+AGAIN_MS = 100
+
+
+def _somebody_free(world: World, luck: Random) -> Program | None:
+    """One whose thread waits for nothing: it can do something else."""
+    program = somebody(world, luck)
+    return None if program is None or program.is_blocked else program
+
+
+def _restart(world: World, luck: Random, program: Program) -> None:
+    instance = program.habits.config.get("group.instance.id")
+    world.start_program_after(luck.choice([500, 5_000, 15_000]), instance)
+
+
+# ---- reading ------------------------------------------------------------------------------------
+
+
+def bulk_reader(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """It takes many messages at once, and works on them one after another."""
+    program = somebody(world, luck)
+    if program is None:
+        return None
+    program.habits.takes = luck.choice([3, 10, 50])
+    return lambda: setattr(program.habits, "takes", 1)
+
+
+def seeks(world: World, luck: Random, for_ms: int) -> None:
+    """Somebody wants to see the newest records of a partition once more."""
+    program = _somebody_free(world, luck)
+    places = sorted(program.behind().items()) if program is not None else []
+    if program is not None and places:
+        place, done = luck.choice(places)
+        program.rewind(place, luck.randint(max(0, done - 10), done))
+
+
+def pauses(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """Somebody fetches nothing of what it has for a while; meanwhile the group may rebalance."""
+    program = _somebody_free(world, luck)
+    if program is None:
+        return None
+    paused = program.consumer.assignment()
+    program.consumer.pause(paused)
+    program.tell("paused")
+    if luck.random() < 0.5:
+        join(world, luck, for_ms)
+    return lambda: program.consumer.resume(paused)
+
+
+# ---- subscriptions ------------------------------------------------------------------------------
+
+
+def unsubscribes(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """Somebody leaves the group and keeps its consumer; it is back at once, or later."""
+    program = _somebody_free(world, luck)
+    if program is None:
+        return None
+    world.perturbations += 4
+    program.consumer.unsubscribe()
+    program.tell("unsubscribed")
+    back_ms = luck.choice([0, for_ms])
+
+    def mend() -> None:
+        if program.is_alive and not program.is_done:
+            program.begin()
+            program.tell("subscribed")
+
+    if back_ms == 0:
+        mend()
+        return None
+    return mend
+
+
+def subscription_changes(world: World, luck: Random, for_ms: int) -> None:
+    """A member of a classic group wants other topics, by name or by an expression."""
+    program = _somebody_free(world, luck)
+    if program is None or world.protocol != world.plan.kind:
+        return
+    world.perturbations += 4
+    wish = wishes.draw_classic(luck, TOPICS)
+    if world.plan.group_size_max:  # there is no place for one more who reads what nobody does
+        wish = luck.choice([Wish(TOPICS), Wish(pattern=wishes.ANYTHING)])
+    program.say(wish)
+
+
+def topic_created(world: World, luck: Random, for_ms: int) -> None:
+    """Somebody makes a topic; expressions of classic members may match it."""
+    if not world.plan.group_size_max:
+        reassigned.topic_appears(world, luck, for_ms)
+
+
+# ---- commits ------------------------------------------------------------------------------------
+
+
+def commit_waits(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """It waits for the answer to each commit, in its callbacks too."""
+    program = somebody(world, luck)
+    if program is None:
+        return None
+    program.habits.waits = True
+    return lambda: setattr(program.habits, "waits", False)
+
+
+def commit_cancelled(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """It gives up the futures of its commits, as `asyncio.wait_for` does on a time-out."""
+    program = somebody(world, luck)
+    if program is None:
+        return None
+    program.habits.cancels = True
+    return lambda: setattr(program.habits, "cancels", False)
+
+
+# ---- callbacks ----------------------------------------------------------------------------------
+
+
+def _next_callback(does: str) -> Callable[[World, Random, int], Mend | None]:
+    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+        program = somebody(world, luck)
+        if program is None:
+            return None
+        world.perturbations += 3
+        program.habits.next_callback = does
+        join(world, luck, for_ms)
+
+        def mend() -> None:
+            program.habits.next_callback = ""
+
+        def look() -> bool:
+            if program.is_done and not world.is_healing:
+                _restart(world, luck, program)
+            return not program.is_done and bool(program.habits.next_callback)
+
+        world.every(AGAIN_MS, look)
+        return mend
+
+    return bring
+
+
+callback_raises = _next_callback(RAISES)
+callback_closes = _next_callback(CLOSES)
+
+
+def patient_close(world: World, luck: Random, for_ms: int) -> None:
+    """Somebody ends its consumer, and waits until the log knows."""
+    program = _somebody_free(world, luck)
+    if program is not None:
+        world.perturbations += 2
+        program.tell("closes_patiently")
+        program.close(PATIENCE_S)
+        _restart(world, luck, program)
+
+
+def members_share(world: World, luck: Random, for_ms: int) -> None:
+    """One member more in a program that has one: they share its connections and threads."""
+    program = _somebody_free(world, luck)
+    if program is not None and len(world.living) < MEMBERS_MAX:
+        world.perturbations += 1
+        world.start_program(host=program.host or program)
+
+
+# ---- answers that nobody expects ----------------------------------------------------------------
+
+
+def odd_answers(world: World, luck: Random, for_ms: int) -> Mend:
+    """Somebody who may write responses, and knows a member's token, answers what nobody asked."""
+    is_on = [True]
+
+    def say() -> bool:
+        program = somebody(world, luck)
+        if program is not None:
+            identity = program.consumer.member.identity
+            answer = rs.HeartbeatResponse(
+                id=f"{identity.token}-{luck.choice(ODD_ENDS)}",
+                client=identity.client,
+                group=GROUP,
+                cause=NO_CAUSE,
+                error="UNKNOWN_SERVER_ERROR",
+            )
+            place = (f"{PREFIX}.responses", identity.reply)
+            world.cluster.append(place, GROUP.encode(), codec.encode(answer))
+        return is_on[0]
+
+    world.every(500, say)
+    return lambda: is_on.__setitem__(0, False)
+
+
+def release_refused(world: World, luck: Random, for_ms: int) -> Mend:
+    """Somebody closes while its Release is not answered, and hears that it is refused for good."""
+    is_on = [True]
+    join(world, luck, for_ms)
+
+    def look() -> bool:
+        for program in world.living:
+            asked = _open_release(program)
+            if asked is None or program.is_blocked or program.is_stopped:
+                continue
+            world.perturbations += 3
+            identity = program.consumer.member.identity
+            answer = rs.ReleaseResponse(
+                id=asked.id,
+                client=identity.client,
+                group=GROUP,
+                cause=NO_CAUSE,
+                error="INCONSISTENT_GROUP_PROTOCOL",
+            )
+            place = (f"{PREFIX}.responses", identity.reply)
+            world.cluster.append(place, GROUP.encode(), codec.encode(answer))
+            program.tell("closes_patiently")
+            program.close(PATIENCE_S)
+            _restart(world, luck, program)
+            return False
+        return is_on[0] and not world.is_healing
+
+    world.every(20, look)
+    return lambda: is_on.__setitem__(0, False)
+
+
+def _open_release(program: Program) -> rq.Release | None:
+    """A Release of this member that waits for its answer."""
+    for ask in program.consumer.member._membership._asks._open.values():
+        if isinstance(ask.request, rq.Release) and ask.again_ms is None:
+            return ask.request
+    return None

@@ -1,0 +1,172 @@
+"""The pages about the states of groups, drawn from the code that they are about.
+
+    python -m tests.tools.state_diagram      writes them (make diagrams)
+
+States and their meaning come from the enum's own words, arrows from `VALID_PREVIOUS_STATES`, what
+stands beside them from `CAUSES`, and file names from the handlers. Text around the marks is kept.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import msgspec
+
+from coordlib.coordinators.groups.assigned import causes as assigned_causes
+from coordlib.coordinators.groups.assigned import group as assigned_group
+from coordlib.coordinators.groups.assigned import machine as assigned_machine
+from coordlib.coordinators.groups.assigned import timers as assigned_timers
+from coordlib.coordinators.groups.classic import causes, group, guards, machine, pending, timers
+from coordlib.coordinators.groups.offsets import retention
+
+BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
+END = "<!-- end -->"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What a page about one kind of group is drawn from."""
+
+    group: ModuleType
+    machine: Any
+    #: Where deadlines are judged, but for what is in `elsewhere`.
+    timers: ModuleType
+    causes: Mapping[tuple[Any, Any], Mapping[str, str]]
+    #: Events that are judged by no handler and not where deadlines are counted.
+    elsewhere: Mapping[str, str]
+
+    @property
+    def page(self) -> Path:
+        return Path(str(self.group.__file__)).with_name("README.md")
+
+    @property
+    def states(self) -> type[StrEnum]:
+        states: type[StrEnum] = self.group.State
+        return states
+
+    @property
+    def handlers(self) -> dict[str, Any]:
+        """Of requests, by name."""
+        return {request.__name__: handler for request, handler in self.machine.HANDLERS.items()}
+
+
+KINDS: Final = (
+    Kind(
+        group,
+        machine,
+        timers,
+        causes.CAUSES,
+        {
+            retention.CAUSE: retention.__name__,
+            causes.GUARD: guards.__name__,
+            causes.PENDING: pending.__name__,
+        },
+    ),
+    Kind(
+        assigned_group,
+        assigned_machine,
+        assigned_timers,
+        assigned_causes.CAUSES,
+        {
+            retention.CAUSE: retention.__name__,
+            assigned_causes.TOPICS: assigned_machine.__name__,
+        },
+    ),
+)
+
+
+def drawn(kind: Kind) -> str:
+    """All that stands between the marks."""
+    return "\n".join([*_states(kind), "", *_diagram(kind), "", *_events(kind)])
+
+
+def with_drawing(page: str, kind: Kind) -> str:
+    """A page with the newest drawing between its marks. Raises ValueError when there are none."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"The page needs a line {BEGIN!r} and, after it, a line {END!r}.")
+    return f"{before}{BEGIN}\n{drawn(kind)}\n{END}{after}"
+
+
+def _states(kind: Kind) -> Iterator[str]:
+    yield "| state | what it means | what is done in it |"
+    yield "|---|---|---|"
+    for state, words in _words_of_states(kind).items():
+        meaning, _, rest = words.partition("action: ")
+        action = rest.partition("transition: ")[0]
+        yield f"| {state.value} | {_one_line(meaning)} | {_one_line(action)} |"
+
+
+def _words_of_states(kind: Kind) -> dict[StrEnum, str]:
+    """The text below each member of the enum, which Python itself throws away."""
+    (enum,) = ast.parse(inspect.getsource(kind.states)).body
+    assert isinstance(enum, ast.ClassDef)
+    found = {}
+    for member, below in zip(enum.body, enum.body[1:], strict=False):
+        if isinstance(member, ast.Assign) and isinstance(below, ast.Expr):
+            (name,) = member.targets
+            assert isinstance(name, ast.Name)
+            assert isinstance(below.value, ast.Constant)
+            found[kind.states[name.id]] = str(below.value.value)
+    return found
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _diagram(kind: Kind) -> Iterator[str]:
+    empty, dead = kind.group.State.EMPTY, kind.group.State.DEAD
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield f"    [*] --> {empty.value}: {_label(kind, None, empty)}"
+    for before in kind.states:
+        for state, allowed in kind.group.VALID_PREVIOUS_STATES.items():
+            if before in allowed:
+                yield f"    {before.value} --> {state.value}: {_label(kind, before, state)}"
+    yield f"    {dead.value} --> [*]"
+    yield "```"
+
+
+def _label(kind: Kind, before: StrEnum | None, state: StrEnum) -> str:
+    """Requests by name; deadlines, of which there may be many, stand in the table."""
+    events = kind.causes[before, state]
+    names = [event for event in events if not event.startswith("deadline:")]
+    return ", ".join([*names, *(["a deadline"] if len(names) < len(events) else [])])
+
+
+def _events(kind: Kind) -> Iterator[str]:
+    yield "| from | to | event | when | judged in |"
+    yield "|---|---|---|---|---|"
+    for (before, state), events in kind.causes.items():
+        start = "no group" if before is None else before.value
+        for event, when in events.items():
+            yield f"| {start} | {state.value} | {event} | {when} | `{_file_of(kind, event)}` |"
+
+
+def _file_of(kind: Kind, event: str) -> str:
+    handler = kind.handlers.get(event)
+    if handler is not None:
+        module: str = handler.__module__
+    else:
+        module = kind.elsewhere.get(event, kind.timers.__name__)
+    package, _, name = module.rpartition(".")
+    folder = package.rpartition(".")[2]
+    return f"{name}.py" if folder == kind.page.parent.name else f"../{folder}/{name}.py"
+
+
+def main() -> None:
+    """Write the pages."""
+    for kind in KINDS:
+        text = with_drawing(kind.page.read_text(encoding="utf-8"), kind)
+        kind.page.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{kind.page}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,367 @@
+"""Conversations with a shard as text files: what was said, then everything that followed.
+
+    python -m tests.tools.transcript FILE…             show differences, exit 1 if any
+    python -m tests.tools.transcript --rewrite FILE…   write what follows now
+
+A file is prose and blocks. A block is one or more commands, a line `----`, and the effects in
+the notation of `tests.tools.notation`, up to an empty line. Lines with `#` are prose.
+Rewrite only if you understand what caused the difference.
+
+    # Two join; the leader shares out.
+    a join
+    +200 b join protocols=range:m,sticky:n
+    ----
+    event GroupCreated …
+
+A command may begin with `+MS`, the time since the record before; default 0. Then a client and
+what it sends, or a word that nobody sends:
+
+    C join            first JoinGroup: no member id                        fields of JoinGroup
+    C rejoin          JoinGroup under the id and generation that C knows
+    C sync X=BYTES…   SyncGroup; for the leader with assignments by client (quote with spaces), or
+                      with error= and message=
+    C heartbeat
+    C leave           itself; member= instance=I: whoever has that id; remain=1: keeps its place
+    C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
+    C fetch
+    C delete-offsets T/P…        OffsetDelete
+    C subscribe       first Subscribe: topics=T,… (default t) pattern= exclude= strategy= capacity=
+    C resubscribe     Subscribe under the id and generation that C knows
+    C lets-go T/P=OFFSET…   Release of its oldest demand, or of cause=
+    C describe, C delete, C find DescribeGroup, DeleteGroup, FindCoordinator
+    C release         ReleaseQuarantine
+    raw TEXT          a record of these bytes
+    topics T=COUNT…   TopicMetadata: the cluster's topics, all of them
+    tick              covers all that was written;  tick published=N  covers up to N
+    wait MS           ticks of 1 s that cover nothing new
+    batch             the batch ends, the next one begins from its blob
+    rebuild           the same from the compacted topics alone
+    break STEP        from now on every JoinGroup, … or deadline of group g raises;  mend
+    show              the group as it stands
+    settings K=V…     bounds of groups, before the first record
+
+Further `key=value` words set fields of the request: id, group, member, generation, session,
+rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply,
+instance. A client knows its member id and its generation from its newest answer; ids of requests
+count up by themselves (a1, a2, …).
+"""
+
+import argparse
+import difflib
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
+from coordlib.coordinators.groups.assigned.group import Partitions
+from coordlib.coordinators.shard.restore import restore
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES
+from coordlib.records import consumer_protocol as cp
+from coordlib.records import requests as rq
+from tests.tools import assigned_groups, driving
+from tests.tools.defects import Defect, in_force
+from tests.tools.driving import Conversation
+
+RULER = "----"
+
+
+class Session:
+    """A transcript while it runs: the shard, and what each client knows."""
+
+    def __init__(self) -> None:
+        self.talk = Conversation()
+        self._known: dict[str, tuple[str, int]] = {}
+        #: By member id: causes of what it was asked to let go of.
+        self._demands: dict[str, list[int]] = {}
+        self._count: dict[str, int] = {}
+        self._read = 0
+        self._defects: list[Defect] = []
+
+    def run(self, line: str) -> list[str]:
+        """Carry out one command; the effects as lines."""
+        with in_force(self._defects):
+            return self._run(line)
+
+    def _run(self, line: str) -> list[str]:
+        after_ms = 0
+        if line.startswith("+"):
+            step, _, line = line.partition(" ")
+            after_ms = int(step[1:])
+        if line.startswith("raw "):
+            return self.talk.send(line[4:].encode(), after_ms)
+        words = shlex.split(line)
+        if words[0] in _WORDS:
+            self.talk.now_ms += after_ms
+            return _WORDS[words[0]](self, words[1:])
+        lines = self._say(words[0], words[1], words[2:], after_ms)
+        self._listen()
+        return lines
+
+    def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
+        fields = {name: value for name, _, value in (word.partition("=") for word in words)}
+        self._count[client] = self._count.get(client, 0) + 1
+        fields.setdefault("id", f"{client}{self._count[client]}")
+        request = self._request(client, verb, fields)
+        return self.talk.send(request, after_ms, COMMITS if verb == "position" else REQUESTS)
+
+    def _request(self, client: str, verb: str, words: dict[str, str]) -> rq.AnyRequest:
+        if verb in ("subscribe", "resubscribe", "lets-go"):
+            return self._request_where_divided(client, verb, words)
+        if verb in _ABOUT_GROUPS:
+            return _ABOUT_GROUPS[verb](client, **_typed(words))
+        return self._request_of_kafka(client, verb, _typed(words))
+
+    def _request_of_kafka(self, client: str, verb: str, fields: dict[str, Any]) -> rq.AnyRequest:
+        member, generation = self._known.get(client, ("", -1))
+        if verb == "join":
+            return driving.join(client, **fields)
+        if verb == "delete-offsets":
+            places = [_place(name) for name in fields if "/" in name]
+            rest = {name: value for name, value in fields.items() if "/" not in name}
+            return driving.delete_offsets(client, *places, **rest)
+        if verb in ("commit", "position"):
+            fields["offsets"] = _offsets(fields)
+        if verb == "position":
+            return driving.commit(client, **fields)
+        member = fields.pop("member", member)
+        if verb == "leave":
+            leaver = rq.Leaver(member, fields.pop("instance", None))
+            return driving.leave(client, leaver, **fields)
+        generation = fields.pop("generation", generation)
+        if verb == "rejoin":
+            return driving.join(client, member=member, generation=generation, **fields)
+        if verb == "sync":
+            named = [c for c in fields if c in self._known]
+            shares = {self._known[c][0]: fields.pop(c).encode() for c in named}
+            return driving.sync(client, generation, member, assignments=shares, **fields)
+        if verb == "heartbeat":
+            return driving.heartbeat(client, generation, member, **fields)
+        return driving.commit(client, generation, member, **fields)
+
+    def _request_where_divided(
+        self, client: str, verb: str, words: dict[str, str]
+    ) -> rq.AnyRequest:
+        """What only members of server-assigned groups write."""
+        wanted = {"topics": tuple(words.pop("topics").split(","))} if "topics" in words else {}
+        fields = {**_typed(words), **wanted}
+        member, generation = self._known.get(client, ("", -1))
+        member = fields.pop("member", member)
+        if verb == "lets-go":
+            fields["offsets"] = _offsets(fields)
+            generation = fields.pop("generation", generation)
+            cause = fields.pop("cause", None)
+            due = self._demands[member].pop(0) if cause is None else cause
+            return assigned_groups.let_go(client, generation, member, due, **fields)
+        if verb == "resubscribe":
+            fields = {"member": member, "generation": generation, **fields}
+        return assigned_groups.subscribe(client, **fields)
+
+    def _listen(self) -> None:
+        """What clients learn: from answers to those who join, and from pictures of what is theirs.
+
+        A client that has nothing to do with a picture (it stands for another member) misses it.
+        """
+        for output in self.talk.outputs[self._read :]:
+            value = json.loads(output.value or b"{}") if output.topic == RESPONSES else {}
+            kind, member = value.get("type"), value.get("member")
+            if kind in ("JoinGroup", "Subscribe") and member:
+                known = self._known.get(value["client"], ("", -1))[1]
+                self._known[value["client"]] = (member, value.get("generation", known))
+            if kind == "AssignmentChanged":
+                for client, (its_id, _) in self._known.items():
+                    if its_id == member:
+                        self._known[client] = (its_id, value["generation"])
+            if kind in ("Subscribe", "AssignmentChanged") and "release" in value:
+                self._demands[value["member"]] = [row["cause"] for row in value["release"]]
+        self._read = len(self.talk.outputs)
+
+    def tick(self, words: list[str]) -> list[str]:
+        fields = dict(word.split("=") for word in words)
+        lines = self.talk.tick(int(fields["published"]) if fields else None)
+        self._listen()
+        return lines
+
+    def wait(self, words: list[str]) -> list[str]:
+        lines = self.talk.wait(int(words[0]))
+        self._listen()
+        return lines
+
+    def batch(self, _words: list[str]) -> list[str]:
+        return self.talk.end_batch()
+
+    def rebuild(self, _words: list[str]) -> list[str]:
+        lines = self.talk.end_batch()
+        newest = {(o.topic, o.key): o.value for o in self.talk.outputs}
+        groups = [v for (topic, _), v in newest.items() if topic == GROUPS and v]
+        committed = [(k, v) for (topic, k), v in newest.items() if topic == COMMITTED and v]
+        position = self.talk.shard.status().position
+        self.talk.load(restore(groups, committed, position))
+        return lines
+
+    def topics(self, words: list[str]) -> list[str]:
+        counts = {name: int(count) for name, _, count in (word.partition("=") for word in words)}
+        lines = self.talk.send(assigned_groups.topics(counts))
+        self._listen()
+        return lines
+
+    def show(self, words: list[str]) -> list[str]:
+        group = self.talk.group(*words)
+        if isinstance(group, AssignedGroup):
+            return list(_shown(group))
+        yields = f"group {group.group} {group.state.value} generation={group.generation}"
+        members = [
+            f"member {m.member}"
+            + (f" waits for {m.parked.kind}" if m.parked else "")
+            + (f" assignment={m.assignment.decode()}" if m.assignment else "")
+            + (" leads" if m.member == group.leader else "")
+            + (" has let go" if m.has_let_go else "")
+            for m in group.members.values()
+        ]
+        waits_for = [
+            f"guard {guard.member}" + (f" before {guard.successor}" if guard.successor else "")
+            for guard in group.guards.values()
+        ] + [f"announced {member_id}" for member_id in group.pending]
+        yields += " overdue" if group.is_overdue else ""
+        yields += f" failed={group.failure.error}" if group.failure else ""
+        return [yields, *members, *waits_for]
+
+    def break_(self, words: list[str]) -> list[str]:
+        self._defects.append(Defect("g", words[0], self.talk.next_offset))
+        return []
+
+    def mend(self, _words: list[str]) -> list[str]:
+        self._defects.clear()
+        return []
+
+    def settings(self, words: list[str]) -> list[str]:
+        bounds: dict[str, Any] = {k: int(v) for k, v in (word.split("=") for word in words)}
+        self.talk = Conversation(driving.settings(**bounds))
+        return []
+
+
+_WORDS = {
+    "tick": Session.tick,
+    "topics": Session.topics,
+    "wait": Session.wait,
+    "batch": Session.batch,
+    "rebuild": Session.rebuild,
+    "break": Session.break_,
+    "mend": Session.mend,
+    "show": Session.show,
+    "settings": Session.settings,
+}
+
+
+def _shown(group: AssignedGroup) -> Iterator[str]:
+    """A server-assigned group: who owns what, and what is on its way."""
+    yield f"group {group.group} {group.state.value} generation={group.generation}"
+    for member in group.members.values():
+        asked = f" must let go of {_places(member.asked_back)}" if member.demands else ""
+        yield f"member {member.member} owns {_places(member.owned) or 'nothing'}{asked}"
+    for name, guard in group.guards.items():
+        yield f"guard {name} of {_places(guard.partitions)}"
+
+
+def _places(partitions: Partitions) -> str:
+    return " ".join(f"{topic}/{each}" for topic, some in partitions.items() for each in some)
+
+
+#: Requests that need no more than a group.
+_ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
+    "fetch": driving.fetch,
+    "release": driving.release,
+    "describe": driving.describe,
+    "delete": driving.delete,
+    "find": driving.find,
+}
+_NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
+_NUMBERS = frozenset({"session", "rebalance", "generation", "reply", "capacity", "cause"})
+
+
+def _typed(words: dict[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in words.items():
+        if name == "protocols":
+            pairs = (pair.partition(":") for pair in value.split(","))
+            fields[name] = {protocol: metadata.encode() for protocol, _, metadata in pairs}
+        elif name == "topics":  # as Kafka's consumers say it
+            wanted = cp.Subscription(version=0, topics=tuple(value.split(",")))
+            fields["protocols"] = {"range": cp.encode_subscription(wanted)}
+            fields["protocol_type"] = cp.CONSUMER
+        elif name == "type":
+            fields["protocol_type"] = value
+        elif name == "remain":
+            fields[name] = bool(int(value))
+        else:
+            fields[_NAMES.get(name, name)] = int(value) if name in _NUMBERS else value
+    return fields
+
+
+def _offsets(fields: dict[str, Any]) -> tuple[rq.CommittedOffset, ...]:
+    places = [name for name in fields if "/" in name]
+    return tuple(rq.CommittedOffset(*_place(name), int(fields.pop(name))) for name in places)
+
+
+def _place(text: str) -> tuple[str, int]:
+    topic, _, partition = text.rpartition("/")
+    return topic, int(partition)
+
+
+def replay(text: str) -> str:
+    """The transcript with the effects that follow now."""
+    session = Session()
+    return "\n".join(_replay(session, text.splitlines())) + "\n"
+
+
+def _replay(session: Session, lines: list[str]) -> Iterator[str]:
+    commands: list[str] = []
+    skips = False
+    for line in [*lines, ""]:
+        if skips and line:
+            continue
+        if line == RULER:
+            yield RULER
+            for command in commands:
+                yield from session.run(command)
+            commands, skips = [], True
+        elif line or lines:
+            if line and not line.startswith("#"):
+                commands.append(line)
+            skips = False
+            yield line
+
+
+def differences(path: Path) -> list[str]:
+    """How a file differs from what follows now; empty when it does not."""
+    text = path.read_text()
+    now = _trimmed(replay(text))
+    return list(difflib.unified_diff(text.splitlines(), now.splitlines(), path.name, "now", ""))
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("\n") + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run files; 1 when one differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.tools.transcript")
+    parser.add_argument("--rewrite", action="store_true", help="write what follows now")
+    parser.add_argument("files", nargs="+", type=Path)
+    chosen = parser.parse_args(arguments)
+    differs = False
+    for path in chosen.files:
+        if chosen.rewrite:
+            path.write_text(_trimmed(replay(path.read_text())))
+            continue
+        for line in differences(path):
+            differs = True
+            print(line)
+    return int(differs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
