@@ -19,7 +19,6 @@ from coordlib.records import responses as rs
 
 _decode = msgspec.json.Decoder(rq.AnyRequest).decode
 _decode_loose = msgspec.json.Decoder(dict[str, Any]).decode
-_encoder = msgspec.json.Encoder(order="deterministic")
 _plain = msgspec.json.Encoder()
 _response_decoder = msgspec.json.Decoder(rs.AnyResponse)
 
@@ -68,11 +67,6 @@ def decode_request(value: bytes | None) -> rq.AnyRequest | Refusal:
 def encode(value: Any) -> bytes:
     """Any wire value as JSON; dictionaries keep their order, so equal values give equal bytes."""
     return _plain.encode(value)
-
-
-def encode_sorted(value: Any) -> bytes:
-    """As `encode`, with dictionary keys sorted: for details assembled in no particular order."""
-    return _encoder.encode(value)
 
 
 def decode_response(value: bytes) -> rs.AnyResponse:

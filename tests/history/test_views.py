@@ -18,7 +18,7 @@ from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.rows import KAFKA_SCHEMA, a_life_of_a_group, at
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.stack
 
@@ -41,15 +41,20 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.mark.parametrize("name", [*TABLES, *VIEWS])
 def test_both_engines_give_the_same_rows(spark: "SparkSession", tables: Path, name: str) -> None:
     """The same question on a laptop and on a cluster must not have two answers."""
-    from pyspark.testing import assertDataFrameEqual
-
     answer = query_tables(tables, f"SELECT * FROM {name}")
     expected = spark.table(name)
 
     assert answer.columns == tuple(expected.columns)
     assert len(answer.rows) > 0
     naive = [tuple(_utc(value) for value in row) for row in answer.rows]
-    assertDataFrameEqual(spark.createDataFrame(naive, expected.schema), expected)
+    same_rows(spark.createDataFrame(naive, expected.schema), expected)
+
+
+def same_rows(answer: "DataFrame", expected: "DataFrame") -> None:
+    """In any order: an engine gives rows as it finds them."""
+    from chispa import assert_df_equality
+
+    assert_df_equality(answer, expected, ignore_row_order=True)
 
 
 def _utc(value: Any) -> Any:
@@ -73,15 +78,13 @@ def test_both_engines_agree_where_the_coordinator_divides(
     divided: "tuple[Path, SparkSession]", name: str
 ) -> None:
     """Rows of each member's own assignments, which follow upon each other member by member."""
-    from pyspark.testing import assertDataFrameEqual
-
     tables, session = divided
     answer = query_tables(tables, f"SELECT * FROM {name}")
     expected = session.table(name)
 
     assert len(answer.rows) > 0
     naive = [tuple(_utc(value) for value in row) for row in answer.rows]
-    assertDataFrameEqual(session.createDataFrame(naive, expected.schema), expected)
+    same_rows(session.createDataFrame(naive, expected.schema), expected)
 
 
 def test_ownership_ends_with_removal_or_the_next_assignment(tables: Path) -> None:

@@ -221,11 +221,6 @@ def test_what_is_no_response_raises_one_kind_of_error(value: bytes) -> None:
         codec.decode_response(value)
 
 
-def test_sorted_encoding_does_not_depend_on_insertion() -> None:
-    """INV-03, for details that are assembled in no particular order."""
-    assert codec.encode_sorted({"b": 1, "a": 2}) == codec.encode_sorted({"a": 2, "b": 1})
-
-
 def test_a_megabyte_of_escapes_in_a_string_that_never_ends_is_refused_at_once():
     """A truncated write: looking for its strings must not take a time that is quadratic."""
     for value in (b'"' + b'\\"' * 500_000, b'{"reason":"' + b'\\"' * 500_000, b'"' * 1_000_000):

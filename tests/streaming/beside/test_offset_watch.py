@@ -375,7 +375,8 @@ def test_lost_truncated_and_deleted_logs(engine: Engine) -> None:
     engine.produce(10)
     engine.commit({0: 4})
     engine.watch()
-    engine.admin.delete_records([TopicPartition(engine.data, 0, 7)])
+    cut = TopicPartition(engine.data, 0, 7)
+    engine.admin.delete_records([cut])[cut].result(30)
     _wait(lambda: (line := engine.newest_sample().get(0)) is not None and line.lost == 3)
     assert engine.newest_sample()[0].lag == 3
 
