@@ -215,17 +215,13 @@ class Rejected(Response, tag="Rejected", frozen=True, kw_only=True):
     """The request could not be read, or stands in the wrong partition."""
 
 
-def answer_to(request: msgspec.Struct) -> type[Response]:
-    """How a request is answered if it could be read: the response with its tag.
+@cache
+def answer_to(request: type[msgspec.Struct]) -> type[Response]:
+    """How such a request is answered if it could be read: by the response with its tag.
 
     Raises:
         LookupError: it has no answer.
     """
-    return _answer_to(type(request))
-
-
-@cache
-def _answer_to(request: type[msgspec.Struct]) -> type[Response]:
     tag = request.__struct_config__.tag
     for each in Response.__subclasses__():
         if each.__struct_config__.tag == tag:

@@ -48,7 +48,7 @@ def refused(request: rq.Request, at: At, group: AnyGroup, kind: str) -> list[fx.
     wanted = MACHINE_OF[type(request)].KIND
     message = f"This group is {kind}, not {wanted}: use another name, or stop its members first."
     told = refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
-    answer = rs.answer_to(request)
+    answer = rs.answer_to(type(request))
     recorded = fx.Record(
         type=stored.EVENT_REQUEST_REJECTED,
         group=request.group,

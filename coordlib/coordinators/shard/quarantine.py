@@ -21,7 +21,7 @@ from coordlib.records import responses as rs
 
 def unavailable(request: rq.Request, at: At) -> fx.Respond:
     """The answer of a group that is set aside."""
-    answer = rs.answer_to(request)
+    answer = rs.answer_to(type(request))
     refused = refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused))
 
@@ -76,7 +76,7 @@ def effects_of_release(
     refused: dict[str, Any],
 ) -> list[fx.Effect]:
     """The operator's answer, and the line of history."""
-    response = rs.answer_to(request)(**envelope(request, at), **refused)
+    response = rs.answer_to(type(request))(**envelope(request, at), **refused)
     answer = fx.Respond(reply_of(request, at), response)
     if refused or group is None or machine is None:
         return [answer]

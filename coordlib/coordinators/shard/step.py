@@ -205,7 +205,9 @@ class Draft(ABC, Generic[G]):
     ) -> None:
         """Answer the request of this record, now."""
         where = reply_of(request, self.at) if reply is None else reply
-        self.emit(fx.Respond(where, rs.answer_to(request)(**envelope(request, self.at), **fields)))
+        self.emit(
+            fx.Respond(where, rs.answer_to(type(request))(**envelope(request, self.at), **fields))
+        )
 
     def refuse(
         self,

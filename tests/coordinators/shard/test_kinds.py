@@ -23,7 +23,6 @@ from coordlib.effects import effect as fx
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.records.stored import CommittedValue, ShardPosition
 from tests.coordinators.groups.test_topics import listing
 from tests.tools.driving import (
@@ -84,17 +83,17 @@ def enter(step: RoomDraft, request: rq.Subscribe) -> None:
     if request.strategy == "broken":
         raise ZeroDivisionError("enter")
     if request.strategy is not None:
-        return step.refuse(request, rs.SubscribeResponse, ErrorCode.INVALID_REQUEST)
+        return step.refuse(request, ErrorCode.INVALID_REQUEST)
     if step.group is None:
         step.create("first member")
     members = {**step.live.members, request.client: request.client}
     step.change(members=members, generation=step.live.generation + 1, state="Open")
-    return step.answer(request, rs.SubscribeResponse, generation=step.live.generation)
+    return step.answer(request, generation=step.live.generation)
 
 
 def let_go(step: RoomDraft, request: rq.Release) -> None:
     step.change(members={}, state="Empty", state_since_clock_ms=step.at.clock_ms)
-    step.answer(request, rs.ReleaseResponse)
+    step.answer(request)
 
 
 def told(step: RoomDraft, changed: Collection[str]) -> None:
@@ -409,7 +408,7 @@ def emit_to(group: str) -> Callable[[Any, Any], None]:
             member="",
         )  # fmt: skip
         step.emit(fx.Commit(group, "t", 0, value))
-        step.answer(request, rs.OffsetCommitResponse)
+        step.answer(request)
 
     return handler
 
