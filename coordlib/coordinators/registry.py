@@ -6,7 +6,6 @@ from coordlib.coordinators.groups.assigned import machine as assigned
 from coordlib.coordinators.groups.classic import machine as classic
 from coordlib.coordinators.shard.kind import Machine
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 #: By kind. The first one judges what could concern any kind while there is no group.
 MACHINES: Final[dict[str, Machine]] = {each.KIND: each for each in (classic, assigned)}
@@ -14,7 +13,3 @@ MACHINES: Final[dict[str, Machine]] = {each.KIND: each for each in (classic, ass
 MACHINE_OF: Final[dict[type[rq.Request], Machine]] = {
     request: machine for machine in reversed(MACHINES.values()) for request in machine.HANDLERS
 }
-#: How each type of request is answered.
-ANSWERS: Final[dict[type[rq.Request], type[rs.Response]]] = {
-    rq.ReleaseQuarantine: rs.ReleaseQuarantineResponse
-} | {request: answer for m in MACHINES.values() for request, answer in m.ANSWERS.items()}

@@ -4,6 +4,8 @@ With an `error` other than NONE, `message` says in one sentence what to do and t
 answer itself are absent (UNSET here). Readers ignore fields that they do not know.
 """
 
+from functools import cache
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -211,6 +213,20 @@ class ReleaseResponse(Response, tag="Release", frozen=True, kw_only=True):
 
 class Rejected(Response, tag="Rejected", frozen=True, kw_only=True):
     """The request could not be read, or stands in the wrong partition."""
+
+
+@cache
+def answer_to(request: type[msgspec.Struct]) -> type[Response]:
+    """How such a request is answered if it could be read: by the response with its tag.
+
+    Raises:
+        LookupError: it has no answer.
+    """
+    tag = request.__struct_config__.tag
+    for each in Response.__subclasses__():
+        if each.__struct_config__.tag == tag:
+            return each
+    raise LookupError(f"{tag} has no answer.")
 
 
 class RebalanceInProgress(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):

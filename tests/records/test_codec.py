@@ -225,3 +225,13 @@ def test_a_megabyte_of_escapes_in_a_string_that_never_ends_is_refused_at_once():
     """A truncated write: looking for its strings must not take a time that is quadratic."""
     for value in (b'"' + b'\\"' * 500_000, b'{"reason":"' + b'\\"' * 500_000, b'"' * 1_000_000):
         assert codec.decode_request(value).error is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("request_type", rq.Request.__subclasses__())
+def test_each_request_has_the_answer_of_its_tag(request_type: type[rq.Request]) -> None:
+    """A request without one would break the answer of a group that is set aside."""
+    tag = request_type.__struct_config__.tag
+    answer = rs.answer_to(request_type)
+
+    assert issubclass(answer, rs.Response)
+    assert answer.__struct_config__.tag == tag

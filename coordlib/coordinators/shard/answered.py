@@ -26,7 +26,6 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from coordlib import limits
-from coordlib.coordinators.registry import ANSWERS
 from coordlib.coordinators.shard.step import Draft
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -65,7 +64,7 @@ class Asked(NamedTuple):
 def put_off(request: rq.Request, draft: Draft[Any]) -> None:
     """The step of a request that has to wait."""
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    draft.refuse(request, ANSWERS[type(request)], code, TOO_MUCH_UNREAD)
+    draft.refuse(request, code, TOO_MUCH_UNREAD)
 
 
 class Answered:

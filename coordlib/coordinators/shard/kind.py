@@ -10,7 +10,6 @@ from coordlib.coordinators.shard.clock import Due
 from coordlib.coordinators.shard.step import Draft, Surroundings
 from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 #: One step of a group: it changes the draft, or refuses.
 Handler = Callable[[Any, Any], None]
@@ -38,7 +37,6 @@ class Machine(Protocol):
     #: What rows of the shard, saved groups and history call it.
     KIND: str
     HANDLERS: dict[type[rq.Request], Handler]
-    ANSWERS: dict[type[rq.Request], type[rs.Response]]
     #: Judges that other topics exist, or have other counts; None: topics concern its members only.
     topics_changed: Callable[[Any, Collection[str]], None] | None
 

@@ -9,12 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from coordlib.coordinators.groups.group import AnyGroup
-from coordlib.coordinators.registry import ANSWERS, MACHINE_OF, MACHINES
+from coordlib.coordinators.registry import MACHINE_OF, MACHINES
 from coordlib.coordinators.shard.kind import Machine
 from coordlib.coordinators.shard.transition import At, envelope, refusal, reply_of
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
+from coordlib.records import responses as rs
 from coordlib.records import stored
 
 
@@ -47,7 +48,7 @@ def refused(request: rq.Request, at: At, group: AnyGroup, kind: str) -> list[fx.
     wanted = MACHINE_OF[type(request)].KIND
     message = f"This group is {kind}, not {wanted}: use another name, or stop its members first."
     told = refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
-    answer: type[Any] = ANSWERS[type(request)]
+    answer = rs.answer_to(type(request))
     recorded = fx.Record(
         type=stored.EVENT_REQUEST_REJECTED,
         group=request.group,

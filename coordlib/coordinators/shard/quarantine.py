@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from coordlib.coordinators.groups.group import AnyGroup, BrokenInvariant
-from coordlib.coordinators.registry import ANSWERS
 from coordlib.coordinators.shard.kind import Machine
 from coordlib.coordinators.shard.row import check_writable
 from coordlib.coordinators.shard.transition import At, envelope, refusal, reply_of
@@ -22,7 +21,7 @@ from coordlib.records import responses as rs
 
 def unavailable(request: rq.Request, at: At) -> fx.Respond:
     """The answer of a group that is set aside."""
-    answer = ANSWERS[type(request)]
+    answer = rs.answer_to(type(request))
     refused = refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused))
 
@@ -77,7 +76,7 @@ def effects_of_release(
     refused: dict[str, Any],
 ) -> list[fx.Effect]:
     """The operator's answer, and the line of history."""
-    response = rs.ReleaseQuarantineResponse(**envelope(request, at), **refused)
+    response = rs.answer_to(type(request))(**envelope(request, at), **refused)
     answer = fx.Respond(reply_of(request, at), response)
     if refused or group is None or machine is None:
         return [answer]

@@ -200,24 +200,24 @@ class Draft(ABC, Generic[G]):
     def answer(
         self,
         request: rq.Request,
-        answer: type[rs.Response],
         reply: int | None = None,
         **fields: Any,
     ) -> None:
         """Answer the request of this record, now."""
         where = reply_of(request, self.at) if reply is None else reply
-        self.emit(fx.Respond(where, answer(**envelope(request, self.at), **fields)))
+        self.emit(
+            fx.Respond(where, rs.answer_to(type(request))(**envelope(request, self.at), **fields))
+        )
 
     def refuse(
         self,
         request: rq.Request,
-        answer: type[rs.Response],
         code: ErrorCode,
         message: str | None = None,
         **fields: Any,
     ) -> None:
         """Answer the request of this record with an error; the group stays as it is.  # INV-24"""
-        self.answer(request, answer, **refusal(code, message), **fields)
+        self.answer(request, **refusal(code, message), **fields)
         steps = STEPS_OF_REFUSED.get(type(request))
         if steps is not None and code not in steps:
             named = fields.get("member") or getattr(request, "member", None)

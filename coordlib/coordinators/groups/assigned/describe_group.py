@@ -14,7 +14,6 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
     group = draft.group
     draft.answer(
         request,
-        rs.DescribeGroupResponse,
         kind=draft.KIND,
         state=(group.state if group else State.DEAD).value,
         generation=group.generation if group else -1,

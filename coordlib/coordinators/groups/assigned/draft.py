@@ -12,7 +12,6 @@ from coordlib.coordinators.groups.group import BrokenInvariant
 from coordlib.coordinators.shard import step as draft
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 #: Names of seed 000, which Kafka calls otherwise today.
 DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
@@ -70,7 +69,6 @@ class Draft(draft.Draft[Group]):
     def refuse(
         self,
         request: rq.Request,
-        answer: type[rs.Response],
         code: ErrorCode,
         message: str | None = None,
         **fields: Any,
@@ -78,7 +76,7 @@ class Draft(draft.Draft[Group]):
         """As for all kinds, with the name that seed 000 gives the error.  # INV-24"""
         if code in DESIGN_ERRORS:
             fields.setdefault("design_error", DESIGN_ERRORS[code])
-        super().refuse(request, answer, code, message, **fields)
+        super().refuse(request, code, message, **fields)
 
     def update(self, member: Member, **fields: Any) -> Member:
         """Replace fields of one member."""

@@ -7,7 +7,6 @@ from coordlib.coordinators.groups.assigned import guards
 from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 
 def heartbeat(draft: Draft, request: rq.Heartbeat) -> None:
@@ -16,4 +15,4 @@ def heartbeat(draft: Draft, request: rq.Heartbeat) -> None:
         draft.touched.append(request.member)  # it named an instance, which nobody has here
         return
     guards.renew(draft, request.member)
-    draft.refuse(request, rs.HeartbeatResponse, ErrorCode.UNKNOWN_MEMBER_ID)
+    draft.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)

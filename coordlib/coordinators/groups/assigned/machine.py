@@ -26,7 +26,6 @@ from coordlib.coordinators.shard.kind import (
     check_saved,
 )
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 KIND: str = Draft.KIND
 #: Of a group's value in `coord.groups`.
@@ -45,18 +44,6 @@ HANDLERS: dict[type[rq.Request], Handler] = {
     rq.FindCoordinator: find_coordinator,
 }
 
-ANSWERS: dict[type[rq.Request], type[rs.Response]] = {
-    rq.Subscribe: rs.SubscribeResponse,
-    rq.Release: rs.ReleaseResponse,
-    rq.Heartbeat: rs.HeartbeatResponse,
-    rq.LeaveGroup: rs.LeaveGroupResponse,
-    rq.OffsetCommit: rs.OffsetCommitResponse,
-    rq.OffsetFetch: rs.OffsetFetchResponse,
-    rq.OffsetDelete: rs.OffsetDeleteResponse,
-    rq.DescribeGroup: rs.DescribeGroupResponse,
-    rq.DeleteGroup: rs.DeleteGroupResponse,
-    rq.FindCoordinator: rs.FindCoordinatorResponse,
-}
 
 decode: Final = msgspec.msgpack.Decoder(Group).decode
 encode: Final = msgspec.msgpack.Encoder().encode

@@ -12,7 +12,6 @@ from coordlib.coordinators.groups.assigned.offset_commit import fault_of_row
 from coordlib.coordinators.groups.offsets import offset_commit as offsets
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 
 def release(draft: Draft, request: rq.Release) -> None:
@@ -20,7 +19,7 @@ def release(draft: Draft, request: rq.Release) -> None:
     member = find_own(draft, request)
     if not isinstance(member, Member):
         code, message = member
-        draft.refuse(request, rs.ReleaseResponse, code, message)
+        draft.refuse(request, code, message)
         return
     before = draft.live.members
     draft.touched.append(member.member)
@@ -28,7 +27,7 @@ def release(draft: Draft, request: rq.Release) -> None:
     # The offsets first: the partitions are still the member's own.
     of_row = _of_demand(draft, member, demand)
     room_bytes = draft.room_for(is_known=True)
-    offsets.store(draft, request, rs.ReleaseResponse, room_bytes, of_row)
+    offsets.store(draft, request, room_bytes, of_row)
     if demand is not None:
         reconciliation.let_go(draft, member, demand)
         division.go_on(draft)

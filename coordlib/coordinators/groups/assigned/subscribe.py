@@ -20,7 +20,6 @@ from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_THROTTLED, 
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.records import stored
 from coordlib.records.patterns import BadPattern, compile_pattern
 
@@ -40,7 +39,7 @@ def subscribe(draft: Draft, request: rq.Subscribe) -> None:
         fields = {"member": request.member}
         if code is ErrorCode.INVALID_SESSION_TIMEOUT and _is_too_high(draft, request):
             fields["design_error"] = SESSION_TIMEOUT_TOO_HIGH
-        draft.refuse(request, rs.SubscribeResponse, code, message, **fields)
+        draft.refuse(request, code, message, **fields)
     elif request.member:
         _change(draft, request)
     else:
@@ -90,7 +89,7 @@ def _enter(draft: Draft, request: rq.Subscribe) -> None:
         return
     refused = _no_place(draft) or _other_strategy(draft, request, but="")
     if refused is not None:
-        draft.refuse(request, rs.SubscribeResponse, *refused)
+        draft.refuse(request, *refused)
         return
     if group is None:
         draft.create("first member")
@@ -170,11 +169,11 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
     member = find_own(draft, request)
     if not isinstance(member, Member):
         code, message = member
-        draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+        draft.refuse(request, code, message, member=request.member)
         return
     if request.generation < 0:
         code, message = ErrorCode.ILLEGAL_GENERATION, _NO_GENERATION
-        draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+        draft.refuse(request, code, message, member=request.member)
         return
     if is_older(request.generation, member.subscribed_generation):
         # Rule 12: a late duplicate must not bring back what the member wanted before.
@@ -182,7 +181,7 @@ def _change(draft: Draft, request: rq.Subscribe) -> None:
         return
     refused = _other_strategy(draft, request, but=member.member)
     if refused is not None:
-        draft.refuse(request, rs.SubscribeResponse, *refused, member=request.member)
+        draft.refuse(request, *refused, member=request.member)
         return
     wanted = _as_wanted(draft, request, member)
     protocol = request.strategy or draft.live.protocol
@@ -205,7 +204,7 @@ def _answer_late(draft: Draft, request: rq.Subscribe, member: Member) -> None:
         _answer(draft, request, member.member)
         return
     code, message = ErrorCode.REBALANCE_IN_PROGRESS, _OVERTAKEN
-    draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+    draft.refuse(request, code, message, member=request.member)
 
 
 def _as_wanted(draft: Draft, request: rq.Subscribe, member: Member) -> Member:
@@ -263,7 +262,7 @@ def _refuse_growth(draft: Draft, request: rq.Subscribe, start: Group | None, mes
     draft.group = start
     draft.effects.clear()
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
-    draft.refuse(request, rs.SubscribeResponse, code, message, member=request.member)
+    draft.refuse(request, code, message, member=request.member)
 
 
 def _answer(draft: Draft, request: rq.Subscribe, member_id: str) -> None:
@@ -272,7 +271,6 @@ def _answer(draft: Draft, request: rq.Subscribe, member_id: str) -> None:
     member = group.members[member_id]
     draft.answer(
         request,
-        rs.SubscribeResponse,
         generation=group.generation,
         member=member_id,
         strategy=group.protocol,

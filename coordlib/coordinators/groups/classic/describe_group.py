@@ -16,7 +16,6 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
     if group is None:
         draft.answer(
             request,
-            rs.DescribeGroupResponse,
             state=State.DEAD.value,
             generation=-1,
             protocol_type=None,
@@ -28,7 +27,6 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
         return
     draft.answer(
         request,
-        rs.DescribeGroupResponse,
         state=group.state.value,
         generation=group.generation,
         protocol_type=group.protocol_type,

@@ -10,7 +10,6 @@ from coordlib.coordinators.groups.classic.group import State
 from coordlib.coordinators.groups.classic.membership import find_in_generation
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 
 def heartbeat(draft: Draft, request: rq.Heartbeat) -> None:
@@ -18,8 +17,8 @@ def heartbeat(draft: Draft, request: rq.Heartbeat) -> None:
     member = find_in_generation(draft, request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
         guards.renew(draft, request.member)
-        draft.refuse(request, rs.HeartbeatResponse, member)
+        draft.refuse(request, member)
         return
     draft.touched.append(member.member)
     if draft.live.state is State.PREPARING_REBALANCE:
-        draft.refuse(request, rs.HeartbeatResponse, ErrorCode.REBALANCE_IN_PROGRESS)
+        draft.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)

@@ -36,7 +36,6 @@ from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_THROTTLED, 
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.records import stored
 
 #: For a JoinGroup of a member that names another generation than the group's.
@@ -48,7 +47,7 @@ def join_group(draft: Draft, request: rq.JoinGroup) -> None:
     refused = _refused_before_group(draft, request)
     if refused is not None:
         code, message = refused
-        draft.refuse(request, rs.JoinGroupResponse, code, message, member=request.member)
+        draft.refuse(request, code, message, member=request.member)
         return
     if draft.group is None:
         draft.create("first member joins")
@@ -59,7 +58,7 @@ def join_group(draft: Draft, request: rq.JoinGroup) -> None:
     elif (former := guards.first_join(draft, request)) is not None:
         fenced = ErrorCode.FENCED_INSTANCE_ID if former.was_replaced else None
         code = fenced or ErrorCode.UNKNOWN_MEMBER_ID
-        draft.refuse(request, rs.JoinGroupResponse, code, member=former.member)
+        draft.refuse(request, code, member=former.member)
     elif request.instance is None:
         _join_new(draft, request)
     elif (older := draft.live.static_member(request.instance)) is not None:
@@ -101,7 +100,7 @@ def _refused_before_group(
 def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
     code = _refused_by_group(draft, request, None)
     if code is not None:
-        draft.refuse(request, rs.JoinGroupResponse, code)
+        draft.refuse(request, code)
         return
     member_id = pending.find(draft, request)
     if member_id is not None:
@@ -111,7 +110,7 @@ def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
     elif len(draft.live.pending) < draft.config.max_size:
         pending.announce(draft, request, _new_id(draft, request))
     else:
-        draft.refuse(request, rs.JoinGroupResponse, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        draft.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
 def _new_id(draft: Draft, request: rq.JoinGroup) -> str:
@@ -142,7 +141,7 @@ def _join_in_place(draft: Draft, request: rq.JoinGroup, older: Member) -> None:
     """A newer process under the instance id of a member."""
     code = _refused_by_group(draft, request, older)
     if code is not None:
-        draft.refuse(request, rs.JoinGroupResponse, code)
+        draft.refuse(request, code)
         return
     newcomer = _made_from(draft, request, _new_id(draft, request))
     _record_joined(draft, request, newcomer)
@@ -171,7 +170,7 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
         return
     member = find_member(draft, request.member, request.instance)
     if isinstance(member, ErrorCode):
-        draft.refuse(request, rs.JoinGroupResponse, member, member=request.member)
+        draft.refuse(request, member, member=request.member)
         return
     if _is_repeat(request, member):
         _join_again(draft, request, member)
@@ -180,11 +179,11 @@ def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
     # this member's consent to let go now.
     if request.generation >= 0 and request.generation != group.generation:
         code, message = ErrorCode.ILLEGAL_GENERATION, _OTHER_GENERATION
-        draft.refuse(request, rs.JoinGroupResponse, code, message, member=request.member)
+        draft.refuse(request, code, message, member=request.member)
         return
     refused = _refused_by_group(draft, request, member)
     if refused is not None:
-        draft.refuse(request, rs.JoinGroupResponse, refused, member=request.member)
+        draft.refuse(request, refused, member=request.member)
         if not _has_place(draft, member):
             _turn_away(draft, request, member)
         return
@@ -244,7 +243,7 @@ def _join_announced(draft: Draft, request: rq.JoinGroup) -> None:
         pending.forget(draft, request.member)
         _add(draft, request, request.member, first_id)
         return
-    draft.refuse(request, rs.JoinGroupResponse, code, member=request.member)
+    draft.refuse(request, code, member=request.member)
     if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
         pending.drop(draft, request.member)  # it will not come, so nobody may wait for it
 
@@ -261,7 +260,6 @@ def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
     elif draft.live.state is State.PREPARING_REBALANCE:
         draft.refuse(
             request,
-            rs.JoinGroupResponse,
             ErrorCode.REBALANCE_IN_PROGRESS,
             "This JoinGroup was judged before: let go, then join again under an id of its own.",
             member=member.member,

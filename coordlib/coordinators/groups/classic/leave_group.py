@@ -20,7 +20,7 @@ def leave_group(draft: Draft, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
     before = draft.group
     rows = tuple(_leave(draft, request, leaver) for leaver in request.members)
-    draft.answer(request, rs.LeaveGroupResponse, members=rows)
+    draft.answer(request, members=rows)
     if before is None:
         return
     if draft.live.members.keys() != before.members.keys():

@@ -25,7 +25,6 @@ from coordlib.coordinators.groups.offsets.offset_delete import offset_delete
 from coordlib.coordinators.groups.offsets.offset_fetch import offset_fetch
 from coordlib.coordinators.shard.kind import NO_GENERATION, NO_WISHES, Handler, check_saved
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 KIND: str = Draft.KIND
 #: Of a group's value in `coord.groups`.
@@ -44,18 +43,6 @@ HANDLERS: dict[type[rq.Request], Handler] = {
     rq.FindCoordinator: find_coordinator,
 }
 
-ANSWERS: dict[type[rq.Request], type[rs.Response]] = {
-    rq.JoinGroup: rs.JoinGroupResponse,
-    rq.SyncGroup: rs.SyncGroupResponse,
-    rq.Heartbeat: rs.HeartbeatResponse,
-    rq.LeaveGroup: rs.LeaveGroupResponse,
-    rq.OffsetCommit: rs.OffsetCommitResponse,
-    rq.OffsetFetch: rs.OffsetFetchResponse,
-    rq.OffsetDelete: rs.OffsetDeleteResponse,
-    rq.DescribeGroup: rs.DescribeGroupResponse,
-    rq.DeleteGroup: rs.DeleteGroupResponse,
-    rq.FindCoordinator: rs.FindCoordinatorResponse,
-}
 
 decode: Final = msgspec.msgpack.Decoder(Group).decode
 encode: Final = msgspec.msgpack.Encoder().encode

@@ -11,7 +11,6 @@ from coordlib.coordinators.groups.classic.group import Announced
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 
 def find(draft: Draft, request: rq.JoinGroup) -> str | None:
@@ -30,7 +29,7 @@ def announce(draft: Draft, request: rq.JoinGroup, member_id: str) -> None:
         first_id=request.id,
     )
     draft.change(pending={**draft.live.pending, member_id: announced})
-    draft.refuse(request, rs.JoinGroupResponse, ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
+    draft.refuse(request, ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
 
 
 def forget(draft: Draft, member_id: str) -> None:

@@ -13,7 +13,6 @@ from coordlib.coordinators.groups.classic.sync_answer import issue, record_failu
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 #: For a SyncGroup that names another protocol than the group chose.
 _OTHER_PROTOCOL: Final = "Name the protocol type and protocol of your JoinGroup's answer, or none."
@@ -24,12 +23,12 @@ def sync_group(draft: Draft, request: rq.SyncGroup) -> None:
     """Judge one SyncGroup."""
     member = find_in_generation(draft, request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
-        draft.refuse(request, rs.SyncGroupResponse, member)
+        draft.refuse(request, member)
     elif _names_another_protocol(draft, request):
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        draft.refuse(request, rs.SyncGroupResponse, code, _OTHER_PROTOCOL)
+        draft.refuse(request, code, _OTHER_PROTOCOL)
     elif draft.live.state is State.PREPARING_REBALANCE:
-        draft.refuse(request, rs.SyncGroupResponse, ErrorCode.REBALANCE_IN_PROGRESS)
+        draft.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
     elif draft.live.state is State.STABLE:
         draft.is_reaction = not member.has_synced
         _return_assignment(draft, request, member)

@@ -7,11 +7,10 @@ from typing import Any
 
 from coordlib.coordinators.shard.step import Draft
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
 
 
 def find_coordinator(draft: Draft[Any], request: rq.FindCoordinator) -> None:
     """Answer with the shard."""
     shard = shard_of(draft.name, draft.at.shards)
-    draft.answer(request, rs.FindCoordinatorResponse, shard=shard)
+    draft.answer(request, shard=shard)

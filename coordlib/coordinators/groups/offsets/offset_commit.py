@@ -43,7 +43,7 @@ def offset_commit(
     refused = _refused(draft, request, of_member)
     if refused is not None:
         code, message = refused
-        draft.refuse(request, rs.OffsetCommitResponse, code, message)
+        draft.refuse(request, code, message)
         draft.record(
             stored.EVENT_COMMIT_REFUSED,
             member=request.member,
@@ -54,7 +54,7 @@ def offset_commit(
     room_bytes = draft.room_for(is_known=request.generation >= 0)
     if draft.group is None:
         room_bytes -= draft.new_group_bytes
-    is_stored = store(draft, request, rs.OffsetCommitResponse, room_bytes, of_row)
+    is_stored = store(draft, request, room_bytes, of_row)
     # Positions of those who are no members have no fixed place among the requests: they must not
     # decide how long somebody lives.
     if is_stored and draft.at.topic == REQUESTS and request.member in draft.live.members:
@@ -118,7 +118,6 @@ class _Room:
 def store(
     draft: Draft[Any],
     request: rq.OffsetCommit | rq.Release,
-    answer: type[rs.Response],
     shard_bytes: int,
     of_row: OfRow | None = None,
 ) -> bool:
@@ -143,7 +142,7 @@ def store(
     for row in accepted:
         draft.emit(fx.Commit(draft.name, row.topic, row.partition, _value(draft, request, row)))
     failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
-    draft.answer(request, answer, failed=tuple(failed))
+    draft.answer(request, failed=tuple(failed))
     if accepted:
         draft.record(
             stored.EVENT_OFFSETS_COMMITTED,

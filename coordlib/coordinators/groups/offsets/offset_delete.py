@@ -15,10 +15,10 @@ def offset_delete(draft: Draft[Any], request: rq.OffsetDelete) -> None:
     """Judge one OffsetDelete."""
     group = draft.group
     if group is None:
-        draft.refuse(request, rs.OffsetDeleteResponse, ErrorCode.GROUP_ID_NOT_FOUND)
+        draft.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
     elif not group.is_empty and not group.tells_subscriptions:
         # What its members read is written in bytes that only they can read.
-        draft.refuse(request, rs.OffsetDeleteResponse, ErrorCode.NON_EMPTY_GROUP)
+        draft.refuse(request, ErrorCode.NON_EMPTY_GROUP)
     else:
         _delete(draft, request, group)
 
@@ -37,6 +37,6 @@ def _delete(draft: Draft[Any], request: rq.OffsetDelete, group: AnyGroup) -> Non
                 known[row.topic, partition] = None
     detail = {"client": request.client}
     remove_offsets(draft, list(known), stored.EVENT_OFFSETS_DELETED, "deleted", detail)
-    draft.answer(request, rs.OffsetDeleteResponse, failed=tuple(failed))
+    draft.answer(request, failed=tuple(failed))
     if kept:
         draft.record_refused(request, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, partitions=kept)

@@ -25,13 +25,12 @@ def offset_fetch(draft: Draft[Any], request: rq.OffsetFetch) -> None:
     """Answer with the named partitions' offsets, or with all of them, sorted."""
     rows = list(_all(draft) if request.topics is None else _named(draft, request.topics))
     if _are_too_large(rows):
-        draft.refuse(request, rs.OffsetFetchResponse, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
+        draft.refuse(request, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
         return
     parts = _parts(rows)
     for number, part in enumerate(parts):
         draft.answer(
             request,
-            rs.OffsetFetchResponse,
             offsets=tuple(part),
             part=number,
             parts=len(parts),
