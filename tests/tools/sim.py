@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from coordlib.cli.log import Choice
 from coordlib.cli.numbers import Count, Seed
-from coordlib.cli.output import Format, counted, print_head, print_json, print_table
+from coordlib.cli.output import counted, print_head, print_json, print_table
 from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ MS_PER_HOUR = 3_600_000
 PROGRESS_EVERY_S = 10.0
 SEEDS = 100
 SHRUNK_MAX = 3  # violations that are made small: each takes many runs
-Choice = Annotated[Format, Parameter(env_var="COORD_FORMAT")]
 
 
 def sim(

@@ -76,7 +76,7 @@ def effects_of_release(
     refused: dict[str, Any],
 ) -> list[fx.Effect]:
     """The operator's answer, and the line of history."""
-    response = rs.answer_to(type(request))(**envelope(request, at), **refused)
+    response = rs.ReleaseQuarantineResponse(**envelope(request, at), **refused)
     answer = fx.Respond(reply_of(request, at), response)
     if refused or group is None or machine is None:
         return [answer]

@@ -9,7 +9,6 @@ from typing import Any
 
 from coordlib.checking import checkers
 from coordlib.records import requests as rq
-from coordlib.streaming.marker import MARKER_KEY, decode_marker
 from tests.tools.simulation import (
     bystanders,
     commits,
@@ -20,12 +19,11 @@ from tests.tools.simulation import (
     rules,
     set_aside,
 )
-from tests.tools.simulation.evidence import Asked, Evidence
+from tests.tools.simulation.evidence import Asked, Evidence, newest_marker
 from tests.tools.simulation.plan import ASSIGNED, CLOCK_KINDS
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.teams import Team
 from tests.tools.simulation.world import (
-    PREFIX,
     REPLY_PARTITIONS,
     Violation,
     World,
@@ -34,9 +32,8 @@ from tests.tools.simulation.world import (
 
 def evidence_of(world: World) -> Evidence:
     """All topics as they stand now."""
-    # The newest batch may have been committed by a driver that heard no more.
-    value = world.cluster.newest_by_key(f"{PREFIX}.progress", 0).get(MARKER_KEY)
-    newest = [] if value is None else [decode_marker(value).next_offsets]
+    marker = newest_marker(world.cluster)
+    newest = [] if marker is None else [marker.next_offsets]
     cuts = [*world.engine.cuts, *newest]
     return Evidence(world.cluster, world.plan.shards, REPLY_PARTITIONS, cuts=cuts)
 

@@ -11,6 +11,8 @@ import msgspec
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from coordlib.records.stored import Marker
+from coordlib.streaming.marker import MARKER_KEY, decode_marker
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.world import GROUP, PREFIX
@@ -53,6 +55,12 @@ class Told:
     cause: str
     #: As it stands in the topic.
     record: Record
+
+
+def newest_marker(cluster: Cluster) -> Marker | None:
+    """Of the batch that was committed last, whether or not its driver heard so."""
+    value = cluster.newest_by_key(f"{PREFIX}.progress", 0).get(MARKER_KEY)
+    return None if value is None else decode_marker(value)
 
 
 @dataclass

@@ -19,10 +19,9 @@ from coordlib.coordinators.shard.shard import InputRecord, Shard
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import requests as rq
-from coordlib.streaming.marker import MARKER_KEY, decode_marker
 from tests.tools.defects import in_force
 from tests.tools.simulation import inspection
-from tests.tools.simulation.evidence import Evidence
+from tests.tools.simulation.evidence import Evidence, newest_marker
 from tests.tools.simulation.world import PREFIX, Violation, World
 
 #: Who is a member, and why no more.
@@ -43,8 +42,7 @@ def _check_state(world: World, shard: int) -> None:
     A run may end while a batch has been judged and not written: its state is newer.
     """
     newest = world.cluster.newest_by_key
-    value = newest(f"{PREFIX}.progress", 0).get(MARKER_KEY)
-    marker = decode_marker(value) if value is not None else None
+    marker = newest_marker(world.cluster)
     if marker is None or marker.checkpoint != world.checkpoint.path:
         return
     blob = world.checkpoint.states[marker.batch].get(shard)
