@@ -126,9 +126,9 @@ def commits_that_touch(code: ErrorCode, failed: bool = False) -> Iterator[None]:
         row = rs.FailedPartition("t", 0, ErrorCode.PARTITION_NOT_OWNED.name)
         rows = {"failed": (row,)} if failed else {}
         if code is ErrorCode.NONE:
-            draft.answer(request, rs.OffsetCommitResponse, **rows)
+            draft.answer(request, **rows)
         else:
-            draft.refuse(request, rs.OffsetCommitResponse, code)
+            draft.refuse(request, code)
 
     with patch.dict(MACHINES["classic"].HANDLERS, {rq.OffsetCommit: judge}):
         yield
