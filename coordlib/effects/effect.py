@@ -1,6 +1,6 @@
 """What should happen, as data. The core returns these; the streaming layer carries them out.
 
-Each effect is complete: everything needed to write it is in it. `Record` is a history event
+Each effect is complete: everything needed to write it is in it. `History` is a line of history
 without its id and time, which the shard adds, because only it knows the record being judged.
 """
 
@@ -43,7 +43,7 @@ class Commit(msgspec.Struct, frozen=True):
     value: CommittedValue | None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class History(msgspec.Struct, frozen=True, kw_only=True):
     """A line of history, to be given its id and time by the shard."""
 
     type: str
@@ -70,4 +70,4 @@ class SaveGroup(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-Effect = Respond | Notify | Assign | Commit | Record | Event | SaveGroup
+Effect = Respond | Notify | Assign | Commit | History | Event | SaveGroup

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.shell.transport import Handler, concerns
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, Status, fold
 from coordlib.coordinators.shard.transition import REQUESTS
@@ -45,7 +45,7 @@ class FakeLog:
         self,
         topics: Mapping[str, int],
         shards: int = 1,
-        group: ClassicConfig | None = None,
+        group: GroupConfig | None = None,
         racks: ReplicaRacks = MappingProxyType({}),
     ) -> None:
         self.topics = dict(topics)
@@ -59,7 +59,7 @@ class FakeLog:
         self.place = Place("coord", shards, 1, INCARNATION)
         #: What the job reads beyond the first requests; an older one reads less.
         self.features = frozenset(FEATURES)
-        config = group or ClassicConfig(initial_rebalance_delay_ms=0)
+        config = group or GroupConfig(initial_rebalance_delay_ms=0)
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
         self.outputs: list[Output] = []
@@ -148,7 +148,7 @@ class FakeLog:
 
 
 class _Shard:
-    def __init__(self, number: int, shards: int, group: ClassicConfig) -> None:
+    def __init__(self, number: int, shards: int, group: GroupConfig) -> None:
         driver = Keyholder()
         self._settings = driver.settings(
             ShardSettings(

@@ -82,5 +82,5 @@ def test_an_effect_that_no_record_holds_is_a_defect() -> None:
 
 def test_a_history_line_without_its_id_has_no_route() -> None:
     """The shard completes it; anything else would write lines that nobody can tell apart."""
-    with pytest.raises(AssertionError, match="Record"):
-        route(fx.Record(type="GroupCreated", group="g", protocol=None, cause="r3-1"), 3)
+    with pytest.raises(AssertionError, match="History"):
+        route(fx.History(type="GroupCreated", group="g", protocol=None, cause="r3-1"), 3)

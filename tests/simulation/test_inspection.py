@@ -47,7 +47,7 @@ def blob_of(*requests: rq.AnyRequest) -> bytes:
 def test_an_unsound_group_is_seen_though_the_core_checks_nothing() -> None:
     """INV-13: a leader that is no member stays unseen in production, until somebody needs it."""
     state = decode_blob(blob_of(join("a")))
-    (row,) = state.cells
+    (row,) = state.rows
     machine = MACHINES[row.kind]
     Inspector(looks_at_states=True).check_states(PRODUCTION, state)
 
@@ -121,14 +121,14 @@ def test_sizes_are_divided_only_where_it_is_wanted() -> None:
 def commits_that_touch(code: ErrorCode, failed: bool = False) -> Iterator[None]:
     """A core in which a commit that is refused counts as a sign of life."""
 
-    def judge(draft: Any, request: rq.OffsetCommit) -> None:
-        draft.touched += list(draft.live.members)
+    def judge(step: Any, request: rq.OffsetCommit) -> None:
+        step.touched += list(step.live.members)
         row = rs.FailedPartition("t", 0, ErrorCode.PARTITION_NOT_OWNED.name)
         rows = {"failed": (row,)} if failed else {}
         if code is ErrorCode.NONE:
-            draft.answer(request, **rows)
+            step.answer(request, **rows)
         else:
-            draft.refuse(request, code)
+            step.refuse(request, code)
 
     with patch.dict(MACHINES["classic"].HANDLERS, {rq.OffsetCommit: judge}):
         yield
@@ -179,7 +179,7 @@ def test_an_offset_that_only_the_topics_have_is_seen() -> None:
     blank = Shard(None, SETTINGS)
     for record in log(commit("a"), topic=COMMITS):
         blank.judge(record)
-    (cell,) = blank.cells.values()
+    (cell,) = blank.rows.values()
     row = cell.stored
     cell.apply_commit("t", 0, None)
     assert row.offset_count == 0

@@ -49,7 +49,7 @@ def test_the_shard_under_heartbeats_is_stable() -> None:
     groups, _, blob = settled(groups=3, members=2)
     shard = Shard(blob, SETTINGS)
     assert len(groups) == 3
-    for cell in shard.cells.values():
+    for cell in shard.rows.values():
         assert cell.group is not None
         assert (cell.group.state, len(cell.group.members)) == ("Stable", 2)
         assert cell.stored.quiet_generation == 2
@@ -70,7 +70,7 @@ def test_a_rebalance_gives_everybody_a_share(members: int) -> None:
 def test_member_ids_follow_from_where_the_joins_stand() -> None:
     """The generator of the load knows them before any answer."""
     groups, _, blob = settled(groups=2, members=3)
-    cells = Shard(blob, SETTINGS).cells
+    cells = Shard(blob, SETTINGS).rows
     for group in groups:
         cell = cells[group.name].group
         assert isinstance(group, Group)

@@ -24,10 +24,10 @@ def test_the_history_restores_to_the_shards_that_lived_it() -> None:
         blob = restore(groups.values(), committed.items(), marker.shards[str(shard)])
         how = ShardSettings(shard=shard, shards=2, reply_partitions=3, incarnation="t0")
         lived_in, rebuilt = Shard(fold.blob, how), Shard(blob, how)
-        assert rebuilt.cells.keys() == lived_in.cells.keys()
-        for name, cell in rebuilt.cells.items():
-            assert cell.group == lived_in.cells[name].group
-            assert list(cell.offsets) == list(lived_in.cells[name].offsets)
+        assert rebuilt.rows.keys() == lived_in.rows.keys()
+        for name, cell in rebuilt.rows.items():
+            assert cell.group == lived_in.rows[name].group
+            assert list(cell.offsets) == list(lived_in.rows[name].offsets)
             assert cell.offsets.count == 4
     assert sum(len(log) for log in history.requests.values()) == sum(
         marker.next_offsets["coord.requests"].values()

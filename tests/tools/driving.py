@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.classic.group import Group
 from coordlib.coordinators.shard.shard import Fold, InputRecord, Shard, ShardSettings
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
@@ -30,7 +30,7 @@ SETTINGS = ShardSettings(
     shards=1,
     reply_partitions=1,
     incarnation="t",
-    group=ClassicConfig(initial_rebalance_delay_ms=0),
+    group=GroupConfig(initial_rebalance_delay_ms=0),
     checks_invariants=True,
 )
 
@@ -110,7 +110,7 @@ class Conversation:
 
     def group(self, name: str = "g") -> Group:
         """The hard state of a group. Raises LookupError when there is none."""
-        group: Group | None = self.shard.cells[name].group if name in self.shard.cells else None
+        group: Group | None = self.shard.rows[name].group if name in self.shard.rows else None
         if group is None:
             raise LookupError(name)
         return group

@@ -228,7 +228,7 @@ def _write_something(
 
 def _stop_group(rnd: Random, talk: Conversation, name: str) -> None:
     """All members leave; perhaps time passes, and an operator takes away what is left."""
-    cell = talk.shard.cells.get(name)
+    cell = talk.shard.rows.get(name)
     if cell is None or cell.group is None:
         return
     for member in cell.group.members.values():

@@ -9,8 +9,8 @@ from msgspec import Raw
 from coordlib import limits
 from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.shard.kind import NO_WISHES, UNKNOWN_WISHES
-from coordlib.coordinators.shard.row import Cell
-from coordlib.coordinators.shard.step import Draft
+from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.step import Step
 from coordlib.records import requests as rq
 
 
@@ -38,7 +38,7 @@ def learn(
 
 
 def concerned(
-    cells: Mapping[str, Cell], changed: Collection[str]
+    cells: Mapping[str, Row], changed: Collection[str]
 ) -> list[tuple[str, Exception | None]]:
     """The groups to which such a change may matter, in order; no other group is decoded.
 
@@ -56,16 +56,16 @@ def concerned(
     return sorted(found, key=itemgetter(0))
 
 
-def _may_matter(cell: Cell, ask: Callable[[Raw], bool]) -> bool:
+def _may_matter(cell: Row, ask: Callable[[Raw], bool]) -> bool:
     wishes = cell.wishes
     return wishes != NO_WISHES and (wishes == UNKNOWN_WISHES or ask(wishes))
 
 
 def tell(
-    judge: Callable[[Any, Collection[str]], None], changed: Collection[str], draft: Draft[Any]
+    judge: Callable[[Any, Collection[str]], None], changed: Collection[str], step: Step[Any]
 ) -> None:
     """A group's step in which its kind judges what changed."""
-    judge(draft, changed)
+    judge(step, changed)
 
 
 def _lies_in(name: str, metadata: rq.TopicMetadata) -> bool:

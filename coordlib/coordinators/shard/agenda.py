@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 
 from coordlib import limits
 from coordlib.coordinators.shard.clock import NEVER
-from coordlib.coordinators.shard.row import StoredCell
+from coordlib.coordinators.shard.row import StoredRow
 
 
 class Agenda:
@@ -25,7 +25,7 @@ class Agenda:
         "uncovered",
     )
 
-    def __init__(self, rows: Iterable[StoredCell], check_interval_ms: int) -> None:
+    def __init__(self, rows: Iterable[StoredRow], check_interval_ms: int) -> None:
         rows = list(rows)
         self._check_interval_ms = check_interval_ms
         #: (not later than the earliest deadline, group); rows may be stale, the cell knows.
@@ -46,7 +46,7 @@ class Agenda:
 
     def note(
         self,
-        row: StoredCell,
+        row: StoredRow,
         timeout_before_ms: int,
         due_before_ms: int,
         expires_before_ms: int,
@@ -67,22 +67,22 @@ class Agenda:
         else:
             self.uncovered.discard(row.name)
 
-    def forget(self, row: StoredCell) -> None:
+    def forget(self, row: StoredRow) -> None:
         """The group is deleted; bounds that are left of it name nobody."""
         self.uncovered.discard(row.name)
         self.size_bytes -= row.size_bytes
         self._timeouts[row.timeout_ms] -= 1
         self.cap_ms = self._find_cap()
 
-    def schedule(self, row: StoredCell) -> None:
+    def schedule(self, row: StoredRow) -> None:
         if row.next_due_ms < NEVER:
             heappush(self.due, (row.next_due_ms, row.name))
 
-    def schedule_expiry(self, row: StoredCell) -> None:
+    def schedule_expiry(self, row: StoredRow) -> None:
         if row.expires_ms < NEVER:
             heappush(self.expiring, (self.check_of(row), row.name))
 
-    def check_of(self, row: StoredCell) -> int:
+    def check_of(self, row: StoredRow) -> int:
         """The first check that is not before the row's bound."""
         return -(-row.expires_ms // self._check_interval_ms) * self._check_interval_ms
 

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from coordlib import limits
-from coordlib.coordinators.shard.step import Draft
+from coordlib.coordinators.shard.step import Step
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
@@ -61,10 +61,10 @@ class Asked(NamedTuple):
     size_bytes: int
 
 
-def put_off(request: rq.Request, draft: Draft[Any]) -> None:
+def put_off(request: rq.Request, step: Step[Any]) -> None:
     """The step of a request that has to wait."""
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    draft.refuse(request, code, TOO_MUCH_UNREAD)
+    step.refuse(request, code, TOO_MUCH_UNREAD)
 
 
 class Answered:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.refusal_lines import Refusals
-from coordlib.coordinators.shard.row import Cell, StoredCell
+from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.transition import At
 from coordlib.effects.routing import Output
 from coordlib.records import stored
@@ -37,7 +37,7 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     reply_partitions: int
     incarnation: str
-    group: ClassicConfig = ClassicConfig()
+    group: GroupConfig = GroupConfig()
     #: Strategies that the configuration adds, by friendly name: pure functions.
     strategies: dict[str, Any] = {}
     #: With which control records are signed; none: they need not be (rule 17).
@@ -93,7 +93,7 @@ class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     published: int
     #: By which the rows' bounds of expiry were found; they are found anew for another one.
     retention_ms: int
-    cells: list[StoredCell]
+    rows: list[StoredRow]
     #: The cluster's topics by partition count, as far as the log has told; by name.
     topics: dict[str, int] = {}
     #: Of requests of groups that are not there.
@@ -135,7 +135,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 def encode_blob(
     position: stored.ShardPosition,
     retention_ms: int,
-    cells: Mapping[str, Cell],
+    rows: Mapping[str, Row],
     topics: Mapping[str, int],
     refusals: Refusals,
     free_us: int = 0,
@@ -151,7 +151,7 @@ def encode_blob(
             position.commits_offset,
             position.published,
             retention_ms,
-            [cells[name].encoded() for name in sorted(cells)],
+            [rows[name].encoded() for name in sorted(rows)],
             dict(sorted(topics.items())),
             refusals,
             free_us,
@@ -179,7 +179,7 @@ def decode_blob(blob: bytes | None) -> StoredShard:
 
 
 def status_of(
-    shard: int, position: stored.ShardPosition, cap_ms: int, cells: Iterable[Cell]
+    shard: int, position: stored.ShardPosition, cap_ms: int, cells: Iterable[Row]
 ) -> Status:
     """What the driver must know, by the rows alone: no group is decoded for it."""
     rows = [cell.stored for cell in cells]

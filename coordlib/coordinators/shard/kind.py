@@ -7,11 +7,11 @@ import msgspec
 
 from coordlib.coordinators.groups.group import AnyGroup
 from coordlib.coordinators.shard.clock import Due
-from coordlib.coordinators.shard.step import Draft, Surroundings
+from coordlib.coordinators.shard.step import Step, Surroundings
 from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
 
-#: One step of a group: it changes the draft, or refuses.
+#: One step of a group: it changes the step, or refuses.
 Handler = Callable[[Any, Any], None]
 
 
@@ -49,8 +49,8 @@ class Machine(Protocol):
     def concerned(self, changed: Collection[str], /) -> Callable[[msgspec.Raw], bool]:
         """Whether a change of these topics may concern a group, by what `wishes` gave for it."""
 
-    def draft(self, name: str, group: Any, at: At, around: Surroundings, /) -> Draft[Any]:
-        """A step's draft, of a group or of none."""
+    def step(self, name: str, group: Any, at: At, around: Surroundings, /) -> Step[Any]:
+        """A step's step, of a group or of none."""
 
     def adopt(self, group: AnyGroup, at: At) -> Any:
         """An empty group of another kind as one of this kind."""
@@ -79,7 +79,7 @@ class Machine(Protocol):
     def next_due(self, group: Any, heard: Mapping[str, int]) -> Due:
         """Its earliest deadline."""
 
-    def fire(self, draft: Any, due: Any) -> None:
+    def fire(self, step: Any, due: Any) -> None:
         """Do what follows from a deadline."""
 
     def cover(self, group: Any, published: int, clock_ms: int) -> tuple[Any, list[str]]:

@@ -38,7 +38,7 @@ def named(effects: Iterable[fx.Effect], kind: str | None) -> list[fx.Effect]:
     A kind may judge for no group, or for an empty group of another kind, and change nothing.
     """
     return [
-        replace(effect, protocol=kind) if isinstance(effect, fx.Record) else effect
+        replace(effect, protocol=kind) if isinstance(effect, fx.History) else effect
         for effect in effects
     ]
 
@@ -49,7 +49,7 @@ def refused(request: rq.Request, at: At, group: AnyGroup, kind: str) -> list[fx.
     message = f"This group is {kind}, not {wanted}: use another name, or stop its members first."
     told = refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
     answer = rs.answer_to(type(request))
-    recorded = fx.Record(
+    recorded = fx.History(
         type=stored.EVENT_REQUEST_REJECTED,
         group=request.group,
         protocol=kind,
@@ -65,9 +65,9 @@ def refused(request: rq.Request, at: At, group: AnyGroup, kind: str) -> list[fx.
     return [fx.Respond(reply_of(request, at), answer(**envelope(request, at), **told)), recorded]
 
 
-def changed(group: AnyGroup, at: At, before: str, after: str) -> fx.Record:
+def changed(group: AnyGroup, at: At, before: str, after: str) -> fx.History:
     """The line of history that an empty group is of another kind from now on."""
-    return fx.Record(
+    return fx.History(
         type=stored.EVENT_GROUP_KIND_CHANGED,
         group=group.group,
         protocol=after,

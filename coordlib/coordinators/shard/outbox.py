@@ -60,7 +60,7 @@ class Outbox:
 
     def _complete(self, effect: fx.Effect, at: At) -> fx.Effect | None:
         """Give a history line its id and time; None: one of a flood, which is only counted."""
-        if not isinstance(effect, fx.Record):
+        if not isinstance(effect, fx.History):
             return effect
         refusals = self._refusals_of(effect.group)
         if effect.type in REFUSALS:

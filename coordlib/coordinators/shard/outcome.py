@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from coordlib.coordinators.groups.group import BrokenInvariant
 from coordlib.coordinators.shard import kinds
 from coordlib.coordinators.shard.kind import Machine
-from coordlib.coordinators.shard.row import Cell
-from coordlib.coordinators.shard.step import Draft, Surroundings
+from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.step import Step, Surroundings
 from coordlib.coordinators.shard.transition import At
 from coordlib.effects import effect as fx
 
-Decide = Callable[[Draft[Any]], None]
+Decide = Callable[[Step[Any]], None]
 
 
 class Outcome(NamedTuple):
@@ -41,7 +41,7 @@ def take(
     decide: Decide,
     machine: Machine,
     name: str,
-    cell: Cell | None,
+    cell: Row | None,
     at: At,
     around: Surroundings,
     kind: str | None,
@@ -50,32 +50,32 @@ def take(
     group: Any = cell.group if cell else None
     is_other = cell is not None and machine is not cell.machine
     before = machine.adopt(group, at) if is_other else group
-    draft = machine.draft(name, before, at, around)
-    decide(draft)
+    step = machine.step(name, before, at, around)
+    decide(step)
     # An empty group of another kind that was judged and did not change keeps its kind.
-    after = group if draft.group is before else draft.group
+    after = group if step.group is before else step.group
     if after is not None and after is not group:
         kind = machine.KIND
     elif cell is not None:
         kind = cell.stored.kind
-    commits = _commits(draft)
+    commits = _commits(step)
     return Outcome(
         group=after,
         kind=kind,
-        effects=draft.effects if kind == machine.KIND else kinds.named(draft.effects, kind),
+        effects=step.effects if kind == machine.KIND else kinds.named(step.effects, kind),
         commits=commits,
-        touched=draft.touched,
-        is_deleted=draft.is_deleted,
-        is_change=after is not group or bool(draft.touched or commits),
-        is_reaction=draft.is_reaction,
+        touched=step.touched,
+        is_deleted=step.is_deleted,
+        is_change=after is not group or bool(step.touched or commits),
+        is_reaction=step.is_reaction,
     )
 
 
-def _commits(draft: Draft[Any]) -> list[fx.Commit]:
+def _commits(step: Step[Any]) -> list[fx.Commit]:
     """The offsets of a step. Raises BrokenInvariant when no group would keep them.  # INV-44"""
-    found = [effect for effect in draft.effects if isinstance(effect, fx.Commit)]
-    if found and draft.group is None and not draft.is_deleted:
-        raise BrokenInvariant(f"{draft.name}: offsets were committed to no group")
-    if any(effect.group != draft.name for effect in found):
-        raise BrokenInvariant(f"{draft.name}: offsets of another group were committed")
+    found = [effect for effect in step.effects if isinstance(effect, fx.Commit)]
+    if found and step.group is None and not step.is_deleted:
+        raise BrokenInvariant(f"{step.name}: offsets were committed to no group")
+    if any(effect.group != step.name for effect in found):
+        raise BrokenInvariant(f"{step.name}: offsets of another group were committed")
     return found

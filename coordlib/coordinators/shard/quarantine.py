@@ -28,9 +28,9 @@ def unavailable(request: rq.Request, at: At) -> fx.Respond:
 
 def recorded(
     name: str, kind: str | None, group: AnyGroup | None, at: At, problem: Exception
-) -> fx.Record:
+) -> fx.History:
     """The line of history that says what went wrong. `kind`: the group's, if there is one."""
-    return fx.Record(
+    return fx.History(
         type=stored.EVENT_GROUP_QUARANTINED,
         group=name,
         protocol=kind,
@@ -80,7 +80,7 @@ def effects_of_release(
     answer = fx.Respond(reply_of(request, at), response)
     if refused or group is None or machine is None:
         return [answer]
-    released = fx.Record(
+    released = fx.History(
         type=stored.EVENT_GROUP_RELEASED,
         group=request.group,
         protocol=machine.KIND,

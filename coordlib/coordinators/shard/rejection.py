@@ -82,7 +82,7 @@ def effects_of(
 
     `kind`: of the group that is named, or the only one that has such requests.
     """
-    recorded = fx.Record(
+    recorded = fx.History(
         type=stored.EVENT_REQUEST_REJECTED,
         group=refused.group,
         protocol=kind,

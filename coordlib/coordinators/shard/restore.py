@@ -15,7 +15,7 @@ from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.shard.blob import encode_blob
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.coordinators.shard.refusal_lines import Refusals
-from coordlib.coordinators.shard.row import Cell
+from coordlib.coordinators.shard.row import Row
 from coordlib.records.stored import CommittedValue, ShardPosition
 
 
@@ -48,7 +48,7 @@ def restore(
         UnknownSavedVersion: a group was saved by newer code.
         msgspec.MsgspecError: a value was not written by this coordinator.
     """
-    cells: dict[str, Cell] = {}
+    cells: dict[str, Row] = {}
     groups: list[AnyGroup] = []
     for value in saved_groups:
         kind = _decode_kind(value).kind
@@ -57,7 +57,7 @@ def restore(
         machine = MACHINES[kind]
         group = machine.decode_saved(value)
         groups.append(group)
-        cell = Cell.empty(group.group, kind)
+        cell = Row.empty(group.group, kind)
         cell.set_group(group, position.clock_ms, [])
         cells[group.group] = cell
     for key, value in committed:
@@ -84,7 +84,7 @@ def orphans(groups: Container[bytes], committed: Iterable[bytes]) -> list[str]:
     return sorted(name for name in names if name.encode() not in groups)
 
 
-def _topics(cells: Mapping[str, Cell], groups: Iterable[AnyGroup]) -> dict[str, int]:
+def _topics(cells: Mapping[str, Row], groups: Iterable[AnyGroup]) -> dict[str, int]:
     """The topics that the groups know, the best known count of each.
 
     Groups are told of every change that concerns them, so all of them agree. A quarantined one is

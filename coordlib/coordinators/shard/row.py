@@ -32,7 +32,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _EMPTY_MAP: Final = msgspec.Raw(_encode({}))
 
 
-class StoredCell(msgspec.Struct, array_like=True):
+class StoredRow(msgspec.Struct, array_like=True):
     """A row as it stands in the shard's blob."""
 
     name: str
@@ -71,7 +71,7 @@ class StoredCell(msgspec.Struct, array_like=True):
         return self.kept_bytes + self.offset_bytes
 
 
-class Cell:
+class Row:
     """A row while a batch is judged."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Cell:
         "stored",
     )
 
-    def __init__(self, stored: StoredCell) -> None:
+    def __init__(self, stored: StoredRow) -> None:
         self.stored = stored
         self._group: Any = None
         self._heard: dict[str, int] | None = None
@@ -96,8 +96,8 @@ class Cell:
         self._hard_at_start: msgspec.Raw | None = None
 
     @staticmethod
-    def empty(name: str, kind: str) -> "Cell":
-        row = StoredCell(
+    def empty(name: str, kind: str) -> "Row":
+        row = StoredRow(
             name,
             kind,
             quiet_generation=NO_GENERATION,
@@ -114,7 +114,7 @@ class Cell:
             kept_bytes=0,
             offset_bytes=0,
         )
-        return Cell(row)
+        return Row(row)
 
     @property
     def machine(self) -> Machine:
@@ -293,7 +293,7 @@ class Cell:
         row.uncovered_min = row.uncovered_max = -1
         row.timeout_ms = 0
 
-    def encoded(self) -> StoredCell:
+    def encoded(self) -> StoredRow:
         """The row with everything that was decoded encoded again; equal content, equal bytes."""
         row = self.stored
         if self._group is not None:

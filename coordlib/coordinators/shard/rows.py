@@ -17,7 +17,7 @@ from coordlib.coordinators.shard.blob import ShardSettings, StoredShard
 from coordlib.coordinators.shard.kind import Machine
 from coordlib.coordinators.shard.outbox import Outbox
 from coordlib.coordinators.shard.refusal_lines import Refusals
-from coordlib.coordinators.shard.row import Cell
+from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.effects import effect as fx
 
@@ -36,12 +36,12 @@ class Groups(ABC):
         self._answered = Answered(state.answered)
         self._retention_ms = settings.group.offsets_retention_ms
         if state.retention_ms != self._retention_ms:
-            for row in state.cells:
+            for row in state.rows:
                 row.expires_ms = 0  # looked at once
-        self.cells = {row.name: Cell(row) for row in state.cells}
+        self.rows = {row.name: Row(row) for row in state.rows}
         #: Groups that were deleted in this batch; some may be there again.
         self._deleted: set[str] = set()
-        self._agenda = Agenda(state.cells, settings.group.offsets_retention_check_interval_ms)
+        self._agenda = Agenda(state.rows, settings.group.offsets_retention_check_interval_ms)
         #: Groups with a deadline that is due and waits until what they have said can be seen.
         self._put_off: set[str] = set()
 
@@ -61,7 +61,7 @@ class Groups(ABC):
 
     def _settle(
         self,
-        cell: Cell,
+        cell: Row,
         group: Any,
         touched: list[str],
         commits: Iterable[fx.Commit] = (),
@@ -79,15 +79,15 @@ class Groups(ABC):
             cell.bound_expiry_by_commit(self.clock_ms, self._retention_ms)
         self._agenda.note(row, *before)
 
-    def _forget(self, cell: Cell) -> None:
+    def _forget(self, cell: Row) -> None:
         """Its effects have withdrawn everything that was written of this group but itself."""
         # It was Empty, but an announced id may have waited in it.
         self._agenda.forget(cell.stored)
-        del self.cells[cell.stored.name]
+        del self.rows[cell.stored.name]
         self._deleted.add(cell.stored.name)
 
     def _refusals_of(self, name: str) -> Refusals:
-        cell = self.cells.get(name)
+        cell = self.rows.get(name)
         return self._refusals if cell is None else cell.stored.refusals
 
     def _count(self, at: At, name: str, size_bytes: int) -> None:
@@ -95,10 +95,10 @@ class Groups(ABC):
         if at.topic != REQUESTS:
             return
         self._answered.count(at.offset, size_bytes)
-        if name in self.cells:
-            self.cells[name].stored.answered = at.offset
+        if name in self.rows:
+            self.rows[name].stored.answered = at.offset
 
-    def _set_aside(self, cell: Cell, problem: Exception) -> None:
+    def _set_aside(self, cell: Row, problem: Exception) -> None:
         """What cannot be written is saved as it was when the batch began; it is judged no more."""
         row, at = cell.stored, self._here()
         self._agenda.forget(row)
@@ -118,7 +118,7 @@ class Groups(ABC):
         agenda = self._agenda
         while agenda.has_due(self.clock_ms):
             bound_ms, name = agenda.pop()
-            cell = self.cells.get(name)
+            cell = self.rows.get(name)
             if cell is None or cell.stored.next_due_ms != bound_ms or cell.group is None:
                 continue
             if self._answered.is_full and self._is_unread(cell):
@@ -131,7 +131,7 @@ class Groups(ABC):
             if cell.stored.next_due_ms == bound_ms:  # another one of the group, equally due
                 agenda.schedule(cell.stored)
 
-    def _fire(self, at: At, cell: Cell, bound_ms: int) -> None:
+    def _fire(self, at: At, cell: Row, bound_ms: int) -> None:
         due = cell.machine.next_due(cell.group, cell.heard)
         if due.due_ms == bound_ms:
             decide = partial(cell.machine.fire, due=due)
@@ -140,10 +140,10 @@ class Groups(ABC):
             cell.stored.next_due_ms = due.due_ms
             self._agenda.schedule(cell.stored)
 
-    def _must_wait(self, asked: Asked, size_bytes: int, cell: Cell | None) -> bool:
+    def _must_wait(self, asked: Asked, size_bytes: int, cell: Row | None) -> bool:
         return self._answered.must_wait(asked, size_bytes, self._is_unread(cell))
 
-    def _is_unread(self, cell: Cell | None) -> bool:
+    def _is_unread(self, cell: Row | None) -> bool:
         """Whether a group has said something large that no tick covers yet."""
         return cell is not None and cell.stored.answered > self.published
 
@@ -153,13 +153,13 @@ class Groups(ABC):
         checked_ms = retention.newest_check(self.clock_ms, interval_ms)
         while agenda.has_expiring(checked_ms) and not self._answered.is_full:
             check_ms, name = agenda.pop_expiring()
-            cell = self.cells.get(name)
+            cell = self.rows.get(name)
             if cell is None or agenda.check_of(cell.stored) != check_ms or cell.group is None:
                 continue
             try:
                 expire = partial(retention.expire, checked_ms=checked_ms)
                 self._step(at, name, expire, cell.machine)
-                if name in self.cells:
+                if name in self.rows:
                     cell.find_expiry(self._retention_ms)
                     agenda.schedule_expiry(cell.stored)
             except Exception as problem:  # noqa: BLE001  INV-42
@@ -172,11 +172,11 @@ class Groups(ABC):
         self.published = published
         self._answered.cover(published)
         for name in sorted(self._put_off):
-            if name in self.cells:
-                self._agenda.schedule(self.cells[name].stored)
+            if name in self.rows:
+                self._agenda.schedule(self.rows[name].stored)
         self._put_off.clear()
         for name in sorted(self._agenda.uncovered):
-            cell = self.cells[name]
+            cell = self.rows[name]
             if not 0 <= cell.stored.uncovered_min <= published or cell.group is None:
                 continue
             try:

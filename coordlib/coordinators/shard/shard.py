@@ -38,7 +38,7 @@ from coordlib.coordinators.shard.kind import Machine
 from coordlib.coordinators.shard.outbox import size_of
 from coordlib.coordinators.shard.outcome import Decide, Outcome, take
 from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.row import Cell
+from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.rows import Groups
 from coordlib.coordinators.shard.step import Surroundings
 from coordlib.coordinators.shard.table import OffsetTable
@@ -111,7 +111,7 @@ class Shard(Groups):
         self._tell_time(record)
         request: rq.AnyRequest | codec.Refusal | None = rejection.read(record)
         if type(request) is rq.Heartbeat:
-            cell = self.cells.get(request.group)
+            cell = self.rows.get(request.group)
             if cell is not None and cell.accepts_quietly(request, self.clock_ms):
                 return
         at = self._at(record, REQUESTS)
@@ -171,7 +171,7 @@ class Shard(Groups):
         return self._at(self._newest, self._newest.topic)
 
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
-        cell = self.cells.get(request.group)
+        cell = self.rows.get(request.group)
         fault = rejection.misdirected(request, self.settings, cell is not None)
         if fault is not None:
             self._reject(at, fault, value, type(request))
@@ -190,7 +190,7 @@ class Shard(Groups):
             self._quarantine(at, request.group, problem, kinds.only_kind(type(request)))
             self._put(at, quarantine.unavailable(request, at))
 
-    def _handle(self, at: At, request: rq.Request, cell: Cell | None, request_bytes: int) -> None:
+    def _handle(self, at: At, request: rq.Request, cell: Row | None, request_bytes: int) -> None:
         """Let the group's kind judge it; a group without members may become of another one."""
         machine = kinds.machine_for(type(request), cell.machine if cell else None)
         handler = machine.HANDLERS[type(request)]
@@ -199,14 +199,12 @@ class Shard(Groups):
         else:
             asked = Asked(request, request_bytes)
             kind = kinds.only_kind(type(request)) if cell is None else None
-            self._step(
-                at, request.group, lambda draft: handler(draft, request), machine, kind, asked
-            )
+            self._step(at, request.group, lambda step: handler(step, request), machine, kind, asked)
 
     def _reject(
         self, at: At, refused: codec.Refusal, value: bytes | None, request: type[Any] | None = None
     ) -> None:
-        cell = self.cells.get(refused.group)
+        cell = self.rows.get(refused.group)
         kind = cell.stored.kind if cell else kinds.only_kind(request)
         self._put(at, *rejection.effects_of(at, refused, kind, value))
 
@@ -222,7 +220,7 @@ class Shard(Groups):
         asked: Asked | None = None,
     ) -> None:
         """Let a group judge something; keep the outcome only if it is sound.  # INV-44"""
-        cell = self.cells.get(name)
+        cell = self.rows.get(name)
         done = take(decide, machine, name, cell, at, self._surroundings(at, cell), kind)
         if self.settings.checks_invariants and done.group and done.kind == machine.KIND:
             machine.check(done.group)
@@ -244,7 +242,7 @@ class Shard(Groups):
         if counted:
             self._count(at, name, counted)
 
-    def _keep(self, at: At, name: str, cell: Cell | None, done: Outcome) -> None:
+    def _keep(self, at: At, name: str, cell: Row | None, done: Outcome) -> None:
         """Store what a step has come to, all of it or nothing."""
         if done.is_deleted and cell is not None:
             self._forget(cell)
@@ -252,17 +250,17 @@ class Shard(Groups):
             return  # refused, or only asked
         if cell is None:
             self._new[at.topic].book(_time_of(at))
-            cell = Cell.empty(name, done.kind)
+            cell = Row.empty(name, done.kind)
         self._settle(cell, done.group, done.touched, done.commits, done.kind)
-        self.cells[name] = cell
+        self.rows[name] = cell
 
-    def _surroundings(self, at: At, cell: Cell | None) -> Surroundings:
+    def _surroundings(self, at: At, cell: Row | None) -> Surroundings:
         settings = self.settings
         return Surroundings(
             config=settings.group,
             load_offsets=cell.load_offsets if cell else OffsetTable,
             heard=cell.heard if cell else {},
-            may_create=len(self.cells) < settings.group.groups_per_shard_max,
+            may_create=len(self.rows) < settings.group.groups_per_shard_max,
             is_throttled=cell is None and self._new[at.topic].must_wait(_time_of(at)),
             room_bytes=settings.group.shard_bytes_max - self._agenda.size_bytes,
             topics=self.topics,
@@ -274,14 +272,14 @@ class Shard(Groups):
     def _learn(self, at: At, metadata: rq.TopicMetadata) -> None:
         """Other topics, or more partitions: groups that want them judge the change."""
         self.topics, changed = topics.learn(self.topics, metadata)
-        for name, problem in topics.concerned(self.cells, changed) if changed else ():
+        for name, problem in topics.concerned(self.rows, changed) if changed else ():
             if problem is None:
                 self._tell_topics(at, name, changed)
             else:
                 self._quarantine(at, name, problem)
 
     def _tell_topics(self, at: At, name: str, changed: Collection[str]) -> None:
-        cell = self.cells[name]
+        cell = self.rows[name]
         judge = cell.machine.topics_changed
         if judge is None or cell.group is None or cell.group.is_quarantined:
             return
@@ -294,14 +292,14 @@ class Shard(Groups):
 
     def _quarantine(self, at: At, name: str, problem: Exception, kind: str | None = None) -> None:
         """Keep the group as it was before the step, and judge nothing of it any more."""
-        cell = self.cells.get(name)
+        cell = self.rows.get(name)
         group = cell.group if cell else None
         if cell is not None and group is not None:
             self._settle(cell, msgspec.structs.replace(group, is_quarantined=True), [])
         kind = cell.stored.kind if cell is not None else kind
         self._put(at, quarantine.recorded(name, kind, group, at, problem))
 
-    def _release(self, at: At, request: rq.ReleaseQuarantine, cell: Cell | None) -> None:
+    def _release(self, at: At, request: rq.ReleaseQuarantine, cell: Row | None) -> None:
         group = cell.group if cell else None
         machine = cell.machine if cell else None
         refused = quarantine.refused_release(machine, group)
@@ -316,8 +314,8 @@ class Shard(Groups):
 
     def close(self) -> list[Output]:
         """What is written once per batch: saved states of changed groups, and Progress."""
-        for name in sorted(self.cells.keys() | self._deleted):
-            cell = self.cells.get(name)
+        for name in sorted(self.rows.keys() | self._deleted):
+            cell = self.rows.get(name)
             try:
                 self._outbox.put_at_end(batch_end.saved(name, cell))
             except Exception as problem:
@@ -326,7 +324,7 @@ class Shard(Groups):
                 self._set_aside(cell, problem)  # INV-67: a defect, and all others must go on
         if self.offset > self._first_offset:
             place = (self.settings.shard, self.offset, self.previous_ms)
-            self._outbox.put_at_end(batch_end.progress(*place, self.cells))
+            self._outbox.put_at_end(batch_end.progress(*place, self.rows))
         return self.outputs
 
     def encode(self) -> bytes:
@@ -334,7 +332,7 @@ class Shard(Groups):
         return encode_blob(
             self._position,
             self._retention_ms,
-            self.cells,
+            self.rows,
             self.topics,
             self._refusals,
             self._new[REQUESTS].free_us,
@@ -343,7 +341,7 @@ class Shard(Groups):
 
     def status(self) -> Status:
         return status_of(
-            self.settings.shard, self._position, self._agenda.cap_ms, self.cells.values()
+            self.settings.shard, self._position, self._agenda.cap_ms, self.rows.values()
         )
 
     @property

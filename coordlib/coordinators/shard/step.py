@@ -1,8 +1,8 @@
 """A step in the making.
 
 `step(state, event) -> (state, effects)` is pure at its edges: groups are frozen values. Inside
-one step a `Draft` holds the group as it stands by now and collects what should happen. When a
-step fails half-way the draft is thrown away, and the group is as it was before.
+one step a `Step` holds the group as it stands by now and collects what should happen. When a
+step fails half-way the step is thrown away, and the group is as it was before.
 
 Here is what all kinds of groups have in common; each kind adds its own in a class of its own.
 """
@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.group import AnyGroup, BrokenInvariant
 from coordlib.coordinators.shard.table import OffsetTable
 from coordlib.coordinators.shard.transition import At, envelope, refusal, reply_of
@@ -57,7 +57,7 @@ SHARD_IS_TOO_LARGE: Final = (
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a step may read beside its group and its record."""
 
-    config: ClassicConfig
+    config: GroupConfig
     load_offsets: Callable[[], OffsetTable]
     #: When each member was last heard, on the shard's clock. Read only.
     heard: Mapping[str, int] = MappingProxyType({})
@@ -76,7 +76,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 G = TypeVar("G", bound=AnyGroup)
 
 
-class Draft(ABC, Generic[G]):
+class Step(ABC, Generic[G]):
     """One group during one step."""
 
     __slots__ = (
@@ -124,7 +124,7 @@ class Draft(ABC, Generic[G]):
         )
 
     @property
-    def config(self) -> ClassicConfig:
+    def config(self) -> GroupConfig:
         return self.around.config
 
     @property
@@ -252,5 +252,5 @@ class Draft(ABC, Generic[G]):
         """A line of history about this group."""
         fields.setdefault("generation", self.group.generation if self.group else -1)
         self.emit(
-            fx.Record(type=type_, group=self.name, cause=self.cause, protocol=self.KIND, **fields)
+            fx.History(type=type_, group=self.name, cause=self.cause, protocol=self.KIND, **fields)
         )

@@ -51,7 +51,7 @@ def envelope(request: rq.Request, at: At) -> dict[str, Any]:
     }
 
 
-def event_of(line: fx.Record, at: At, ordinal: int) -> fx.Event:
+def event_of(line: fx.History, at: At, ordinal: int) -> fx.Event:
     """A line of history with its id and time; `ordinal`: which one of this record's lines."""
     return fx.Event(
         stored.Event(

@@ -38,7 +38,7 @@ def size_of(talk: Conversation) -> int:
     counted = talk.shard._agenda.size_bytes
     assert counted == sum(
         cell.machine.size_bytes(msgspec.structs.replace(cell.group)) + cell.offsets.size_bytes
-        for cell in talk.shard.cells.values()
+        for cell in talk.shard.rows.values()
         if cell.group is not None
     )
     return counted
@@ -62,9 +62,9 @@ def test_offsets_of_a_group_have_a_bound_in_bytes_row_by_row() -> None:
     lines = talk.send(commit("tool", offsets=tuple(row(p, "m" * 1_000) for p in range(5))))
 
     assert failed(lines) == 2
-    assert [place[1] for place in talk.shard.cells["g"].offsets] == [0, 1, 2]
+    assert [place[1] for place in talk.shard.rows["g"].offsets] == [0, 1, 2]
     assert failed(talk.send(commit("tool", offsets=(row(3),)))) == 1
-    assert talk.shard.cells["g"].offsets.size_bytes == 3 * one + topic
+    assert talk.shard.rows["g"].offsets.size_bytes == 3 * one + topic
 
 
 def test_a_full_group_stores_what_makes_it_no_larger() -> None:
@@ -86,7 +86,7 @@ def test_rows_of_one_request_use_up_the_room_together() -> None:
     lines = talk.send(commit("tool", offsets=(row(0, "mm"), row(1), row(2))))
 
     assert failed(lines) == 1
-    assert talk.shard.cells["g"].offsets.size_bytes == room
+    assert talk.shard.rows["g"].offsets.size_bytes == room
 
 
 def test_a_lowered_bound_takes_nothing_away() -> None:
@@ -97,7 +97,7 @@ def test_a_lowered_bound_takes_nothing_away() -> None:
     talk.end_batch()
 
     assert failed(talk.send(commit("tool", offsets=(row(0, "m" * 100), row(1, "m" * 101))))) == 1
-    assert len(list(talk.shard.cells["g"].offsets)) == 2
+    assert len(list(talk.shard.rows["g"].offsets)) == 2
 
 
 def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
@@ -113,7 +113,7 @@ def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
     ] * 2
     assert "GROUP_MAX_SIZE_REACHED" in answers[3][0]
     assert "shard_bytes_max" in answers[3][1]
-    assert list(talk.shard.cells) == ["g0", "g1", "g2"]
+    assert list(talk.shard.rows) == ["g0", "g1", "g2"]
     assert "GROUP_MAX_SIZE_REACHED" in str(
         talk.send(join("more", group="g0", protocols={"range": b"m" * 60 * KB}))
     )
@@ -145,7 +145,7 @@ def test_members_of_a_full_shard_go_on() -> None:
     talk.send(commit("a", 2, LEADER, offsets=(row(0),)))
 
     assert "RebalanceStarted" in str(lines)
-    assert [place[1] for place in talk.shard.cells["g"].offsets] == [0]
+    assert [place[1] for place in talk.shard.rows["g"].offsets] == [0]
     assert full < size_of(talk) <= full * 5 // 4
 
 
@@ -269,7 +269,7 @@ def test_no_join_adds_more_than_its_bound() -> None:
         )
     )
 
-    assert len(talk.shard.cells) == 1
+    assert len(talk.shard.rows) == 1
     assert limits.REQUEST_BYTES_MAX // 2 < size_of(talk) <= kept_bytes.JOIN_BYTES_MAX
 
 
@@ -300,10 +300,10 @@ def test_membership_changes_read_no_offsets_to_know_their_bytes() -> None:
     """A group's offsets stay encoded while its members come and go."""
     talk = settled()
     talk.send(commit("a", 2, LEADER))
-    counted = talk.shard.cells["g"].stored.offset_bytes
+    counted = talk.shard.rows["g"].stored.offset_bytes
     talk.end_batch()
 
     talk.send(join("c"))
 
-    assert talk.shard.cells["g"]._offsets is None
-    assert talk.shard.cells["g"].stored.offset_bytes == counted > 0
+    assert talk.shard.rows["g"]._offsets is None
+    assert talk.shard.rows["g"].stored.offset_bytes == counted > 0

@@ -190,7 +190,7 @@ def goes_on(done: Fold) -> None:
     ]
 
     assert errors == ["COORDINATOR_NOT_AVAILABLE", "NONE"]
-    assert Shard(done.blob, PRODUCTION).cells["g"].group.is_quarantined
+    assert Shard(done.blob, PRODUCTION).rows["g"].group.is_quarantined
 
 
 def _assert_ids_are_unique(done: Fold) -> None:
@@ -209,8 +209,8 @@ def test_a_group_that_never_was_written_is_saved_as_an_empty_one() -> None:
     committed = [(o.key, o.value) for o in done.outputs if o.topic == "committed" and o.value]
     rebuilt = Shard(restore(records, committed, done.status.position), PRODUCTION)
     assert saved(done.outputs)["g"]["members"] == {}
-    assert rebuilt.cells["g"].group.is_quarantined
-    assert rebuilt.cells["g"].offsets.count == len(committed)
+    assert rebuilt.rows["g"].group.is_quarantined
+    assert rebuilt.rows["g"].offsets.count == len(committed)
 
 
 def test_a_quiet_heartbeat_after_it_takes_no_number_of_a_line() -> None:

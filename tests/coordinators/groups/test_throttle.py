@@ -52,7 +52,7 @@ def test_whoever_would_make_one_group_more_is_told_to_wait() -> None:
         assert "THROTTLING_QUOTA_EXCEEDED" in talk.send(request)[0]
     assert "raise new_groups_per_second_max" in talk.send(join("a", group="h"))[-1]
 
-    assert "h" not in talk.shard.cells
+    assert "h" not in talk.shard.rows
     assert flood(talk, 100, 3, after_ms=1_000) == ["NONE"] * 3
 
 

@@ -244,7 +244,7 @@ def test_what_is_said_and_not_seen_is_bounded(courses: Iterator[Course]) -> None
     for course in courses:
         shard = Shard(course.blob, course.how)
         published, unseen = shard.published, {-1: 0}
-        groups, free = len(shard.cells), answered.FREE_BYTES + answered.FREE_SHARE * 5_000
+        groups, free = len(shard.rows), answered.FREE_BYTES + answered.FREE_SHARE * 5_000
         for record in course.log:
             begun = len(shard.outputs)
             shard.judge(record)
@@ -412,7 +412,7 @@ def test_a_deadline_waits_while_its_group_has_said_too_much(small: None) -> None
     talk.tick()
     wish = subscribe("a", "w", member="a-t-0-1", generation=3, capacity=2, pattern=".*")
     talk.send(wish)
-    assert talk.shard.cells["g"].stored.answered == talk.next_offset - 1
+    assert talk.shard.rows["g"].stored.answered == talk.next_offset - 1
     talk.shard._answered.count(talk.next_offset - 1, limits.ANSWERED_BYTES_MAX)  # others have
     talk.end_batch()
 
@@ -458,7 +458,7 @@ def test_retention_waits_too(small: None) -> None:
     left = []
     for _ in range(8):
         talk.tick(after_ms=4_000)
-        left.append(len(talk.shard.cells))
+        left.append(len(talk.shard.rows))
 
     assert left == sorted(left, reverse=True)
     assert len(set(left)) > 2

@@ -14,7 +14,7 @@ from coordlib.coordinators.groups.classic.group import Group
 from coordlib.coordinators.groups.offsets.delete_group import delete_group
 from coordlib.coordinators.groups.offsets.offset_commit import offset_commit
 from coordlib.coordinators.groups.offsets.offset_fetch import offset_fetch
-from coordlib.coordinators.shard import step as draft
+from coordlib.coordinators.shard import step
 from coordlib.coordinators.shard.clock import NEVER, Timer
 from coordlib.coordinators.shard.kind import NO_GENERATION, UNKNOWN_WISHES, UnknownSavedVersion
 from coordlib.coordinators.shard.restore import restore
@@ -66,7 +66,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="roo
         return True
 
 
-class RoomDraft(draft.Draft[Room]):
+class RoomStep(step.Step[Room]):
     __slots__ = ()
     KIND = "room"
     GROUP, DEAD = Room, "Dead"
@@ -79,7 +79,7 @@ class RoomDraft(draft.Draft[Room]):
         self.change(state=state)
 
 
-def enter(step: RoomDraft, request: rq.Subscribe) -> None:
+def enter(step: RoomStep, request: rq.Subscribe) -> None:
     if request.strategy == "broken":
         raise ZeroDivisionError("enter")
     if request.strategy is not None:
@@ -91,12 +91,12 @@ def enter(step: RoomDraft, request: rq.Subscribe) -> None:
     return step.answer(request, generation=step.live.generation)
 
 
-def let_go(step: RoomDraft, request: rq.Release) -> None:
+def let_go(step: RoomStep, request: rq.Release) -> None:
     step.change(members={}, state="Empty", state_since_clock_ms=step.at.clock_ms)
     step.answer(request)
 
 
-def told(step: RoomDraft, changed: Collection[str]) -> None:
+def told(step: RoomStep, changed: Collection[str]) -> None:
     if "brittle" in step.live.members:
         raise ZeroDivisionError("told")
     step.change(topics={name: step.around.topics.get(name, 0) for name in changed})
@@ -115,8 +115,8 @@ class Rooms:
         rq.DeleteGroup: delete_group,
     }
     topics_changed: Callable[[Any, Collection[str]], None] | None = staticmethod(told)
-    draft = staticmethod(RoomDraft)
-    adopt = staticmethod(RoomDraft.adopt)
+    step = staticmethod(RoomStep)
+    adopt = staticmethod(RoomStep.adopt)
     decode = staticmethod(msgspec.msgpack.Decoder(Room).decode)
     encode = staticmethod(msgspec.msgpack.encode)
     decode_saved = staticmethod(msgspec.json.Decoder(Room).decode)
@@ -143,8 +143,8 @@ class Rooms:
     def next_due(self, _group: Room, heard: Mapping[str, int]) -> Any:
         return Timer(duration_ms=0, cause=len(heard), due_ms=NEVER)
 
-    def fire(self, draft: Any, due: Any) -> None:
-        raise AssertionError(f"nothing of {draft.name} is ever due: {due}")
+    def fire(self, step: Any, due: Any) -> None:
+        raise AssertionError(f"nothing of {step.name} is ever due: {due}")
 
     def cover(self, group: Room, published: int, clock_ms: int) -> tuple[Room, list[str]]:
         raise AssertionError(f"{group.group} waits for no tick: {published}, {clock_ms}")
@@ -243,7 +243,7 @@ def test_an_empty_group_becomes_of_another_kind_and_goes_on() -> None:
     ]
     assert msgspec.json.decode(talk.outputs[-1].value or b"")["protocol"] == "room"
     assert (room(talk).generation, list(room(talk).members)) == (generation + 1, ["x"])
-    assert next(iter(talk.shard.cells["g"].offsets))[:2] == ("t", 0)
+    assert next(iter(talk.shard.rows["g"].offsets))[:2] == ("t", 0)
 
 
 def test_the_new_kind_survives_the_batch_and_the_rebuild() -> None:
@@ -267,7 +267,7 @@ def test_the_new_kind_survives_the_batch_and_the_rebuild() -> None:
     )
 
     assert room(talk) == wanted
-    assert talk.shard.cells["g"].stored.offset_count == 1
+    assert talk.shard.rows["g"].stored.offset_count == 1
 
 
 def test_a_room_that_emptied_becomes_classic_again() -> None:
@@ -295,7 +295,7 @@ def test_a_refused_request_changes_no_kind() -> None:
     assert lines[0] == "answer x#u Subscribe INVALID_REQUEST"
     assert not [line for line in lines if "GroupKindChanged" in line]
     assert talk.group() is before
-    assert talk.shard.cells["g"].stored.kind == "classic"
+    assert talk.shard.rows["g"].stored.kind == "classic"
 
 
 def test_a_change_of_kind_that_breaks_sets_the_group_aside_as_it_was() -> None:
@@ -320,7 +320,7 @@ def test_what_all_kinds_have_goes_to_the_kind_that_the_group_is_of() -> None:
     assert talk.send(commit("tool", offset=7))[-1].startswith("event OffsetsCommitted")
     room(talk)
     talk.send(delete("ops"))
-    assert "g" not in talk.shard.cells
+    assert "g" not in talk.shard.rows
 
 
 class RoomsWithoutOffsets(Rooms):
@@ -360,7 +360,7 @@ def test_a_commit_that_was_answered_is_kept_whichever_kind_judged_it(
     assert talk.send(fetch("x"))[0].endswith("offsets=[(topic=t offset=7 error=NONE)] parts=1")
     position = talk.shard.status().position
     talk.end_batch()
-    assert talk.shard.cells["g"].stored.offset_count == 1
+    assert talk.shard.rows["g"].stored.offset_count == 1
     newest = {(o.topic, o.key): o.value for o in talk.outputs}
     talk.load(
         restore(
@@ -369,7 +369,7 @@ def test_a_commit_that_was_answered_is_kept_whichever_kind_judged_it(
             position,
         )
     )
-    assert talk.shard.cells["g"].stored.offset_count == 1
+    assert talk.shard.rows["g"].stored.offset_count == 1
 
 
 def test_a_group_keeps_its_kind_when_another_one_stores_its_offsets(
@@ -389,20 +389,20 @@ def test_a_group_keeps_its_kind_when_another_one_stores_its_offsets(
 def test_a_session_is_not_renewed_by_positions_of_no_members() -> None:
     """INV-02: their place among the requests depends on where batches end, whatever the kind."""
     talk = an_open_room()
-    heard = talk.shard.cells["g"].heard["a"]
+    heard = talk.shard.rows["g"].heard["a"]
     named = commit("tool", -1, "a", offset=7)
 
     talk.now_ms += 1_000
     assert talk.send(named, topic=COMMITS)[0] == "commit t/0 offset=7 member=a"
-    assert talk.shard.cells["g"].heard["a"] == heard
+    assert talk.shard.rows["g"].heard["a"] == heard
 
     talk.tick(after_ms=1_000)
     talk.send(named)
-    assert talk.shard.cells["g"].heard["a"] == talk.shard.clock_ms > heard
+    assert talk.shard.rows["g"].heard["a"] == talk.shard.clock_ms > heard
 
 
 def emit_to(group: str) -> Callable[[Any, Any], None]:
-    def handler(step: RoomDraft, request: rq.OffsetCommit) -> None:
+    def handler(step: RoomStep, request: rq.OffsetCommit) -> None:
         value = CommittedValue(
             offset=1, leader_epoch=-1, metadata="", commit_ms=1, commit_clock_ms=1, generation=-1,
             member="",
@@ -431,7 +431,7 @@ def test_a_step_that_commits_to_no_group_of_its_own_is_taken_back(
     assert [line.split()[1] for line in lines] == ["GroupQuarantined", "tool#c"]
     assert lines[1].endswith("OffsetCommit COORDINATOR_NOT_AVAILABLE")
     assert not [o for o in talk.outputs[before:] if o.topic == COMMITTED]
-    assert list(talk.shard.cells) == ["g"]
+    assert list(talk.shard.rows) == ["g"]
 
 
 def test_groups_are_told_of_topics_by_their_kind() -> None:

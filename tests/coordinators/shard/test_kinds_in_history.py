@@ -165,7 +165,7 @@ def test_a_first_request_whose_step_breaks(request_: rq.Request, kind: str | Non
         talk.send(request_)
 
     assert kinds_named(talk) == [("GroupQuarantined", kind)]
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_a_group_that_is_set_aside_and_released_keeps_its_kind() -> None:

@@ -98,7 +98,7 @@ def test_the_size_of_a_group_is_never_more_than_was_counted(text: str) -> None:
     )
     talk.end_batch()
 
-    (group,) = [cell.group for cell in talk.shard.cells.values()]
+    (group,) = [cell.group for cell in talk.shard.rows.values()]
     assert group is not None
     assert len(classic.encode_saved(group)) <= group.size_bytes + limits.KIB
 
@@ -218,7 +218,7 @@ def test_an_answer_that_is_too_large_has_to_be_asked_for_in_parts() -> None:
     for first in range(0, 2_100, 70):
         rows = (msgspec.structs.replace(row, partition=p) for p in range(first, first + 70))
         talk.send(commit("tool", offsets=tuple(rows)))
-    assert talk.shard.cells["g"].offsets.count == 2_100
+    assert talk.shard.rows["g"].offsets.count == 2_100
     talk.outputs.clear()
 
     everything = talk.send(fetch("tool"))
@@ -334,7 +334,7 @@ def test_the_shard_takes_no_more_groups_than_it_may() -> None:
     assert talk.send(commit("a", group="h"))[0] == (
         "answer[h] a#c OffsetCommit COORDINATOR_NOT_AVAILABLE"
     )
-    assert list(talk.shard.cells) == ["g"]
+    assert list(talk.shard.rows) == ["g"]
 
 
 def test_offsets_beyond_the_limits_are_refused_row_by_row() -> None:
@@ -376,7 +376,7 @@ def test_offsets_that_are_kept_count_for_the_next_commit() -> None:
         "event CommitRefused cause=r0-2 reason=INVALID_COMMIT_OFFSET_SIZE client=tool "
         "offsets=[(topic=t partition=2 offset=1 error=INVALID_COMMIT_OFFSET_SIZE)]",
     ]
-    assert talk.shard.cells["g"].offsets.count == 2
+    assert talk.shard.rows["g"].offsets.count == 2
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,8 @@ def test_offsets_without_their_group_are_left_out_and_named() -> None:
 
     shard = Shard(restore(values, committed.items(), NOWHERE), SETTINGS)
 
-    assert list(shard.cells) == ["g"]
-    assert shard.cells["g"].stored.offset_count == 1
+    assert list(shard.rows) == ["g"]
+    assert shard.rows["g"].stored.offset_count == 1
     assert orphans({b"g"}, committed) == ["h", "z"]
     assert orphans({b"g"}, [key("g")]) == []
 
@@ -152,7 +152,7 @@ def test_the_job_warns_of_offsets_that_it_left_out(count: int) -> None:
         if count
         else []
     )
-    assert list(Shard(blobs[0], SETTINGS).cells) == ["g"]
+    assert list(Shard(blobs[0], SETTINGS).rows) == ["g"]
 
 
 def test_a_foreign_key_refuses_the_rebuild() -> None:

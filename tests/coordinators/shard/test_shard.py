@@ -58,7 +58,7 @@ def test_a_group_of_another_shard_is_refused() -> None:
         f"event RequestRejected cause=r{other.shard}-0 reason={why} error=WRONG_SHARD client=a"
     )
     assert len(lines) == 2
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_answers_go_where_the_request_says() -> None:
@@ -162,7 +162,7 @@ def test_every_request_of_another_shard_is_refused(request_: Any) -> None:
     assert [line.split()[:4] for line in lines[:-1]] == [
         ["answer", f"a#{request_.id}", "Rejected", "WRONG_SHARD"]
     ]
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 @of_all_kinds
@@ -409,7 +409,7 @@ def test_a_group_that_is_still_unsound_is_not_released(monkeypatch: pytest.Monke
     talk = settled()
     break_heartbeats(monkeypatch)
     talk.send(heartbeat("b", 1, FOLLOWER))
-    cell = talk.shard.cells["g"]
+    cell = talk.shard.rows["g"]
     cell._group = msgspec.structs.replace(talk.group(), leader="nobody")
 
     assert talk.send(release("ops")) == ["answer ops#q ReleaseQuarantine INVALID_REQUEST"]
@@ -439,7 +439,7 @@ def test_a_first_request_that_meets_a_defect_makes_no_group(
     lines = talk.send(heartbeat("b", 1, "m"))
 
     assert lines[-1] == "answer b#h Heartbeat COORDINATOR_NOT_AVAILABLE"
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 # -- the end of a batch ----------------------------------------------------------------------
@@ -470,7 +470,7 @@ def test_the_order_of_commits_does_not_show_in_the_blob() -> None:
     def offsets_of(rows: list[rq.CommittedOffset]) -> bytes:
         talk = Conversation()
         talk.send(commit("tool", offsets=tuple(rows)))
-        return bytes(talk.shard.cells["g"].encoded().offsets)
+        return bytes(talk.shard.rows["g"].encoded().offsets)
 
     assert offsets_of(rows) == offsets_of(rows[::-1])
 

@@ -76,7 +76,7 @@ def test_the_compacted_topics_of_any_version_can_be_rebuilt(path: Path) -> None:
 
 def test_the_fixture_is_a_rich_shard() -> None:
     """A field that no stored group uses could change unseen."""
-    cells = Shard(CURRENT.blob, SETTINGS).cells.values()
+    cells = Shard(CURRENT.blob, SETTINGS).rows.values()
     groups = [cell.group for cell in cells if cell.stored.kind == "classic"]
     members = [member for group in groups if group for member in group.members.values()]
 
@@ -96,14 +96,14 @@ def test_the_fixture_is_a_rich_shard() -> None:
     state = decode_blob(CURRENT.blob)
     assert CURRENT.position.answered == state.answered
     assert all((state.answered, state.free_us, state.offsets_free_us))
-    assert any(row.answered >= 0 for row in state.cells)
+    assert any(row.answered >= 0 for row in state.rows)
     assert CURRENT.position.commits_offset >= 0
 
 
 def test_the_fixture_has_rich_server_assigned_groups() -> None:
     """Demands that run and that wait, guards, grants of several records, all wishes."""
     shard = Shard(CURRENT.blob, SETTINGS)
-    groups = [cell.group for cell in shard.cells.values() if cell.stored.kind == "assigned"]
+    groups = [cell.group for cell in shard.rows.values() if cell.stored.kind == "assigned"]
     members = [member for group in groups for member in group.members.values()]
     demands = [demand.timer.due_ms for member in members for demand in member.demands]
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from coordlib.coordinators.groups.classic import machine as classic
-from coordlib.coordinators.shard.row import Cell
+from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.table import BLOCK_PARTITIONS, NO_OFFSETS, OffsetTable
 from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue
@@ -89,7 +89,7 @@ def large() -> Conversation:
 def test_a_commit_reads_and_writes_only_the_blocks_that_it_names() -> None:
     """A hundred members commit every five seconds, each a hundredth of the group's partitions."""
     talk = large()
-    cell = talk.shard.cells["g"]
+    cell = talk.shard.rows["g"]
 
     talk.send(commit("a", 2, LEADER))
     talk.send(fetch("a", topics=(rq.TopicPartitions("t", (0, 1, 999)),)))
@@ -112,11 +112,11 @@ def test_members_come_and_go_without_reading_offsets(monkeypatch: pytest.MonkeyP
     """The offsets of a large group do not slow its rebalances."""
     talk = large()
 
-    def touched(_: Cell) -> None:
+    def touched(_: Row) -> None:
         raise AssertionError("offsets were read")
 
-    monkeypatch.setattr(Cell, "offsets", property(touched))
-    monkeypatch.setattr(Cell, "load_offsets", touched)
+    monkeypatch.setattr(Row, "offsets", property(touched))
+    monkeypatch.setattr(Row, "load_offsets", touched)
     lines = [
         *talk.send_all(join("c"), heartbeat("b", 2, FOLLOWER)),
         *talk.send_all(join("a", "j3", member=LEADER), join("b", "j3", member=FOLLOWER)),
@@ -127,12 +127,12 @@ def test_members_come_and_go_without_reading_offsets(monkeypatch: pytest.MonkeyP
     assert "Quarantined" not in str(lines)
     assert "GenerationStarted generation=3" in str(lines)
     monkeypatch.undo()
-    assert talk.shard.cells["g"].offsets.count == 1_000
+    assert talk.shard.rows["g"].offsets.count == 1_000
 
 
 def test_a_thousand_offsets_are_half_as_large_as_with_names() -> None:
     """A shard's blob is rewritten every batch."""
-    cell = large().shard.cells["g"]
+    cell = large().shard.rows["g"]
     named = msgspec.msgpack.encode([value(p) for p in range(1_000)])
 
     assert len(cell.stored.offsets) < len(named) / 2

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
@@ -47,7 +47,7 @@ class History:
             reply_partitions=reply_partitions,
             incarnation=incarnation,
             # All of the crowd comes at once.
-            group=ClassicConfig(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
+            group=GroupConfig(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
         )
         self._now_ms = time.time_ns() // 1_000_000
         #: Requests by shard: a record's place is its offset.

@@ -56,11 +56,11 @@ class WatchedShard(Shard):
     """A shard of which somebody looks on: refused requests must leave everything alone."""
 
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
-        cell = self.cells.get(request.group)
+        cell = self.rows.get(request.group)
         before = None if cell is None else (dict(cell.heard), cell.group)
         count = len(self.outputs)
         super()._judge_request(at, request, value)
-        after = self.cells.get(request.group)
+        after = self.rows.get(request.group)
         if cell is None or before is None or after is not cell:
             return
         heard, group = before
@@ -149,7 +149,7 @@ class Inspector:
 
     def check_states(self, settings: ShardSettings, state: StoredShard) -> None:
         """INV-09, INV-13 to INV-15: what the core would have checked after every step."""
-        for row in state.cells:
+        for row in state.rows:
             key, hard = (settings.shard, row.name), bytes(row.hard)
             if self._sound.get(key) == hard or not hard:
                 continue
@@ -159,7 +159,7 @@ class Inspector:
             except BrokenInvariant as broken:
                 raise Violation(f"INV-13: {row.name} is unsound after a batch: {broken}") from None
             self._sound[key] = hard
-        kept = sum(row.size_bytes for row in state.cells)
+        kept = sum(row.size_bytes for row in state.rows)
         most = settings.group.shard_bytes_max
         if kept > most + most // limits.SHARD_RESERVE_SHARE:
             where = f"shard {settings.shard}"
@@ -193,7 +193,7 @@ class Inspector:
 
 def _known_in_quarantine_alone(state: StoredShard) -> set[str]:
     known: dict[bool, set[str]] = {True: set(), False: set()}
-    for row in state.cells:
+    for row in state.rows:
         machine = MACHINES[row.kind]
         group = machine.decode(bytes(row.hard))
         known[group.is_quarantined] |= machine.known_topics(group).keys()
@@ -216,7 +216,7 @@ def check_against_topics(
         published=state.published,
     )
     told = decode_blob(restore.restore(saved.values(), list(committed.items()), position))
-    ours, theirs = ({row.name: row for row in each.cells} for each in (state, told))
+    ours, theirs = ({row.name: row for row in each.rows} for each in (state, told))
     if ours.keys() != theirs.keys():
         odd = sorted(ours.keys() ^ theirs.keys())
         raise Violation(f"INV-38: shard {shard}: {odd[0]} is in its state or in its topics only")

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Group, State
 from coordlib.coordinators.groups.assigned.reconciliation import encoded
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 
-def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
+def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     """Answer with state and members; assignments in the layout of Kafka's consumers."""
-    group = draft.group
-    draft.answer(
+    group = step.group
+    step.answer(
         request,
-        kind=draft.KIND,
+        kind=step.KIND,
         state=(group.state if group else State.DEAD).value,
         generation=group.generation if group else -1,
         protocol_type=group.protocol_type if group else None,

@@ -8,12 +8,12 @@ import msgspec
 from coordlib.coordinators.groups.assigned import division, kept_bytes, reconciliation, timers
 from coordlib.coordinators.groups.assigned import wishes as wishes_of
 from coordlib.coordinators.groups.assigned.describe_group import describe_group
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Group, check_invariants
 from coordlib.coordinators.groups.assigned.heartbeat import heartbeat
 from coordlib.coordinators.groups.assigned.leave_group import leave_group
 from coordlib.coordinators.groups.assigned.offset_commit import offset_commit
 from coordlib.coordinators.groups.assigned.release import release
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.assigned.subscribe import subscribe
 from coordlib.coordinators.groups.offsets.delete_group import delete_group
 from coordlib.coordinators.groups.offsets.find_coordinator import find_coordinator
@@ -27,7 +27,7 @@ from coordlib.coordinators.shard.kind import (
 )
 from coordlib.records import requests as rq
 
-KIND: str = Draft.KIND
+KIND: str = Step.KIND
 #: Of a group's value in `coord.groups`.
 SAVED_VERSION: Final = 1
 
@@ -50,8 +50,8 @@ encode: Final = msgspec.msgpack.Encoder().encode
 _decode_saved: Final = msgspec.json.Decoder(Group).decode
 encode_saved: Final = msgspec.json.Encoder().encode
 
-draft: Final = Draft
-adopt: Final = Draft.adopt
+step: Final = Step
+adopt: Final = Step.adopt
 size_bytes: Final = kept_bytes.of_group
 check: Final = check_invariants
 next_due: Final = timers.next_due
@@ -75,16 +75,16 @@ def known_topics(group: Group, /) -> Mapping[str, int]:
     return group.topics
 
 
-def _topics_changed(draft: Draft, changed: Collection[str]) -> None:
+def _topics_changed(step: Step, changed: Collection[str]) -> None:
     """Divide anew if it concerns what somebody wants; members do nothing for it."""
-    group = draft.live
-    wanted = division.wanted_by_all(draft)
+    group = step.live
+    wanted = division.wanted_by_all(step)
     if not group.members or wanted == group.topics:
         return
     before = group.members
     named = [topic for topic in changed if topic in wanted or topic in group.topics]
-    division.renew(draft, "topics changed", {"topics": named[: division.MEMBERS_NAMED_MAX]})
-    reconciliation.tell(draft, before)
+    division.renew(step, "topics changed", {"topics": named[: division.MEMBERS_NAMED_MAX]})
+    reconciliation.tell(step, before)
 
 
 topics_changed: Callable[[Any, Collection[str]], None] | None = _topics_changed

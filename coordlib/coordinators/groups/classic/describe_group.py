@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Group, State
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 
-def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
+def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     """Answer with state and members. A group that does not exist is Dead, and that is no error:
     so says Kafka up to version 5 of the request (version 6 refuses it, KIP-1043).
     """
-    group = draft.group
+    group = step.group
     if group is None:
-        draft.answer(
+        step.answer(
             request,
             state=State.DEAD.value,
             generation=-1,
@@ -25,7 +25,7 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
             waits_for=(),
         )
         return
-    draft.answer(
+    step.answer(
         request,
         state=group.state.value,
         generation=group.generation,

@@ -11,13 +11,13 @@ import msgspec
 
 from coordlib.coordinators.groups.classic import kept_bytes, timers
 from coordlib.coordinators.groups.classic.describe_group import describe_group
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Group, State
 from coordlib.coordinators.groups.classic.heartbeat import heartbeat
 from coordlib.coordinators.groups.classic.join_group import join_group
 from coordlib.coordinators.groups.classic.leave_group import leave_group
 from coordlib.coordinators.groups.classic.offset_commit import offset_commit
 from coordlib.coordinators.groups.classic.soundness import check_invariants
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.groups.classic.sync_group import sync_group
 from coordlib.coordinators.groups.offsets.delete_group import delete_group
 from coordlib.coordinators.groups.offsets.find_coordinator import find_coordinator
@@ -26,7 +26,7 @@ from coordlib.coordinators.groups.offsets.offset_fetch import offset_fetch
 from coordlib.coordinators.shard.kind import NO_GENERATION, NO_WISHES, Handler, check_saved
 from coordlib.records import requests as rq
 
-KIND: str = Draft.KIND
+KIND: str = Step.KIND
 #: Of a group's value in `coord.groups`.
 SAVED_VERSION: Final = 1
 
@@ -54,8 +54,8 @@ fire: Final = timers.fire
 cover: Final = timers.cover
 uncovered: Final = timers.uncovered
 restart: Final = timers.restart
-draft: Final = Draft
-adopt: Final = Draft.adopt
+step: Final = Step
+adopt: Final = Step.adopt
 size_bytes: Final = kept_bytes.of_group
 check: Final = check_invariants
 #: Its members look topics up themselves, and join again when they changed.

@@ -30,7 +30,7 @@ from typing import Any
 from coordlib.coordinators.groups.group import AnyGroup
 from coordlib.coordinators.groups.offsets.removal import remove_group, remove_offsets
 from coordlib.coordinators.shard.clock import NEVER
-from coordlib.coordinators.shard.step import Draft
+from coordlib.coordinators.shard.step import Step
 from coordlib.coordinators.shard.table import OffsetTable
 from coordlib.records import stored
 
@@ -59,21 +59,21 @@ def first_expiry(group: AnyGroup, offsets: OffsetTable, retention_ms: int) -> in
     return min((due_ms for due_ms, *_ in _dues(group, offsets, retention_ms)), default=NEVER)
 
 
-def expire(draft: Draft[Any], checked_ms: int) -> None:
+def expire(step: Step[Any], checked_ms: int) -> None:
     """Forget what was due at a check."""
-    draft.cause = CAUSE
-    group, offsets = draft.live, draft.offsets
+    step.cause = CAUSE
+    group, offsets = step.live, step.offsets
     is_empty = group.is_empty
-    dues = _dues(group, offsets, draft.config.offsets_retention_ms)
+    dues = _dues(group, offsets, step.config.offsets_retention_ms)
     gone = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
     reason = "group empty" if is_empty else "topic not subscribed"
-    remove_offsets(draft, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
+    remove_offsets(step, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
     if not is_empty or len(gone) < offsets.count:
         return
     if gone:
-        remove_group(draft, "offsets expired")
+        remove_group(step, "offsets expired")
     elif expiry_bound(group, 0, 0) <= checked_ms:
-        remove_group(draft, "empty without offsets")
+        remove_group(step, "empty without offsets")
 
 
 def _may_expire(group: AnyGroup) -> bool:

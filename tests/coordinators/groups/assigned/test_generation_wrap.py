@@ -41,7 +41,7 @@ def at_the_last() -> Conversation:
         )
         for name, member in group.members.items()
     }
-    cell = talk.shard.cells["g"]
+    cell = talk.shard.rows["g"]
     group = msgspec.structs.replace(group, generation=INT32_MAX, members=members)
     cell.set_group(group, talk.shard.clock_ms, [])
     talk.end_batch()

@@ -437,7 +437,7 @@ def test_a_rebuilt_group_forgets_no_earlier_than_it_would_have() -> None:
 def test_after_the_last_int32_comes_1() -> None:
     """INV-11: after two milliards of divisions a group goes on."""
     talk = stable()
-    cell = talk.shard.cells["g"]
+    cell = talk.shard.rows["g"]
     cell.set_group(
         msgspec.structs.replace(cell.group, generation=2**31 - 1), talk.shard.clock_ms, []
     )

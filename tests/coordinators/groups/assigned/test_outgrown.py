@@ -8,7 +8,6 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.groups.assigned import division, machine
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import (
     DEMAND_BYTES,
     GRANT_BYTES,
@@ -21,6 +20,7 @@ from coordlib.coordinators.groups.assigned.group import (
     partitions_bytes,
     text_bytes,
 )
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.shard.clock import NEVER, Timer
 from coordlib.coordinators.shard.shard import InputRecord, fold
 from coordlib.coordinators.shard.step import Surroundings
@@ -297,14 +297,14 @@ def test_however_a_topic_is_divided_it_takes_no_more_than_was_counted(seed: int)
     count = luck.choice([1, 2, 7, 40, 300])
     how = settings(max_size=members)
     around = Surroundings(config=how.group, load_offsets=OffsetTable)
-    draft = Draft("g", Group(group="g"), how.at("r", 0, 0, 0), around)
+    step = Step("g", Group(group="g"), how.at("r", 0, 0, 0), around)
 
     kept: list[Partitions] = []
     for pieces in (1, limits.GRANTS_PER_MEMBER_MAX, limits.DEMANDS_PER_MEMBER_MAX):
         kept += [{name: some} for some in spread(luck, count, members * pieces)]
     taken_bytes = sum(map(partitions_bytes, kept)) + text_bytes(name) + 16
 
-    assert taken_bytes <= division._bytes_of(draft, name, count)
+    assert taken_bytes <= division._bytes_of(step, name, count)
 
 
 def test_a_group_that_has_all_that_it_may_have_can_be_written() -> None:
@@ -346,10 +346,10 @@ def test_a_group_that_has_all_that_it_may_have_can_be_written() -> None:
 _NOTHING: dict[str, object] = {"grants": (), "demands": (), "target": {}}
 
 
-def _draft() -> Draft:
+def _draft() -> Step:
     how = settings()
     around = Surroundings(config=how.group, load_offsets=OffsetTable)
-    return Draft("g", Group(group="g"), how.at("r", 0, 0, 0), around)
+    return Step("g", Group(group="g"), how.at("r", 0, 0, 0), around)
 
 
 # ---- a refusal as the last resort of admission --------------------------------------------------

@@ -43,7 +43,7 @@ LENGTH = 150
 
 def groups_of(shard: Shard) -> dict[str, Group]:
     """Those that are server-assigned at this moment."""
-    found = {name: cell.group for name, cell in shard.cells.items()}
+    found = {name: cell.group for name, cell in shard.rows.items()}
     return {name: group for name, group in found.items() if isinstance(group, Group)}
 
 
@@ -128,15 +128,15 @@ def test_the_compacted_topics_give_the_groups_back(seed: int) -> None:
     assert rebuilt.status().owed == shard.status().owed
     assert rebuilt.status().cap_ms == shard.status().cap_ms
     assert rebuilt._agenda.size_bytes == shard._agenda.size_bytes
-    for name, cell in shard.cells.items():
-        assert rebuilt.cells[name].group == cell.group
-        assert list(rebuilt.cells[name].offsets) == list(cell.offsets)
-        assert set(rebuilt.cells[name].heard.values()) <= {shard.clock_ms}
+    for name, cell in shard.rows.items():
+        assert rebuilt.rows[name].group == cell.group
+        assert list(rebuilt.rows[name].offsets) == list(cell.offsets)
+        assert set(rebuilt.rows[name].heard.values()) <= {shard.clock_ms}
     assert rebuilt.topics.items() <= shard.topics.items()
     for (topic, _, key), value in newest.items():
         if topic == ASSIGNMENTS:  # of whoever is in a group, and nobody else
             name, member = msgspec.json.decode(key)
-            there = shard.cells[name].group.members if name in shard.cells else {}
+            there = shard.rows[name].group.members if name in shard.rows else {}
             assert (value is not None) == (member in there)
 
 
@@ -157,7 +157,7 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
             check_invariants(group)
             assert len(machine.encode_saved(group)) <= group.size_bytes()
             assert len(machine.encode(group)) <= group.size_bytes()
-            cell = shard.cells[name]
+            cell = shard.rows[name]
             assert list(cell.heard) == list(group.members)
             again = msgspec.structs.replace(group)  # has nothing that was counted before
             assert cell.stored.kept_bytes == machine.size_bytes(again)
@@ -319,8 +319,8 @@ def test_late_duplicates_change_nothing(seed: int) -> None:
         if not is_ghost(request, groups_of(kept).get(request.group)):
             after = judged(done.blob, records[-1], record.value)
             assert groups_of(after) == groups_of(kept)
-            for name, cell in kept.cells.items():
-                assert list(after.cells[name].offsets) == list(cell.offsets)
+            for name, cell in kept.rows.items():
+                assert list(after.rows[name].offsets) == list(cell.offsets)
 
 
 def is_ghost(request: Any, group: Group | None) -> bool:

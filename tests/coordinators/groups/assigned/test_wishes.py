@@ -114,7 +114,7 @@ def test_wishes_follow_the_members() -> None:
     talk.send(topics({"t": 1}))
 
     def wanted() -> Any:
-        row = talk.shard.cells["g"].stored.wishes
+        row = talk.shard.rows["g"].stored.wishes
         return row if row == NO_WISHES else msgspec.msgpack.decode(row)
 
     talk.send(subscribe("a", topics=("t", "s")))
@@ -170,7 +170,7 @@ def test_wishes_that_are_too_large_are_not_kept_twice(decoded: Decoded) -> None:
     some = tuple(f"topic-{number:05}" for number in range(limits.SUBSCRIBED_TOPICS_MAX))
     talk.send(subscribe("a", topics=some))
     talk.send(subscribe("a", group="small", topics=("u",)))
-    assert talk.shard.cells["g"].stored.wishes == UNKNOWN_WISHES
+    assert talk.shard.rows["g"].stored.wishes == UNKNOWN_WISHES
     talk.end_batch()
 
     for count in (1, 2):
@@ -205,7 +205,7 @@ def test_a_row_that_cannot_be_asked_sets_its_own_group_aside() -> None:
     """INV-42: other code wrote what the row keeps. One listing asks all groups of a shard, and the
     job would meet the row again after every restart."""
     talk = crowd()
-    talk.shard.cells["by-name"].stored.wishes = msgspec.Raw(b"\x92\xc3\xc3")
+    talk.shard.rows["by-name"].stored.wishes = msgspec.Raw(b"\x92\xc3\xc3")
 
     lines = talk.send(topics({**COUNTS, "orders": 3}))
     assert of_history(lines, "GroupQuarantined") == ["by-name"]
@@ -230,7 +230,7 @@ def test_a_row_of_before_whose_wishes_cannot_be_found_sets_its_own_group_aside(
         return of_group(group)
 
     monkeypatch.setattr(machine, "wishes", broken)
-    for cell in talk.shard.cells.values():
+    for cell in talk.shard.rows.values():
         cell.stored.wishes = UNKNOWN_WISHES
 
     lines = talk.send(topics({**COUNTS, "orders": 3}))

@@ -289,7 +289,7 @@ def test_no_time_at_all_is_refused(
             "INVALID_REQUEST",
             f"Expected `int` >= 0 - at `$.{field}`",
         )
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_a_member_may_not_ask_for_more_by_joining_again() -> None:
@@ -351,7 +351,7 @@ def test_numbers_that_are_none_are_refused(row: dict[str, Any], where: str) -> N
         ["answer", "a#c", "Rejected", "INVALID_REQUEST"]
     ]
     assert where in lines[0]
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_a_number_that_no_generation_has_is_no_request(generation: int) -> None:
 
 def with_generation(talk: Conversation, generation: int) -> Conversation:
     """The same group after very many rebalances."""
-    cell = talk.shard.cells["g"]
+    cell = talk.shard.rows["g"]
     changed = msgspec.structs.replace(talk.group(), generation=generation)
     cell.set_group(changed, talk.shard.clock_ms, [])
     talk.end_batch()
@@ -470,7 +470,7 @@ def test_the_longest_retention_is_the_one_of_kafka() -> None:
         assert talk.tick(after_ms=600_000) == []
     talk.end_batch()
 
-    assert Shard(talk.shard.encode(), talk.settings).cells["g"].stored.offset_count == 1
+    assert Shard(talk.shard.encode(), talk.settings).rows["g"].stored.offset_count == 1
     with pytest.raises(SetupError, match="offsets_retention_ms"):
         load_config(None, [f"group.offsets_retention_ms={longest_ms + 1}"])
 

@@ -45,7 +45,7 @@ def test_nothing_late_brings_a_group_or_its_offsets_back(is_made_anew: bool) -> 
         assert not [line for line in said if line.startswith("commit ")]
 
     assert talk.send(fetch("b")) == ["answer b#f OffsetFetch parts=1"]
-    assert ("g" in talk.shard.cells) is is_made_anew
+    assert ("g" in talk.shard.rows) is is_made_anew
 
 
 @pytest.mark.parametrize("checks", [True, False])
@@ -68,8 +68,8 @@ def test_a_position_has_no_order_against_a_deletion(checks: bool) -> None:
     together = fold(first.blob, [position, deletion], how)
     apart = fold(fold(first.blob, [position], how).blob, [deletion], how)
 
-    assert list(Shard(apart.blob, how).cells) == []
-    (cell,) = Shard(together.blob, how).cells.values()
+    assert list(Shard(apart.blob, how).rows) == []
+    (cell,) = Shard(together.blob, how).rows.values()
     assert [(topic, kept.offset) for topic, _, kept in cell.offsets] == [("t", 2)]
     assert cell.group.generation == 0
 

@@ -303,7 +303,7 @@ def test_quarantine_gives_guards_their_full_time_again() -> None:
     talk.tick()
     talk.send(heartbeat("b", 2, FOLLOWER), after_ms=100)
     talk.send(join("d", instance="k"), after_ms=1_900)
-    cell = talk.shard.cells["g"]
+    cell = talk.shard.rows["g"]
     broken = msgspec.structs.replace(talk.group(), is_quarantined=True)
     talk.shard._settle(cell, broken, [])
     talk.send(heartbeat("b", 2, FOLLOWER), after_ms=1_900)

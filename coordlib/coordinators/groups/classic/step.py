@@ -13,12 +13,12 @@ from coordlib.coordinators.groups.classic.group import (
     State,
 )
 from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard import step as draft
+from coordlib.coordinators.shard import step
 from coordlib.effects import effect as fx
 from coordlib.records import responses as rs
 
 
-class Draft(draft.Draft[Group]):
+class Step(step.Step[Group]):
     """One classic group during one step.
 
     Its state changes by `enter` only, its members by `put`, `rename` and `drop`.

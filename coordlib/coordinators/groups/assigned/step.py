@@ -9,7 +9,7 @@ from coordlib.coordinators.groups.assigned import kept_bytes
 from coordlib.coordinators.groups.assigned.group import VALID_PREVIOUS_STATES, Group, Member, State
 from coordlib.coordinators.groups.dividing.strategies.chosen import StrategyBook
 from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard import step as draft
+from coordlib.coordinators.shard import step
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
@@ -24,7 +24,7 @@ DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
 SESSION_TIMEOUT_TOO_HIGH: Final = "SessionTimeoutTooHigh"
 
 
-class Draft(draft.Draft[Group]):
+class Step(step.Step[Group]):
     """One server-assigned group during one step.
 
     Its state changes by `enter` only, its members by `put` and `drop`.
