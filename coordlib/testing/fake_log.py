@@ -15,6 +15,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.shell.transport import Handler, concerns
 from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, Status, fold
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
@@ -179,7 +180,7 @@ class _Shard:
     def judge(self, now_ms: int) -> list[Output]:
         if not self._unjudged:
             return []
-        done = fold(self._blob, self._unjudged, self._settings)
+        done = fold(self._blob, self._unjudged, self._settings, REGISTRY)
         self._blob, self._status, self._unjudged = done.blob, done.status, []
         if done.status.owed > done.status.position.published:  # rule 6
             self._tick(now_ms)

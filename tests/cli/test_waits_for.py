@@ -29,7 +29,7 @@ from tests.tools.driving import (
 def announced() -> Conversation:
     """x was told its id; nobody has noticed."""
     talk = settled()
-    talk.settings = talk.shard.settings = settings(requires_member_id=True)
+    talk.use(settings(requires_member_id=True))
     talk.send(join("x"))
     return talk
 

@@ -246,7 +246,7 @@ def test_a_quarantined_group_is_released(log: FakeLog, monkeypatch: pytest.Monke
 
     commit()
     with monkeypatch.context() as broken:
-        broken.setitem(machine.HANDLERS, rq.OffsetCommit, lambda *_, **__: 1 / 0)
+        broken.setitem(machine.handlers, rq.OffsetCommit, lambda *_, **__: 1 / 0)
         with pytest.raises(GroupError) as unavailable:
             commit()
     assert unavailable.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE

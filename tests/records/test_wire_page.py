@@ -11,7 +11,6 @@ import pytest
 
 from coordlib import limits
 from coordlib.config import GroupConfig
-from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
@@ -19,6 +18,7 @@ from coordlib.records import responses as rs
 from coordlib.records.partitioner import java_hash, shard_of
 from coordlib.streaming.signatures import ED25519
 from tests.tools import driving
+from tests.tools.core import ShardSettings
 
 PAGE = (Path(rq.__file__).parent / "README.md").read_text()
 STORED: dict[str, type[msgspec.Struct]] = {

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard.blob import decode_blob
-from coordlib.coordinators.shard.shard import InputRecord, Shard
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import EffectTooLarge
 from coordlib.errors import ErrorCode
@@ -19,6 +18,7 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.simulation.test_checks import assert_breaks
+from tests.tools.core import InputRecord, Shard, decode_blob
 from tests.tools.driving import SETTINGS, commit, describe, join, leave, settings
 from tests.tools.simulation import inspection
 from tests.tools.simulation.inspection import Inspector, WatchedShard, check_against_topics
@@ -48,11 +48,11 @@ def test_an_unsound_group_is_seen_though_the_core_checks_nothing() -> None:
     """INV-13: a leader that is no member stays unseen in production, until somebody needs it."""
     state = decode_blob(blob_of(join("a")))
     (row,) = state.rows
-    machine = MACHINES[row.kind]
+    machine = REGISTRY.kinds[row.kind]
     Inspector(looks_at_states=True).check_states(PRODUCTION, state)
 
-    group = msgspec.structs.replace(machine.decode(row.hard), leader="nobody")
-    row.hard = msgspec.Raw(machine.encode(group))
+    group = msgspec.structs.replace(machine.decode(row.head), leader="nobody")
+    row.head = msgspec.Raw(machine.encode(group))
 
     inspector = Inspector(looks_at_states=True)
     assert_breaks("INV-13", lambda: inspector.check_states(PRODUCTION, state))
@@ -130,7 +130,7 @@ def commits_that_touch(code: ErrorCode, failed: bool = False) -> Iterator[None]:
         else:
             step.refuse(request, code)
 
-    with patch.dict(MACHINES["classic"].HANDLERS, {rq.OffsetCommit: judge}):
+    with patch.dict(REGISTRY.kinds["classic"].handlers, {rq.OffsetCommit: judge}):
         yield
 
 
@@ -180,12 +180,11 @@ def test_an_offset_that_only_the_topics_have_is_seen() -> None:
     for record in log(commit("a"), topic=COMMITS):
         blank.judge(record)
     (cell,) = blank.rows.values()
-    row = cell.stored
-    cell.apply_commit("t", 0, None)
-    assert row.offset_count == 0
+    cell.apply(OFFSETS, [(("t", 0), None)])
+    assert cell.entry_count == 0
 
     assert_breaks(
-        "INV-38.*offsets", lambda: check_against_topics(0, blank.encode(), groups, committed)
+        "INV-38.*tables", lambda: check_against_topics(0, blank.encode(), groups, committed)
     )
 
 

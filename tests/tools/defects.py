@@ -12,7 +12,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from coordlib.coordinators.groups.classic.step import Step
-from coordlib.coordinators.registry import MACHINES
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.transition import REQUESTS
 
 #: A step that no request has asked for.
@@ -57,8 +57,8 @@ def in_force(defects: list[Defect]) -> Iterator[None]:
         return decide_and_break
 
     with ExitStack() as patches:
-        for machine in MACHINES.values() if defects else ():
-            handlers = {kind: broken(kind.__name__, h) for kind, h in machine.HANDLERS.items()}
-            patches.enter_context(patch.dict(machine.HANDLERS, handlers))
+        for machine in REGISTRY.kinds.values() if defects else ():
+            handlers = {kind: broken(kind.__name__, h) for kind, h in machine.handlers.items()}
+            patches.enter_context(patch.dict(machine.handlers, handlers))
             patches.enter_context(patch.object(machine, "fire", broken(DEADLINE, machine.fire)))
         yield

@@ -40,11 +40,6 @@ STEP_BYTES_MAX: Final = limits.ANSWER_BYTES_MAX
 #: Questions with small answers may use the last quarter, too: a few large ones do not stop them.
 SMALL_BYTES: Final = 64 * limits.KIB
 
-#: Requests of members: their groups cannot go on without them.
-OF_MEMBERS: Final = frozenset({rq.JoinGroup, rq.SyncGroup, rq.Subscribe, rq.Release, rq.LeaveGroup})
-#: Never refused.
-ALWAYS: Final = frozenset({rq.OffsetCommit, rq.Heartbeat})
-
 #: For whoever has to wait.
 TOO_MUCH_UNREAD: Final = (
     "Try again: the coordinator has said so much of late that readers must first see some of it."
@@ -113,11 +108,11 @@ class Answered:
 
         `is_unread`: whether its group has said something that counts and is not covered yet.
         """
-        request = type(asked.request)
-        if not size_bytes or request in ALWAYS:
+        waits = asked.request.WAITS
+        if not size_bytes or waits is rq.Waits.NEVER:
             return False
         wanted_bytes = self.total_bytes + min(size_bytes, STEP_BYTES_MAX)
-        if request in OF_MEMBERS:
+        if waits is rq.Waits.WITH_ITS_GROUP:
             return is_unread and wanted_bytes > limits.ANSWERED_BYTES_MAX
         kept_bytes = 0 if size_bytes <= SMALL_BYTES else limits.ANSWERED_BYTES_MAX // 4
         return wanted_bytes > limits.ANSWERED_BYTES_MAX - kept_bytes

@@ -10,6 +10,9 @@ from coordlib.records import requests as rq
 from coordlib.records import stored
 from coordlib.records.partitioner import reply_partition_of
 
+#: Space and name of an entity.
+Key = tuple[str, str]
+
 REQUESTS: Final = "r"
 COMMITS: Final = "o"
 
@@ -62,7 +65,7 @@ def event_of(line: fx.History, at: At, ordinal: int) -> fx.Event:
             generation=line.generation,
             member=line.member,
             cause=line.cause,
-            protocol=line.protocol,
+            protocol=line.kind,
             reason=line.reason,
             detail=line.detail,
         )

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups as assigned
+from tests.tools.core import ShardSettings
 from tests.tools.driving import (
     LEADER,
     Conversation,

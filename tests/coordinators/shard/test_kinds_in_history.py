@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.shard import UNTRUSTED_TIME_MS, InputRecord
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.assigned_groups import let_go, subscribe
+from tests.tools.core import UNTRUSTED_TIME_MS, InputRecord
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import (
     SETTINGS,

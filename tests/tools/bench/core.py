@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordlib.config import GroupConfig
-from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools.bench.figures import percentile, tell, tell_machine
+from tests.tools.core import Fold, InputRecord, ShardSettings, fold
 
 INCARNATION = "bench000"
 SETTINGS = ShardSettings(

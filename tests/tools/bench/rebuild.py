@@ -15,7 +15,6 @@ import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from coordlib.config import GroupConfig
-from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
 from coordlib.errors import CannotReach, SetupError
@@ -30,6 +29,7 @@ from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.figures import tell, tell_machine
 from tests.tools.bench.probes import Probes
 from tests.tools.bench.stand import JOB_ARGS
+from tests.tools.core import Fold, InputRecord, ShardSettings, fold
 
 NAME: Final = "bench-rebuild"
 ANSWER_TIMEOUT_S: Final = 120.0

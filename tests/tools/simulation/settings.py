@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 
 from coordlib.config import GroupConfig
-from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.records.stored import FEATURES, Layout
+from tests.tools.core import ShardSettings
 from tests.tools.simulation.plan import ASSIGNED, Plan
 
 #: Faults that bring server-assigned groups into a world whose first group is none.

@@ -14,7 +14,7 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     group = step.group
     step.answer(
         request,
-        kind=step.KIND,
+        kind=step.kind.NAME,
         state=(group.state if group else State.DEAD).value,
         generation=group.generation if group else -1,
         protocol_type=group.protocol_type if group else None,

@@ -57,4 +57,4 @@ def remove(step: Step, member: Member, reason: str) -> None:
         group=step.name, cause=step.at.coordinate, member=member.member, reason=reason
     )
     step.emit(fx.Notify(member.reply, notice))
-    step.emit(fx.Assign(step.name, member.member, None))
+    step.assign(member.member, None)

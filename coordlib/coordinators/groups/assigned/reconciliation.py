@@ -217,7 +217,7 @@ def _issue(step: Step, member: Member) -> None:
         fence=member.fence,
         since_ms=at.time_ms,
     )
-    step.emit(fx.Assign(group.group, member.member, value))
+    step.assign(member.member, value)
     step.record(
         stored.EVENT_ASSIGNMENT_ISSUED,
         member=member.member,

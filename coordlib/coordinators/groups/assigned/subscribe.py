@@ -16,7 +16,8 @@ from coordlib.coordinators.groups.assigned.membership import find_own
 from coordlib.coordinators.groups.assigned.step import SESSION_TIMEOUT_TOO_HIGH, Step
 from coordlib.coordinators.groups.dividing.strategies.model import DEFAULT
 from coordlib.coordinators.groups.generations import after, is_older
-from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -257,7 +258,7 @@ def _fits_into_shard(step: Step, start: Group | None, is_known: bool) -> bool:
 
 def _refuse_growth(step: Step, request: rq.Subscribe, start: Group | None, message: str) -> None:
     """Nothing of the step happened."""
-    step.group = start
+    step.value = start
     step.effects.clear()
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
     step.refuse(request, code, message, member=request.member)

@@ -32,7 +32,8 @@ from coordlib.coordinators.groups.classic.group import (
 )
 from coordlib.coordinators.groups.classic.membership import find_member
 from coordlib.coordinators.groups.classic.step import Step
-from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq

@@ -309,7 +309,7 @@ def tell_removed(step: Step, member: Member, reason: str) -> None:
             ),
         )
     )
-    step.emit(fx.Assign(step.name, member.member, None))
+    step.assign(member.member, None)
 
 
 def _elect_leader_among_joined(step: Step) -> None:

@@ -13,19 +13,14 @@ from coordlib.records import stored
 def issue(step: Step, member: Member) -> None:
     """Write the share to `coord.assignments` and into history."""
     group, at = step.live, step.at
-    step.emit(
-        fx.Assign(
-            group.group,
-            member.member,
-            stored.AssignmentValue(
-                generation=group.generation,
-                protocol=group.protocol,
-                assignment=member.assignment,
-                fence=member.fence,
-                since_ms=at.time_ms,
-            ),
-        )
+    value = stored.AssignmentValue(
+        generation=group.generation,
+        protocol=group.protocol,
+        assignment=member.assignment,
+        fence=member.fence,
+        since_ms=at.time_ms,
     )
+    step.assign(member.member, value)
     step.record(
         stored.EVENT_ASSIGNMENT_ISSUED,
         member=member.member,

@@ -3,13 +3,13 @@
 from typing import Any
 
 from coordlib.coordinators.groups.offsets.removal import remove_group, remove_offsets
-from coordlib.coordinators.shard.step import Step
+from coordlib.coordinators.groups.step import GroupStep
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import stored
 
 
-def delete_group(step: Step[Any], request: rq.DeleteGroup) -> None:
+def delete_group(step: GroupStep[Any], request: rq.DeleteGroup) -> None:
     """Judge one DeleteGroup."""
     if step.group is None:
         step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)

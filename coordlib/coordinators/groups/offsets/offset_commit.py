@@ -9,15 +9,11 @@ commit, and where, is their kind's own rule.
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordlib.coordinators.shard.step import (
-    SHARD_IS_FULL,
-    SHARD_IS_THROTTLED,
-    SHARD_IS_TOO_LARGE,
-    Step,
-)
-from coordlib.coordinators.shard.table import offset_bytes, topic_bytes
+from coordlib.coordinators.groups.offsets.table import OFFSETS, offset_bytes
+from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED, GroupStep
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.shard.table import name_bytes
 from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -34,7 +30,7 @@ OfRow = Callable[[Any, rq.CommittedOffset], ErrorCode]
 
 
 def offset_commit(
-    step: Step[Any],
+    step: GroupStep[Any],
     request: rq.OffsetCommit,
     of_member: OfMember,
     of_row: OfRow | None = None,
@@ -61,7 +57,7 @@ def offset_commit(
         step.touched.append(request.member)
 
 
-def _refused(step: Step[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
+def _refused(step: GroupStep[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
     group = step.group
     is_anonymous = request.generation < 0
     if group is None and not step.may_create:
@@ -82,7 +78,7 @@ def _refused(step: Step[Any], request: rq.OffsetCommit, of_member: OfMember) -> 
 class _Room:
     """What the group and its shard still take; the rows of a request use it up in their order."""
 
-    def __init__(self, step: Step[Any], shard_bytes: int) -> None:
+    def __init__(self, step: GroupStep[Any], shard_bytes: int) -> None:
         config, self._kept = step.config, step.offsets
         self._offsets = config.offsets_per_group_max - self._kept.count
         self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
@@ -104,8 +100,8 @@ class _Room:
         else:
             before = self._costs[place]
         grows_by = cost - (before or 0)
-        if row.topic not in self._topics and not self._kept.has_topic(row.topic):
-            grows_by += topic_bytes(row.topic)
+        if row.topic not in self._topics and not self._kept.has_name(row.topic):
+            grows_by += name_bytes(row.topic)
         if (before is None and self._offsets <= 0) or grows_by > max(self._bytes, 0):
             return False
         self._offsets -= before is None
@@ -116,7 +112,7 @@ class _Room:
 
 
 def store(
-    step: Step[Any],
+    step: GroupStep[Any],
     request: rq.OffsetCommit | rq.Release,
     shard_bytes: int,
     of_row: OfRow | None = None,
@@ -140,7 +136,7 @@ def store(
     if accepted and step.group is None:
         step.create("first commit")  # only keeps offsets: no protocol type, Empty
     for row in accepted:
-        step.emit(fx.Commit(step.name, row.topic, row.partition, _value(step, request, row)))
+        step.put_entry(OFFSETS, (row.topic, row.partition), _value(step, request, row))
     failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
     step.answer(request, failed=tuple(failed))
     if accepted:
@@ -155,7 +151,7 @@ def store(
 
 
 def _record_refused(
-    step: Step[Any],
+    step: GroupStep[Any],
     request: rq.OffsetCommit | rq.Release,
     refused: list[tuple[rq.CommittedOffset, ErrorCode]],
 ) -> None:
@@ -178,7 +174,10 @@ def _named(row: rq.CommittedOffset) -> dict[str, object]:
 
 
 def _judge_row(
-    step: Step[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset, room: _Room
+    step: GroupStep[Any],
+    request: rq.OffsetCommit | rq.Release,
+    row: rq.CommittedOffset,
+    room: _Room,
 ) -> ErrorCode:
     if _java_length(row.metadata) > step.config.offset_metadata_length_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -193,7 +192,7 @@ def _java_length(text: str) -> int:
 
 
 def _value(
-    step: Step[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset
+    step: GroupStep[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset
 ) -> stored.CommittedValue:
     return stored.CommittedValue(
         offset=row.offset,

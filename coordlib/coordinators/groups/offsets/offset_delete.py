@@ -4,14 +4,14 @@ from typing import Any
 
 from coordlib.coordinators.groups.group import AnyGroup
 from coordlib.coordinators.groups.offsets.removal import remove_offsets
-from coordlib.coordinators.shard.step import Step
+from coordlib.coordinators.groups.step import GroupStep
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
 
-def offset_delete(step: Step[Any], request: rq.OffsetDelete) -> None:
+def offset_delete(step: GroupStep[Any], request: rq.OffsetDelete) -> None:
     """Judge one OffsetDelete."""
     group = step.group
     if group is None:
@@ -23,7 +23,7 @@ def offset_delete(step: Step[Any], request: rq.OffsetDelete) -> None:
         _delete(step, request, group)
 
 
-def _delete(step: Step[Any], request: rq.OffsetDelete, group: AnyGroup) -> None:
+def _delete(step: GroupStep[Any], request: rq.OffsetDelete, group: AnyGroup) -> None:
     failed: list[rs.FailedPartition] = []
     kept: dict[str, list[int]] = {}
     known: dict[tuple[str, int], None] = {}  # a set that keeps its order

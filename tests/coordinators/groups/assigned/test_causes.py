@@ -7,10 +7,9 @@ import pytest
 
 from coordlib.coordinators.groups.assigned.causes import CAUSES
 from coordlib.coordinators.groups.assigned.group import VALID_PREVIOUS_STATES, Group, State
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.assigned.step import Step
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard.step import Surroundings
-from coordlib.coordinators.shard.table import OffsetTable
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.records import codec
 from tests.tools import assigned_logs as logs
@@ -29,6 +28,7 @@ from tests.tools.assigned_groups import (
     told,
     topics,
 )
+from tests.tools.core import around
 from tests.tools.driving import Conversation, heartbeat, leave
 
 LOGS, LENGTH = 60, 150
@@ -178,8 +178,7 @@ def test_events_lead_where_the_table_says_and_nowhere_else(
 def test_a_change_that_is_not_in_the_table_is_refused(before: State, state: State) -> None:
     """INV-12: the step is undone, instead of a group that nobody can lead out again."""
     at = At(0, 1, REQUESTS, 7, 1_000, 1_000, "t", 1)
-    around = Surroundings(config=driving.SETTINGS.group, load_offsets=OffsetTable)
-    step = Step("g", Group(group="g", state=before), at, around)
+    step = Step(ASSIGNED, "g", Group(group="g", state=before), at, around(driving.SETTINGS))
 
     if before is state or (before, state) in LEGAL:
         step.enter(state)

@@ -9,6 +9,7 @@ from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
 from tests.coordinators.groups.classic.static_states import stable as static_stable
 from tests.coordinators.shard.refusals import in_state, refused
+from tests.tools.core import offsets_of
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -173,7 +174,7 @@ def test_offsets_of_subscribed_topics_are_kept(metadata: bytes) -> None:
         f"event RequestRejected generation=1 cause={at} error=GROUP_SUBSCRIBED_TO_TOPIC "
         "request=OffsetDelete client=ops partitions=(t=[0, 1])",
     ]
-    assert talk.shard.rows["g"].offsets.count == 5
+    assert offsets_of(talk.shard.groups["g"]).count == 5
 
 
 @pytest.mark.parametrize("metadata", [b"", b"m", wants("t")[:5], b"\xff\xff\x00\x00\x00\x00"])

@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 
-from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.classic.causes import CAUSES
 from coordlib.coordinators.groups.classic.group import (
     VALID_PREVIOUS_STATES,
     Group,
     State,
 )
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.step import Step
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard.step import Surroundings
-from coordlib.coordinators.shard.table import OffsetTable
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.records import codec
 from tests.coordinators.groups.test_properties import settings_of
 from tests.tools import driving
 from tests.tools import random_logs as logs
+from tests.tools.core import around
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -210,8 +209,7 @@ def test_events_lead_where_the_table_says_and_nowhere_else(
 def test_a_change_that_is_not_in_the_table_is_refused(before: State, state: State) -> None:
     """INV-12: the step is undone, instead of a group that nobody can lead out again."""
     at = At(0, 1, REQUESTS, 7, 1_000, 1_000, "t", 1)
-    around = Surroundings(config=GroupConfig(), load_offsets=OffsetTable)
-    step = Step("g", Group(group="g", state=before), at, around)
+    step = Step(CLASSIC, "g", Group(group="g", state=before), at, around(driving.SETTINGS))
 
     if (before, state) in LEGAL:
         step.enter(state)

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from coordlib.coordinators.groups.classic.group import Group, State
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.rebalance import select_protocol
 from coordlib.coordinators.groups.classic.step import Step
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard.step import Surroundings
-from coordlib.coordinators.shard.table import OffsetTable
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.transition import REQUESTS, At
+from tests.tools.core import around
 from tests.tools.driving import LEADER, SETTINGS, STATES, settled
 
 AT = At(0, 1, REQUESTS, 7, 5, 5, "t", 1)
@@ -32,8 +32,7 @@ LEGAL = {
 def test_a_state_follows_along_the_table_only(before: State, after: State) -> None:
     """INV-12. testEmptyToStableIllegalTransition and its like: a step that would go another way
     is given up, and its group is set aside as it was."""
-    around = Surroundings(config=SETTINGS.group, load_offsets=OffsetTable)
-    step = Step("g", Group(group="g", state=before), AT, around)
+    step = Step(CLASSIC, "g", Group(group="g", state=before), AT, around(SETTINGS))
 
     if (before.value, after.value) in LEGAL:
         step.enter(after)
