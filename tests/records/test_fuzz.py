@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.step import Step
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
@@ -86,8 +86,8 @@ def test_a_step_that_breaks_on_odd_values_is_seen(monkeypatch: pytest.MonkeyPatc
         assert "x" * 249 not in str(request)
         judge(step, request)
 
-    for kind, judge in classic.HANDLERS.items():
-        monkeypatch.setitem(classic.HANDLERS, kind, partial(brittle, judge))
+    for kind, judge in CLASSIC.handlers.items():
+        monkeypatch.setitem(CLASSIC.handlers, kind, partial(brittle, judge))
 
     folded = shards.fold(seed=1, count=6_000)
 

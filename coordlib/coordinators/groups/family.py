@@ -6,7 +6,7 @@ The cluster's topics as the log has told them, and how fast new groups are made.
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -45,7 +45,7 @@ class Groups(Family):
     """The consumer groups of a shard during one batch."""
 
     SPACE = "group"
-    KINDS = (CLASSIC, ASSIGNED)
+    KINDS: ClassVar[tuple[GroupKind, ...]] = (CLASSIC, ASSIGNED)
     HEADS = GROUPS
     JOB_RECORDS = (rq.TopicMetadata,)
 
@@ -102,14 +102,14 @@ class Groups(Family):
     ) -> Iterable[tuple[str, Decide | Exception]]:
         """Other topics, or more partitions: groups that want them judge the change."""
         self.topics, changed = topics.learn(self.topics, record)
-        return _concerned(rows, changed) if changed else ()
+        return _concerned(rows, self.KINDS, changed) if changed else ()
 
 
 def _concerned(
-    rows: Mapping[str, Row], changed: Collection[str]
+    rows: Mapping[str, Row], kinds: Iterable[GroupKind], changed: Collection[str]
 ) -> list[tuple[str, Decide | Exception]]:
     """The groups to which such a change may matter, in order; no other group is decoded."""
-    asks = {each.NAME: each.concerned(changed) for each in Groups.KINDS if each.topics_changed}
+    asks = {each.NAME: each.concerned(changed) for each in kinds if each.topics_changed}
     found: list[tuple[str, Decide | Exception]] = []
     for name, row in rows.items():
         ask, kind = asks.get(row.kind.NAME), row.kind

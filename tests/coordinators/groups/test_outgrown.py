@@ -210,7 +210,7 @@ def test_a_group_that_never_was_written_is_saved_as_an_empty_one() -> None:
     rebuilt = Shard(restore(records, committed, done.status.position), PRODUCTION)
     assert saved(done.outputs)["g"]["members"] == {}
     assert rebuilt.groups["g"].value.is_quarantined
-    assert rebuilt.groups["g"].offsets.count == len(committed)
+    assert rebuilt.groups["g"].entry_count == len(committed)
 
 
 def test_a_quiet_heartbeat_after_it_takes_no_number_of_a_line() -> None:
@@ -241,11 +241,9 @@ def test_a_quiet_heartbeat_after_it_takes_no_number_of_a_line() -> None:
     ("function", "request_"),
     [
         ("cover", rq.Tick(v=1, published=1)),
-        ("next_due", rq.Tick(v=1, published=1)),
-        ("uncovered", join("b")),
-        ("shortest_timeout_ms", join("b")),
-        ("size_bytes", join("b")),
-        ("reply_partitions", join("b")),
+        ("facts", rq.Tick(v=1, published=1)),
+        ("facts", join("b")),
+        ("sessions", join("b")),
     ],
 )
 def test_a_defect_beside_a_step_sets_its_group_aside(

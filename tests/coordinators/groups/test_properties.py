@@ -335,7 +335,7 @@ def test_a_refused_request_changes_nothing(seed: int) -> None:
         is_admin = isinstance(request, rq.OffsetCommit) and request.generation < 0
         if not (belongs or by_deadlines or is_admin):
             after = shard.groups.get(request.group)
-            kept = (after.group, list(after.offsets)) if after else (None, [])
+            kept = (after.value, list(offsets_of(after))) if after else (None, [])
             assert (without_waits(kept[0]), kept[1]) == (without_waits(group), offsets)
             assert {output.topic for output in new} <= {RESPONSES, EVENTS}
             assert sum(b'"error":"NONE"' in (output.value or b"") for output in new) == 0

@@ -60,7 +60,7 @@ def state_of(shard: Shard) -> dict[str, Any]:
     return {
         name: value
         for name, value in rows.items()
-        if name not in ("clock_ms", "previous_ms", "offset", "refusals")
+        if name not in ("clock_ms", "previous_ms", "offsets", "refusals")
     }
 
 
