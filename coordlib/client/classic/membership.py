@@ -6,8 +6,6 @@ It joins, divides, syncs, works and rejoins. What happens is taken apart here; `
 steps, and `life` what it shares with members of groups whose coordinator divides.
 """
 
-from typing import Any, ClassVar
-
 import msgspec
 
 from coordlib.client.classic.assignor import Assignor
@@ -17,12 +15,11 @@ from coordlib.client.classic.rounds import (
     SUBSCRIPTION_CHANGED,
     Rounds,
 )
-from coordlib.client.machine import life
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import error_of, refusal_of
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.standing import ClassicStanding
-from coordlib.client.machine.steps import ACTIVE, ENDED, IN_GENERATION, State, Step
+from coordlib.client.machine.steps import ENDED, IN_GENERATION, State, Step
 from coordlib.client.machine.wording import Identity, Timing
 from coordlib.errors import ErrorCode
 from coordlib.records import responses as rs
@@ -38,6 +35,23 @@ class Membership(Life):
         self._rounds = Rounds(self._me, self._leaving)
 
     # ---- this protocol's way --------------------------------------------------------------------
+
+    def _dispatch_own(self, event: sg.ClassicInput | sg.AssignedInput) -> None:
+        match event:
+            case sg.Subscribe():
+                self._subscribe(event)
+            case sg.Divided():
+                self._divided(event)
+            case sg.NotDivided():
+                self._not_divided(event)
+            case sg.AssignorFailed():
+                self._assignor_failed(event)
+            case sg.TopicsSeen():
+                self._topics_seen(event)
+            case sg.TopicsNotSeen():
+                self._topics_not_seen(event)
+            case _:
+                raise TypeError(f"{event} is no input of a member of a classic group")
 
     def _go_on(self, now_ms: int) -> None:
         self._rounds.join_if_wanted(now_ms)
@@ -70,10 +84,8 @@ class Membership(Life):
         self._rounds.topics_changed(SUBSCRIPTION_CHANGED)
 
     def _unsubscribe(self, event: sg.Unsubscribe) -> None:
-        self._polled_ms = event.now_ms
         self._me.topics.unsubscribe()
-        if self._me.state in ACTIVE:
-            self._leaving.owe("unsubscribed")
+        super()._unsubscribe(event)
 
     # ---- topics' metadata ---------------------------------------------------------------------
 
@@ -137,14 +149,3 @@ class Membership(Life):
 
     def _assignor_failed(self, event: sg.AssignorFailed) -> None:
         self._rounds.assignor_failed(event)
-
-    HANDLERS: ClassVar[dict[type, Any]] = {
-        **life.HANDLERS,
-        sg.Subscribe: _subscribe,
-        sg.Unsubscribe: _unsubscribe,
-        sg.Divided: _divided,
-        sg.NotDivided: _not_divided,
-        sg.AssignorFailed: _assignor_failed,
-        sg.TopicsSeen: _topics_seen,
-        sg.TopicsNotSeen: _topics_not_seen,
-    }

@@ -216,26 +216,15 @@ class FetchOffsets:
     topics: tuple[rq.TopicPartitions, ...] | None
 
 
-Input = (
-    Subscribe
-    | SubscribeTo
-    | Unsubscribe
-    | Polled
-    | CalledBack
-    | Close
-    | Elapsed
-    | Acknowledged
-    | NotWritten
-    | Received
-    | ReadToEnd
-    | Divided
-    | NotDivided
-    | AssignorFailed
-    | TopicsSeen
-    | TopicsNotSeen
-    | CommitOffsets
-    | FetchOffsets
-)
+#: What the user does, whoever divides.
+UserInput = Polled | CalledBack | Unsubscribe | Close | CommitOffsets | FetchOffsets
+#: What comes of the log and of time, whoever divides.
+LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten
+#: What only members have that divide among themselves.
+ClassicInput = Subscribe | Divided | NotDivided | AssignorFailed | TopicsSeen | TopicsNotSeen
+#: What only members have whose coordinator divides.
+AssignedInput = SubscribeTo
+Input = UserInput | LogInput | ClassicInput | AssignedInput
 
 
 # ---- outputs ----------------------------------------------------------------------------------
