@@ -1,7 +1,7 @@
 """Where one member stands: what the parts of its state machine share.
 
-`life` tells what happened, `rounds` and `assigned` bring the member on, `leaving` brings it out of
-the group. Outputs are collected in order; the order of requests is their order in the log.
+`life` and the membership of each protocol say what happened and what is next; `leaving` brings the
+member out of the group. Outputs are collected in order, which is that of requests in the log.
 """
 
 from collections.abc import Iterable, Mapping

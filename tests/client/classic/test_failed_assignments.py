@@ -19,7 +19,7 @@ from coordlib.client.classic.assignor import (
 )
 from coordlib.client.classic.division import AssignorFailed, divide
 from coordlib.client.classic.group_member import GroupMember
-from coordlib.client.classic.rounds import RETRY_MS
+from coordlib.client.classic.membership import RETRY_MS
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Partitions
 from coordlib.client.machine.steps import State

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordlib.client.classic.assignor import BUILT_IN, Assignor
-from coordlib.client.classic.membership import Membership
+from coordlib.client.classic.membership import ClassicMembership
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.fence import Stop
@@ -27,7 +27,7 @@ class Play:
     def __init__(self, instance: str | None = None, assignor: Assignor | None = None) -> None:
         identity = replace(IDENTITY, instance=instance)
         assignors = (assignor or BUILT_IN["range"](),)
-        self.member = Membership(identity, Timing(8_000, 12_000, 3_000), assignors)
+        self.member = ClassicMembership(identity, Timing(8_000, 12_000, 3_000), assignors)
         self.sent: list[rq.Request] = []
         self.offset = 39
 

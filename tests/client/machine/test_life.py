@@ -6,7 +6,7 @@ import pytest
 
 from coordlib.client.assigned.membership import AssignedMembership
 from coordlib.client.classic.assignor import BUILT_IN
-from coordlib.client.classic.membership import Membership
+from coordlib.client.classic.membership import ClassicMembership
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.wording import Identity, Timing
@@ -38,14 +38,14 @@ CLASSIC: dict[str, sg.Input] = {
 ASSIGNED: dict[str, sg.Input] = {"_subscribe": sg.SubscribeTo(0, sg.Subscription(("t",)))}
 CASES = [
     (kind, name, event)
-    for kind, own in ((Membership, CLASSIC), (AssignedMembership, ASSIGNED))
+    for kind, own in ((ClassicMembership, CLASSIC), (AssignedMembership, ASSIGNED))
     for name, event in (SHARED | own).items()
 ]
 
 
 def member(kind: type[Life]) -> Life:
     identity = Identity("orders", "app", "cafe", shard=1, reply=3, incarnation="AbCdEfGh")
-    if issubclass(kind, Membership):
+    if issubclass(kind, ClassicMembership):
         return kind(identity, Timing(), (BUILT_IN["range"](),))
     assert issubclass(kind, AssignedMembership)
     return kind(identity, Timing())
@@ -73,7 +73,7 @@ def test_every_input_has_a_handler() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "event"),
-    [(Membership, ASSIGNED["_subscribe"]), (AssignedMembership, sg.TopicsNotSeen(0))],
+    [(ClassicMembership, ASSIGNED["_subscribe"]), (AssignedMembership, sg.TopicsNotSeen(0))],
 )
 def test_an_input_of_the_other_protocol_is_a_defect(kind: type[Life], event: sg.Input) -> None:
     """To take it for nothing would hide that a shell drives the wrong machine."""
