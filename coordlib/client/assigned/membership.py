@@ -52,7 +52,7 @@ class AssignedMembership(Life):
 
     def _dispatch_own(self, event: sg.ClassicInput | sg.AssignedInput) -> None:
         match event:
-            case sg.SubscribeTo():
+            case sg.WantSubscription():
                 self._subscribe(event)
             case _:
                 raise TypeError(f"{event} is no input of a member of a server-assigned group")
@@ -91,7 +91,7 @@ class AssignedMembership(Life):
 
     # ---- the user -------------------------------------------------------------------------------
 
-    def _subscribe(self, event: sg.SubscribeTo) -> None:
+    def _subscribe(self, event: sg.WantSubscription) -> None:
         self._seen(event.now_ms)
         self._wanted = event.subscription
 

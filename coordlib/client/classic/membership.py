@@ -57,7 +57,7 @@ class ClassicMembership(Life):
 
     def _dispatch_own(self, event: sg.ClassicInput | sg.AssignedInput) -> None:
         match event:
-            case sg.Subscribe():
+            case sg.WantTopics():
                 self._subscribe(event)
             case sg.Divided():
                 self._divided(event)
@@ -108,7 +108,7 @@ class ClassicMembership(Life):
 
     # ---- the user -------------------------------------------------------------------------------
 
-    def _subscribe(self, event: sg.Subscribe) -> None:
+    def _subscribe(self, event: sg.WantTopics) -> None:
         self._seen(event.now_ms)
         self._me.topics.subscribe(event.now_ms, event.topics)
         self._topics_changed(SUBSCRIPTION_CHANGED)

@@ -28,14 +28,14 @@ SHARED: dict[str, sg.Input] = {
     "_not_written": sg.NotWritten(0, "cafe-1"),
 }
 CLASSIC: dict[str, sg.Input] = {
-    "_subscribe": sg.Subscribe(0, ("t",)),
+    "_subscribe": sg.WantTopics(0, ("t",)),
     "_divided": sg.Divided(0, 1, ()),
     "_not_divided": sg.NotDivided(0, 1, "why"),
     "_assignor_failed": sg.AssignorFailed(0, 1, CoordError("why")),
     "_topics_seen": sg.TopicsSeen(0, {}),
     "_topics_not_seen": sg.TopicsNotSeen(0),
 }
-ASSIGNED: dict[str, sg.Input] = {"_subscribe": sg.SubscribeTo(0, sg.Subscription(("t",)))}
+ASSIGNED: dict[str, sg.Input] = {"_subscribe": sg.WantSubscription(0, sg.Subscription(("t",)))}
 CASES = [
     (kind, name, event)
     for kind, own in ((ClassicMembership, CLASSIC), (AssignedMembership, ASSIGNED))

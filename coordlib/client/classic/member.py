@@ -1,4 +1,4 @@
-"""`GroupMember`: a member of a group whose members divide: the classic protocol."""
+"""`ClassicMember`: a member of a group whose members divide: the classic protocol."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
 
 
-class GroupMember(Member[ClassicMembership]):
+class ClassicMember(Member[ClassicMembership]):
     """A member that shares topics' partitions with the other members of its group.
 
     Args:
@@ -84,7 +84,7 @@ class GroupMember(Member[ClassicMembership]):
         if not topics:
             self.unsubscribe()
             return
-        self.feed(sg.Subscribe(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
+        self.feed(sg.WantTopics(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
 
     def _do(self, output: sg.Output) -> None:
         match output:
