@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from coordlib.cli.group_lag import read_lag
 from coordlib.cli.status import read_marker
@@ -21,8 +22,9 @@ from coordlib.coordinators.groups.classic.group import Failure
 from coordlib.coordinators.groups.classic.group import Group as ClassicGroup
 from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.kafka.compacted import newest_by_key
+from coordlib.lag.bounds import log_bounds
 from coordlib.lag.measure import UNKNOWN, Lag, Place
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
@@ -123,87 +125,56 @@ class GroupView:
     as_of: AsOf | None
 
 
-def read_groups(client: ClientOptions, prefix: str) -> list[SeenGroup]:
+def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -> list[SeenGroup]:
     """Every group under a prefix, by name.
 
+    Args:
+        topics: metadata of all that the cluster has, by name.
+
     Raises:
-        CannotReach, SetupError: no broker, or no such topics.
+        CannotReach, SetupError: the broker stopped answering, or there are no such topics.
     """
-    with _Reader(client) as reader:
-        shards = reader.partitions(f"{prefix}.groups")
-        found = [
-            _group(key, value)
-            for shard in range(shards)
-            for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
-        ]
+    found = [
+        _group(key, value)
+        for shard in range(_shards(topics, f"{prefix}.groups"))
+        for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
+    ]
     return sorted((g for g in found if g is not None), key=lambda g: g.group)
 
 
-def read_group(client: ClientOptions, prefix: str, name: str) -> GroupView:
-    """One group, with its offsets and lag.
+def read_group(
+    client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str
+) -> GroupView:
+    """One group, with its offsets and lag. `topics` and Raises as `read_groups`, and besides
 
-    Raises:
-        GroupError: GROUP_ID_NOT_FOUND.
-        CannotReach, SetupError: no broker, or no such topics.
+    GroupError: GROUP_ID_NOT_FOUND.
     """
-    with _Reader(client) as reader:
-        shards = reader.partitions(f"{prefix}.groups")
-        shard = shard_of(name, shards)
-        as_of = _as_of(reader, client, prefix, shard)
-        value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
-        group = None if value is None else _group(name.encode(), value)
-        if group is None:
-            raise GroupError(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"group {name}, prefix {prefix}, shard {shard}",
-                "Check its name: coord groups list",
-            )
-        committed = _committed(client, prefix, shard, name)
+    shard = shard_of(name, _shards(topics, f"{prefix}.groups"))
+    as_of = _as_of(client, prefix, shard)
+    value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
+    group = None if value is None else _group(name.encode(), value)
+    if group is None:
+        raise GroupError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"group {name}, prefix {prefix}, shard {shard}",
+            "Check its name: coord groups list",
+        )
+    committed = _committed(client, prefix, shard, name)
     owners = _owners(group)
     offsets = {place: _offset(committed.get(place)) for place in sorted({*committed, *owners})}
     lags = read_lag(client, f"{prefix}.lag", shard, name, offsets)
     return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags)), as_of)
 
 
-class _Reader:
-    """A Kafka client for what is not in the compacted topics: partitions and log ends."""
-
-    def __init__(self, client: ClientOptions) -> None:
-        self._consumer = Consumer(
-            {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
+def _shards(topics: Mapping[str, Any], topic: str) -> int:
+    found = topics.get(topic)
+    if found is None or found.error is not None or not found.partitions:
+        raise SetupError(
+            f"There is no topic {topic}",
+            "the cluster answers, and the engine's topics are not there",
+            "Check --prefix; topics are made by: coord topics create",
         )
-
-    def __enter__(self) -> "_Reader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
-
-    def partitions(self, topic: str) -> int:
-        """How many partitions a topic of ours has."""
-        try:
-            found = self._consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-        except KafkaException as problem:
-            raise CannotReach(
-                "No Kafka broker answers", problem.args[0].str(), "Check --bootstrap-servers."
-            ) from problem
-        if found.error is not None or not found.partitions:
-            raise SetupError(
-                f"There is no topic {topic}",
-                "the cluster answers, and the engine's topics are not there",
-                "Check --prefix; topics are made by: coord topics create",
-            )
-        return len(found.partitions)
-
-    def bounds(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Log start and log end offset; None when the partition is gone or cannot be read."""
-        try:
-            found = self._consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=TIMEOUT_S
-            )
-        except KafkaException:
-            return None
-        return found or None
+    return len(found.partitions)
 
 
 class _Head(msgspec.Struct):
@@ -308,11 +279,15 @@ def _lines(
     ]
 
 
-def _as_of(reader: _Reader, client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
+def _as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
     marker = read_marker(client, prefix)
     position = None if marker is None else marker.shards.get(str(shard))
     if position is None:
         return None
-    bounds = reader.bounds(f"{prefix}.requests", shard)
-    waiting = max(0, bounds[1] - position.offset - 1) if bounds else 0
-    return AsOf(position.offset, position.clock_ms, waiting)
+    requests = Place(f"{prefix}.requests", shard)
+    try:
+        bounds = log_bounds(AdminClient({**client, "log_level": "0"}), [requests], TIMEOUT_S)
+    except (KafkaException, TimeoutError):  # the view is as good without the number of those behind
+        bounds = {}
+    end = found.end if (found := bounds.get(requests)) else 0
+    return AsOf(position.offset, position.clock_ms, max(0, end - position.offset - 1))

@@ -69,13 +69,13 @@ def list_groups(
     """
     from coordlib.cli.group_topics import wants
     from coordlib.cli.group_view import read_groups
-    from coordlib.client.classic.topics import own_topics
+    from coordlib.records.own_topics import own_topics
 
     wanted = _states(state or [])
-    where.reach()
+    topics = where.reach()
     as_of_time, prefix = now(), where.topic_prefix()
     own = own_topics(prefix)
-    found = read_groups(where.client(), prefix)
+    found = read_groups(where.client(), topics, prefix)
     groups = [
         group
         for group in found
@@ -149,9 +149,8 @@ def describe(group: GroupName, /, *, where: Where = HERE) -> int:
     """
     from coordlib.cli.group_view import read_group
 
-    where.reach()
-    as_of_time = now()
-    view = read_group(where.client(), where.topic_prefix(), group)
+    topics, as_of_time = where.reach(), now()
+    view = read_group(where.client(), topics, where.topic_prefix(), group)
     if where.format == "json":
         print_json("groups describe", as_of_time, **_as_json(view))
     else:

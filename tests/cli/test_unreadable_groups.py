@@ -1,6 +1,7 @@
 """Groups that newer code wrote: they are listed as such, and end no command."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,26 +92,15 @@ class Broker:
     def newest_by_key(self, _: Any, topic: str, __: int) -> dict[bytes, bytes]:
         return self.topics[topic]
 
-    def __call__(self, _: Any) -> "Broker":
-        return self
-
-    def __enter__(self) -> "Broker":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def partitions(self, _: str) -> int:
-        return 1
-
 
 def serve(monkeypatch: pytest.MonkeyPatch, *groups: tuple[bytes, bytes]) -> None:
     broker = Broker(*groups)
-    monkeypatch.setattr(group_view, "_Reader", broker)
     monkeypatch.setattr(group_view, "newest_by_key", broker.newest_by_key)
     monkeypatch.setattr(group_view, "read_marker", lambda *_: None)
     lags = lambda *given: dict.fromkeys(given[-1], UNKNOWN)  # noqa: E731
     monkeypatch.setattr(group_view, "read_lag", lags)
-    monkeypatch.setattr(Where, "reach", lambda _: {})
+    metadata = SimpleNamespace(error=None, partitions={0: None})
+    monkeypatch.setattr(Where, "reach", lambda _: {"coord.groups": metadata})
 
 
 def test_all_groups_are_listed_and_the_unreadable_are_named(

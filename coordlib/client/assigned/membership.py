@@ -13,8 +13,8 @@ Source: the published design of the consumer rewrite (seed 000); TIME-AND-FENCIN
 
 from collections.abc import Iterable
 
+from coordlib.client.assigned.holding import AssignedStanding
 from coordlib.client.assigned.releases import Releases
-from coordlib.client.assigned.standing import AssignedStanding
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import error_of, known, refusal_of
 from coordlib.client.machine.life import Life

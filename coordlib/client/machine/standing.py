@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from coordlib.client.classic.assignor import Assignor, RebalanceMode, mode_of
-from coordlib.client.classic.topics import Topics, own_topics
+from coordlib.client.classic.topics import Topics
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.fence import Fence
 from coordlib.client.machine.heartbeats import Heartbeats
@@ -16,6 +16,7 @@ from coordlib.client.machine.ownership import Ownership
 from coordlib.client.machine.steps import IN_GENERATION, VALID_PREVIOUS_STATES, State, Step
 from coordlib.client.machine.wording import Identity, Timing, Wording
 from coordlib.errors import CoordError
+from coordlib.records.own_topics import own_topics
 
 
 class Standing:
