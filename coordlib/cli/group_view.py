@@ -212,10 +212,11 @@ def _group(key: bytes, value: bytes) -> SeenGroup | None:
 
 def _decoded(kind: str, value: bytes) -> Group | None:
     """What the kind's own decoder makes of it; None: a kind or a version that is not known here."""
-    if kind not in MACHINES or kind not in _DESCRIBES:
+    machine = MACHINES.get(kind)
+    if machine is None or kind not in _DESCRIBES:
         return None
     try:
-        group: Group = MACHINES[kind].decode_saved(value)
+        group: Group = machine.decode_saved(value)
     except (UnknownSavedVersion, msgspec.MsgspecError):
         return None
     return group

@@ -97,8 +97,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, *groups: tuple[bytes, bytes]) -> None
     broker = Broker(*groups)
     monkeypatch.setattr(group_view, "newest_by_key", broker.newest_by_key)
     monkeypatch.setattr(group_view, "read_marker", lambda *_: None)
-    lags = lambda *given: dict.fromkeys(given[-1], UNKNOWN)  # noqa: E731
-    monkeypatch.setattr(group_view, "read_lag", lags)
+    monkeypatch.setattr(group_view, "read_lag", lambda *given: dict.fromkeys(given[-1], UNKNOWN))
     metadata = SimpleNamespace(error=None, partitions={0: None})
     monkeypatch.setattr(Where, "reach", lambda _: {"coord.groups": metadata})
 

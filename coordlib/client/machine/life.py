@@ -93,7 +93,10 @@ class Life(ABC):
     # ---- the way in ---------------------------------------------------------------------------
 
     def handle(self, event: sg.Input) -> list[sg.Output]:
-        """Take one input; the outputs are to be done in order."""
+        """Take one input; the outputs are to be done in order.
+
+        Raises TypeError for an input that only the other protocol has.
+        """
         self._dispatch(event)
         leaving = self._leaving
         leaving.say_out(event.now_ms)
