@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from coordlib.errors import StartRefused
 from coordlib.history.commit import Hole, Positions
-from coordlib.kafka.topics import REPLACEABLE
+from coordlib.kafka.plans import REPLACEABLE
 from coordlib.lag.measure import Bounds, Place
 
 

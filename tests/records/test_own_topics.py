@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.client import AssignedMember, GroupMember
 from coordlib.client.shell.member import Member
-from coordlib.kafka import topics
+from coordlib.kafka.plans import read_plans
 from coordlib.records.own_topics import OWN, is_users, own_topics
 from coordlib.streaming.beside.topic_watch import KafkaCluster
 from coordlib.testing.fake_log import FakeLog
@@ -29,7 +29,7 @@ USERS = {"coord.orders", "coord.", "coord", "orders", "other.requests", "coord.r
 def test_the_list_is_the_plan() -> None:
     """`coord.lag` came later, and was read by groups that matched everything: each sample of their
     lag was a record more that they were behind."""
-    assert tuple(plan.name for plan in topics.read_plans()) == OWN
+    assert tuple(plan.name for plan in read_plans()) == OWN
 
 
 def test_what_is_below_the_prefix_is_users_unless_it_is_of_the_plan() -> None:
