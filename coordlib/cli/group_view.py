@@ -8,13 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from coordlib.cli.group_lag import read_lag
 from coordlib.cli.status import read_marker
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.cluster import partitions_of
 from coordlib.kafka.compacted import newest_by_key
-from coordlib.lag.measure import UNKNOWN, Lag, Place
+from coordlib.kafka.places import Place
+from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
@@ -157,13 +160,11 @@ def read_groups(client: ClientOptions, prefix: str) -> list[SeenGroup]:
     Raises:
         CannotReach, SetupError: no broker, or no such topics.
     """
-    with _Reader(client) as reader:
-        shards = reader.partitions(f"{prefix}.groups")
-        found = [
-            _group(key, value)
-            for shard in range(shards)
-            for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
-        ]
+    found = [
+        _group(key, value)
+        for shard in range(_shards(client, prefix))
+        for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
+    ]
     return sorted((g for g in found if g is not None), key=lambda g: g.group)
 
 
@@ -174,64 +175,45 @@ def read_group(client: ClientOptions, prefix: str, name: str) -> GroupView:
         GroupError: GROUP_ID_NOT_FOUND.
         CannotReach, SetupError: no broker, or no such topics.
     """
-    with _Reader(client) as reader:
-        shards = reader.partitions(f"{prefix}.groups")
-        shard = shard_of(name, shards)
-        as_of = _as_of(reader, client, prefix, shard)
-        value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
-        group = None if value is None else _group(name.encode(), value)
-        if group is None:
-            raise GroupError(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"group {name}, prefix {prefix}, shard {shard}",
-                "Check its name: coord groups list",
-            )
-        committed = _committed(client, prefix, shard, name)
+    shard = shard_of(name, _shards(client, prefix))
+    as_of = _as_of(client, prefix, shard)
+    value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
+    group = None if value is None else _group(name.encode(), value)
+    if group is None:
+        raise GroupError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"group {name}, prefix {prefix}, shard {shard}",
+            "Check its name: coord groups list",
+        )
+    committed = _committed(client, prefix, shard, name)
     owners = _owners(group)
     offsets = {place: _offset(committed.get(place)) for place in sorted({*committed, *owners})}
     lags = read_lag(client, f"{prefix}.lag", shard, name, offsets)
     return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags)), as_of)
 
 
-class _Reader:
-    """A Kafka client for what is not in the compacted topics: partitions and log ends."""
-
-    def __init__(self, client: ClientOptions) -> None:
-        self._consumer = Consumer(
-            {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
+def _shards(client: ClientOptions, prefix: str) -> int:
+    """How many shards a prefix has. Raises CannotReach, SetupError."""
+    topic = f"{prefix}.groups"
+    with reaching("No Kafka broker answers", "Check --bootstrap-servers."):
+        found = partitions_of(client, topic, TIMEOUT_S)
+    if not found:
+        raise SetupError(
+            f"There is no topic {topic}",
+            "the cluster answers, and the engine's topics are not there",
+            "Check --prefix; topics are made by: coord topics create",
         )
+    return len(found)
 
-    def __enter__(self) -> "_Reader":
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
-
-    def partitions(self, topic: str) -> int:
-        """How many partitions a topic of ours has."""
-        try:
-            found = self._consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-        except KafkaException as problem:
-            raise CannotReach(
-                "No Kafka broker answers", problem.args[0].str(), "Check --bootstrap-servers."
-            ) from problem
-        if found.error is not None or not found.partitions:
-            raise SetupError(
-                f"There is no topic {topic}",
-                "the cluster answers, and the engine's topics are not there",
-                "Check --prefix; topics are made by: coord topics create",
-            )
-        return len(found.partitions)
-
-    def bounds(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Log start and log end offset; None when the partition is gone or cannot be read."""
-        try:
-            found = self._consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=TIMEOUT_S
-            )
-        except KafkaException:
-            return None
-        return found or None
+def _log_end(client: ClientOptions, place: Place) -> int | None:
+    """None where the partition is gone or cannot be read."""
+    try:
+        with reaching("Kafka stopped answering", "Look into the broker's log."):
+            bounds = log_bounds(open_admin(client), [place], TIMEOUT_S).get(place)
+    except CannotReach:
+        return None  # how much waits is left out then; all else stands in other partitions
+    return None if bounds is None else bounds.end
 
 
 def _group(key: bytes, value: bytes) -> SeenGroup | None:
@@ -301,11 +283,11 @@ def _lines(
     ]
 
 
-def _as_of(reader: _Reader, client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
+def _as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
     marker = read_marker(client, prefix)
     position = None if marker is None else marker.shards.get(str(shard))
     if position is None:
         return None
-    bounds = reader.bounds(f"{prefix}.requests", shard)
-    waiting = max(0, bounds[1] - position.offset - 1) if bounds else 0
+    end = _log_end(client, Place(f"{prefix}.requests", shard))
+    waiting = 0 if end is None else max(0, end - position.offset - 1)
     return AsOf(position.offset, position.clock_ms, waiting)

@@ -37,7 +37,7 @@ from coordlib.history.plan import Backlog, Plan, plan, untold
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
 from coordlib.history.topics_read import TOPICS, ArchivedTopics
 from coordlib.kafka.options import KafkaOptions
-from coordlib.lag.measure import Place
+from coordlib.kafka.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

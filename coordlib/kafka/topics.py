@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from coordlib.errors import CannotReach, SetupError, StartRefused
+from coordlib.kafka.clients import open_admin
 from coordlib.kafka.plans import REPLACEABLE, TopicPlan, read_plans
 
 REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answers in milliseconds
@@ -125,7 +126,7 @@ def create(
         SetupError: the cluster refuses, say for too few brokers or for lack of permission, or the
             prefix has other numbers of partitions and lacks a topic.
     """
-    admin = _admin(admin_conf)
+    admin = open_admin(admin_conf)
     present = _present(admin)
     plans = [plan for plan in read_plans() if f"{prefix}.{plan.name}" not in present]
     if not plans:
@@ -152,7 +153,7 @@ def check(admin_conf: AdminConf, prefix: str) -> Checked:
         CannotReach: no broker answers.
         SetupError: the cluster does not let us look.
     """
-    admin = _admin(admin_conf)
+    admin = open_admin(admin_conf)
     plans = {f"{prefix}.{plan.name}": plan for plan in read_plans()}
     present = _present(admin)
     seen = _describe(admin, [name for name in plans if name in present])
@@ -184,12 +185,6 @@ def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, 
             f"Mend them, and look again with: coord topics check --prefix {prefix}",
         )
     return checked.layout, checked.warnings
-
-
-def _admin(admin_conf: AdminConf) -> AdminClient:
-    # Its own lines on stderr would repeat what our one sentence says.
-    conf: dict[str, str | int | float | bool] = {"log_level": "0"}
-    return AdminClient(conf | dict(admin_conf))
 
 
 def _agreed(asked: int | None, topic: str, present: Mapping[str, Any], otherwise: int) -> int:

@@ -11,14 +11,13 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import KafkaError, Message
 
+from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.producer import LastingProducer
 from coordlib.lag.measure import (
     SAMPLE_BYTES,
     SAMPLES_BASE_BYTES,
     SAMPLES_MAX,
-    Bounds,
     LogEnds,
-    Place,
     gap_ms,
     measure,
 )

@@ -15,7 +15,7 @@ from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark import run as spark_run
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.places import Bounds, Place
 from tests.client.assigned.world import AssignedWorld
 from tests.client.world import TIMING
 
@@ -155,7 +155,7 @@ class ReaderWorld(AssignedWorld):
         self.bounds = {each: Bounds(0, 1_000) for each in range(4)}
         #: Times of looks at them, and how many more get no answer.
         self.looks_ms, self.looks_to_fail = list[int](), 0
-        monkeypatch.setattr(spark_beginnings, "AdminClient", lambda config: config)
+        monkeypatch.setattr(spark_beginnings, "open_admin", lambda config: config)
         monkeypatch.setattr(spark_beginnings, "log_bounds", self._log_bounds)
         monkeypatch.setattr(spark_reader, "_LEAVE_S", 0.0)  # the log moves only when it is pumped
 

@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.kafka import producer
-from coordlib.lag.measure import SAMPLES_MAX, Bounds, LogEnds, Place
+from coordlib.kafka.places import Bounds, Place
+from coordlib.lag.measure import SAMPLES_MAX, LogEnds
 from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming.beside import lag_sampler
 from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record
