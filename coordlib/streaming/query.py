@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from coordlib import queries
 from coordlib.config import CoordinatorConfig
 from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
@@ -20,6 +19,7 @@ from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.options import KafkaOptions
 from coordlib.records.stored import FEATURES, Layout, Marker
+from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
@@ -186,7 +186,7 @@ class Coordinator:
         if records == running.size.records:
             return
         _log.warning("batches have another number of records from now on", records=records)
-        queries.stop_between_batches(query)
+        stop_between_batches(query)
         if query.exception() is None:
             running.size.renewed(records, time.monotonic())
             self.query = self._run(running)
