@@ -16,11 +16,11 @@ from coordlib.cli.output import error_fields, now
 from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
 from coordlib.local.home import command_for
+from coordlib.records.own_topics import INPUTS
 
 if TYPE_CHECKING:
     from coordlib.kafka.places import Place
 
-INPUT_TOPICS = ("requests", "offsets")
 TIMEOUT_S = 5.0
 #: Of each field that has a bound: what it tells, and the bound's option.
 _BOUNDS = {
@@ -232,7 +232,7 @@ def _waiting(
     from coordlib.kafka.places import Place
 
     judged = marker.next_offsets if marker is not None else {}
-    names = [name for name in (f"{prefix}.{each}" for each in INPUT_TOPICS) if name in topics]
+    names = [name for name in (f"{prefix}.{each}" for each in INPUTS) if name in topics]
     places = [Place(name, each) for name in names for each in topics[name].partitions]
     found: dict[Place, tuple[int, int]] = {}
     bounds = log_bounds(open_admin(client), places, TIMEOUT_S)

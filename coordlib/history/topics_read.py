@@ -20,12 +20,11 @@ from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import READER_GROUP, open_admin, reaching
 from coordlib.kafka.cluster import partitions_of
 from coordlib.kafka.places import Bounds, Place
+from coordlib.records.own_topics import ARCHIVED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What is archived, without prefix.
-TOPICS: Final = ("events", "groups", "committed", "lag")
 TIMEOUT_S: Final = 10.0
 _UNREACHABLE: Final = (
     "The broker does not tell where topics begin and end",
@@ -94,10 +93,10 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
     with reaching(*_UNREACHABLE):
         found = [
             Place(topic, number)
-            for topic in (f"{prefix}.{name}" for name in TOPICS)
+            for topic in (f"{prefix}.{name}" for name in ARCHIVED)
             for number in partitions_of(client, topic, TIMEOUT_S)
         ]
-    if not any(place.topic == f"{prefix}.{TOPICS[0]}" for place in found):
+    if not any(place.topic == f"{prefix}.{ARCHIVED[0]}" for place in found):
         raise StartRefused(
             "The engine's topics are not there", f"prefix {prefix}", "Run: coord topics create"
         )

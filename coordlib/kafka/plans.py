@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from coordlib.errors import SetupError
+from coordlib.records.own_topics import LAG
 
 #: Topics that may be lost and made anew: what is in them decides nothing.
-REPLACEABLE = frozenset({"lag"})
+REPLACEABLE = frozenset({LAG})
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.options import KafkaOptions
+from coordlib.records.own_topics import INPUTS
 from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming.batch import Batch, assemble
@@ -338,5 +339,5 @@ def _starting_offsets(
     """Spark wants every partition named; -2 is its word for the earliest."""
     return {
         topic: {str(s): next_offsets.get(topic, {}).get(str(s), -2) for s in range(shards)}
-        for topic in (f"{prefix}.requests", f"{prefix}.offsets")
+        for topic in (f"{prefix}.{name}" for name in INPUTS)
     }
