@@ -25,7 +25,7 @@ def chosen(names: Sequence[str]) -> list[Act]:
     wrong = [name for name in names if name not in ACTS and name != ALL]
     if wrong:
         raise SetupError(
-            f"The demo has no act {wrong[0][:100]!r}",
+            f"The demo has no act {wrong[0][:100]!r}.",
             f"its acts: {', '.join(ACTS)}",
             f"Name one of them, several (--act NAME --act NAME), or all: --act {ALL}",
         )

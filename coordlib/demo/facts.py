@@ -123,6 +123,6 @@ def committed_in_kafka(
 def log_ends(client: Mapping[str, str], topic: str, partitions: int) -> dict[int, int]:
     """Partition -> offset after its last record."""
     places = [Place(topic, each) for each in range(partitions)]
-    with reaching("The log ends cannot be asked", "Look into the broker's log."):
+    with reaching("The log ends cannot be asked.", "Look into the broker's log."):
         found = log_bounds(open_admin(client), places, TIMEOUT_S)
     return {place.partition: log.end for place, log in found.items() if log is not None}

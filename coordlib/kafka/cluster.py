@@ -59,5 +59,5 @@ def create_topic(
 ) -> None:
     """Create a topic with one replica. Raises CannotReach."""
     admin = open_admin(options)
-    with reaching(f"The topic {topic} was not created", "Look into the broker's log."):
+    with reaching(f"The topic {topic} was not created.", "Look into the broker's log."):
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout_s)

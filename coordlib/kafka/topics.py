@@ -194,7 +194,7 @@ def _agreed(asked: int | None, topic: str, present: Mapping[str, Any], otherwise
     found = len(present[topic].partitions)
     if asked not in (None, found):
         raise SetupError(
-            f"The prefix has {found} partitions here, not {asked}",
+            f"The prefix has {found} partitions here, not {asked}.",
             topic,
             "Leave the number out: new topics then get what the others have.",
         )
