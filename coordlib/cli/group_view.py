@@ -10,8 +10,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.cli.group_lag import read_lag
 from coordlib.cli.status import read_marker
@@ -20,12 +18,14 @@ from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
 from coordlib.coordinators.groups.classic import describe_group as classic
 from coordlib.coordinators.groups.classic.group import Failure
 from coordlib.coordinators.groups.classic.group import Group as ClassicGroup
-from coordlib.coordinators.registry import MACHINES
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.compacted import newest_by_key
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import UNKNOWN, Lag, Place
+from coordlib.kafka.places import Place
+from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
@@ -191,6 +191,16 @@ class _Head(msgspec.Struct):
 _decode_head = msgspec.json.Decoder(_Head).decode
 
 
+def _log_end(client: ClientOptions, place: Place) -> int | None:
+    """None where the partition is gone or cannot be read."""
+    try:
+        with reaching("Kafka stopped answering", "Look into the broker's log."):
+            bounds = log_bounds(open_admin(client), [place], TIMEOUT_S).get(place)
+    except CannotReach:
+        return None  # how much waits is left out then; all else stands in other partitions
+    return None if bounds is None else bounds.end
+
+
 def _group(key: bytes, value: bytes) -> SeenGroup | None:
     """The group that a record is of; None: somebody else wrote it, and it is of none."""
     try:
@@ -212,11 +222,11 @@ def _group(key: bytes, value: bytes) -> SeenGroup | None:
 
 def _decoded(kind: str, value: bytes) -> Group | None:
     """What the kind's own decoder makes of it; None: a kind or a version that is not known here."""
-    machine = MACHINES.get(kind)
-    if machine is None or kind not in _DESCRIBES:
+    known = REGISTRY.kinds.get(kind)
+    if known is None or kind not in _DESCRIBES:
         return None
     try:
-        group: Group = machine.decode_saved(value)
+        group: Group = known.load(value)
     except (UnknownSavedVersion, msgspec.MsgspecError):
         return None
     return group
@@ -285,10 +295,6 @@ def _as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
     position = None if marker is None else marker.shards.get(str(shard))
     if position is None:
         return None
-    requests = Place(f"{prefix}.requests", shard)
-    try:
-        bounds = log_bounds(AdminClient({**client, "log_level": "0"}), [requests], TIMEOUT_S)
-    except (KafkaException, TimeoutError):  # the view is as good without the number of those behind
-        bounds = {}
-    end = found.end if (found := bounds.get(requests)) else 0
-    return AsOf(position.offset, position.clock_ms, max(0, end - position.offset - 1))
+    end = _log_end(client, Place(f"{prefix}.requests", shard))
+    waiting = 0 if end is None else max(0, end - position.offset - 1)
+    return AsOf(position.offset, position.clock_ms, waiting)

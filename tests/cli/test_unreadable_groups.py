@@ -12,7 +12,7 @@ from coordlib.cli.group_view import SeenGroup, _group
 from coordlib.cli.main import main
 from coordlib.cli.where import Where
 from coordlib.coordinators import registry
-from coordlib.coordinators.groups.classic import machine
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.exit_codes import OK
 from coordlib.lag.measure import UNKNOWN
 from coordlib.records import codec, stored
@@ -26,7 +26,7 @@ COMMITTED = stored.CommittedValue(
 
 def saved(**changed: Any) -> bytes:
     """A classic group of two, with other fields."""
-    return codec.encode(json.loads(machine.encode_saved(settled().group())) | changed)
+    return codec.encode(json.loads(CLASSIC.save(settled().group())) | changed)
 
 
 def without(field: str) -> bytes:
@@ -73,7 +73,7 @@ def test_a_kind_that_has_a_decoder_and_no_description_is_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A third kind is registered before this command learns to show it."""
-    monkeypatch.setitem(registry.MACHINES, "room", registry.MACHINES["classic"])
+    monkeypatch.setitem(registry.REGISTRY.kinds, "room", registry.REGISTRY.kinds["classic"])
     seen = _group(b"g", saved(kind="room"))
 
     assert seen is not None
