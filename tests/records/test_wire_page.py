@@ -44,6 +44,7 @@ ENVELOPE = {
     "client",
     "group",
     "reply",
+    "space",
     "cause",
     "error",
     "message",

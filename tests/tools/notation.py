@@ -19,7 +19,7 @@ import base64
 import json
 from typing import Any, Final
 
-from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, Output
+from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
 from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 
@@ -45,7 +45,9 @@ def render(output: Output) -> str:
         group, topic, partition = json.loads(output.key)
         entry = _entry(value, {"commit_ms", "commit_clock_ms"})
         return _words("commit" + _group(group), f"{topic}/{partition}", entry)
-    return _response(output.partition, value)
+    if output.topic == RESPONSES:
+        return _response(output.partition, value)
+    return _words(output.topic, output.key.decode(), "gone" if value is None else _fields(value))
 
 
 def _response(partition: int, value: dict[str, Any]) -> str:
