@@ -15,8 +15,10 @@ from coordlib.demo import first_act, second_act, show
 from coordlib.demo.act import NAME
 from coordlib.demo.members import end_leftovers
 from coordlib.errors import NotReady, SetupError
+from coordlib.installation import checkout, require_job_modules
 from coordlib.local import stack_folder
 from coordlib.local.home import stack_home
+from coordlib.local.java import find_java
 from coordlib.local.progress import Progress
 from coordlib.local.stack import Stack
 
@@ -30,6 +32,8 @@ JOB_ARGS: Final = (
 
 def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
     """The whole demo; returns its exit code."""
+    require_job_modules()
+    find_java()
     live = show.Live(progress)
     with _ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
         stack = Stack(NAME, prefix=NAME)
@@ -58,7 +62,8 @@ def _tell_where_to_look(live: show.Live, keep: bool) -> None:
     group = ACTS[-1].group
     live(f"Look around: coord groups history {group} --owners --stack {NAME}")
     live(f'             coord sql --stack {NAME} "select * from ownership"')
-    live("             notebooks/who-owned-what.ipynb draws it")
+    if checkout():
+        live("             notebooks/who-owned-what.ipynb draws it")
     if keep:
         live(f"             coord status --stack {NAME}; and then: coord down --stack {NAME}")
 

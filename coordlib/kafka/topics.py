@@ -1,4 +1,4 @@
-"""Create and verify the engine's topics (`conf/topics.toml`), on the local broker or a cluster.
+"""Create and verify the engine's topics (coordlib/conf/topics.toml), on a laptop or a cluster.
 
 Creating is idempotent and never changes a topic that exists: a partition count cannot go back, and
 the settings of a cluster are its owner's. What differs is found by the check, with the mend.
@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from coordlib.errors import CannotReach, SetupError, StartRefused
+from coordlib.installation import conf_file
 
 REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answers in milliseconds
 ADMIN_TIMEOUT_S = 15.0
@@ -105,8 +106,12 @@ class _Seen:
 
 
 def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
-    """The plans of conf/topics.toml, or of another file of that form."""
-    path = path or Path(__file__).resolve().parents[1] / "conf" / "topics.toml"
+    """The plans of coordlib/conf/topics.toml, or of another file of that form.
+
+    Raises:
+        SetupError: there is no such file, or it is not TOML.
+    """
+    path = path or conf_file("topics.toml")
     try:
         table = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
