@@ -7,6 +7,7 @@
 A checkout is a folder with this project's sources. Where a wheel was installed there is none.
 """
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -61,7 +62,7 @@ def require_job_modules() -> None:
     missing = [name for name in JOB_MODULES if find_spec(name) is None]
     if missing:
         raise SetupError(
-            f"{', '.join(missing)}: not installed in this Python",
-            "the job is a PySpark application",
+            f"The job needs packages that are not installed: {', '.join(missing)}",
+            sys.executable,
             how_to_install("cli", "spark"),
         )
