@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from coordlib.errors import SetupError
-from coordlib.installation import PACKAGE
+from coordlib.installation import PACKAGE, how_to_install
 from coordlib.local.progress import Progress, phase
 
 #: Spark brings its own pyspark; coordlib's files are taken from where they lie; the others install.
@@ -41,7 +41,7 @@ def build(folder: Path, progress: Progress) -> Path:
         folder: where archives are kept, as `env-<hash>.tar.gz`.
 
     Raises:
-        SetupError: this Python is not a virtual environment.
+        SetupError: this Python is not a virtual environment, or coordlib is not installed in it.
     """
     if sys.prefix == sys.base_prefix:
         raise SetupError(
@@ -69,7 +69,15 @@ def _remove_old(folder: Path) -> None:
 
 
 def _packages() -> list[Distribution]:
-    installed = {name_of(dist): dist for dist in distributions()}
+    installed: dict[str, Distribution] = {}
+    for dist in distributions():
+        installed.setdefault(name_of(dist), dist)  # the first on the path is the one that runs
+    if "coordlib" not in installed:
+        raise SetupError(
+            "coordlib is not installed in this Python",
+            f"{sys.executable}, which finds it in {PACKAGE}",
+            how_to_install("cli", "spark"),
+        )
     needed = required(["coordlib[spark]"], installed)
     extras = installed["coordlib"].metadata.get_all("Provides-Extra") or []
     ours = required([f"coordlib[{','.join(extras)}]"], installed)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coordlib.errors import SetupError
 from coordlib.local import environment_archive
 from coordlib.local.progress import silent
 
@@ -110,6 +111,14 @@ Requires-Dist: flask
 
 pip
 """
+
+
+def test_a_package_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by PYTHONPATH alone: what it requires is written nowhere."""
+    monkeypatch.setattr(environment_archive, "distributions", list)
+
+    with pytest.raises(SetupError, match="coordlib is not installed in this Python"):
+        environment_archive._packages()
 
 
 @pytest.fixture
