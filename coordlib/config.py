@@ -1,7 +1,7 @@
 """Settings of the coordinator, read from `coordinator.toml`. Unknown keys are errors.
 
 Every field's default stands here; the file that is shipped states each with its reason.
-Times are milliseconds. The core receives `ClassicConfig` as a value and reads nothing itself.
+Times are milliseconds. The core receives `GroupConfig` as a value and reads nothing itself.
 """
 
 import tomllib
@@ -20,7 +20,7 @@ NotNegative = Annotated[int, Meta(ge=0)]
 Duration = Annotated[int, Meta(ge=1, le=limits.DURATION_MAX_MS)]
 
 
-class ClassicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of classic groups, named as Kafka's broker settings without the `group.` prefix."""
 
     session_timeout_min_ms: Duration = limits.SESSION_TIMEOUT_MIN_MS
@@ -81,7 +81,7 @@ class AssignedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `coordinator.toml`."""
 
-    group: ClassicConfig = ClassicConfig()
+    group: GroupConfig = GroupConfig()
     assigned: AssignedConfig = AssignedConfig()
     engine: EngineConfig = EngineConfig()
     #: Passed to every Kafka client, in librdkafka's spelling: security.protocol, sasl.*, ssl.*

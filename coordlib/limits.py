@@ -12,6 +12,7 @@ MEMBER_ID_LENGTH_MAX = NAME_LENGTH_MAX
 CORRELATION_ID_LENGTH_MAX = 64
 REASON_LENGTH_MAX = 1_000  # KIP-800 cuts reasons at 255; ours may carry a stack trace's first line
 PROTOCOL_NAME_LENGTH_MAX = 249
+SPACE_LENGTH_MAX = 32  # names of spaces, which code alone makes
 
 REQUEST_BYTES_MAX = 1 * MIB  # Kafka's default message.max.bytes
 WORKER_MEMORY_BYTES = 1024 * MIB  # of a Python worker: spark.executor.memory's default, too

@@ -1,6 +1,6 @@
 """What should happen, as data. The core returns these; the streaming layer carries them out.
 
-Each effect is complete: everything needed to write it is in it. `Record` is a history event
+Each effect is complete: everything needed to write it is in it. `History` is a line of history
 without its id and time, which the shard adds, because only it knows the record being judged.
 """
 
@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from coordlib.records.responses import Notification, Progress, Response
-from coordlib.records.stored import AssignmentValue, CommittedValue
 
 
 class Respond(msgspec.Struct, frozen=True):
@@ -26,30 +25,37 @@ class Notify(msgspec.Struct, frozen=True):
     notification: Notification | Progress
 
 
-class Assign(msgspec.Struct, frozen=True):
-    """A member's current assignment; None: the member is gone."""
+class Publish(msgspec.Struct, frozen=True):
+    """A record of a compacted topic that only others read; None: a tombstone."""
 
-    group: str
-    member: str
-    value: AssignmentValue | None
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """A committed offset; None: it was deleted or has expired."""
-
-    group: str
+    #: Without the prefix.
     topic: str
-    partition: int
-    value: CommittedValue | None
+    key: bytes
+    value: msgspec.Struct | None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Put(msgspec.Struct, frozen=True):
+    """An entry of a table, stored with the step; None: it is forgotten."""
+
+    #: Of the entry's record, without the prefix.
+    topic: str
+    key: bytes
+    #: Whose table, which one, and where in it: a name, and a number beside it.
+    entity: str
+    table: str
+    place: tuple[str, int]
+    value: msgspec.Struct | None
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
     """A line of history, to be given its id and time by the shard."""
 
     type: str
+    #: Space and name of the entity.
+    space: str = "group"
     group: str
-    #: The group's kind; None: there is no such group, and requests like this have no kind.
-    protocol: str | None
+    #: The entity's kind; None: there is no such entity, and requests like this have no kind.
+    kind: str | None
     generation: int = -1
     member: str = ""
     cause: str
@@ -63,11 +69,13 @@ class Event(msgspec.Struct, frozen=True):
     value: Any  # stored.Event; the name is taken here
 
 
-class SaveGroup(msgspec.Struct, frozen=True):
-    """The group's hard state as it stands at the end of a batch; None: the group is deleted."""
+class Save(msgspec.Struct, frozen=True):
+    """An entity's head as it stands at the end of a batch; None: it is deleted."""
 
-    group: str
+    #: Of the heads of its family, without the prefix.
+    topic: str
+    key: bytes
     value: bytes | None
 
 
-Effect = Respond | Notify | Assign | Commit | Record | Event | SaveGroup
+Effect = Respond | Notify | Publish | Put | History | Event | Save

@@ -49,14 +49,12 @@ def _route(effect: fx.Effect, shard: int) -> Output:
             return Output(RESPONSES, reply, key, codec.encode(notification))
         case fx.Event(value):
             return Output(EVENTS, shard, value.group.encode(), codec.encode(value))
-        case fx.Assign(group, member, assignment):
-            key = codec.encode([group, member])
-            return Output(ASSIGNMENTS, shard, key, _optional(assignment))
-        case fx.Commit(group, topic, partition, committed):
-            key = codec.encode([group, topic, partition])
-            return Output(COMMITTED, shard, key, _optional(committed))
-        case fx.SaveGroup(group, saved):
-            return Output(GROUPS, shard, group.encode(), saved)
+        case fx.Publish(topic, key, published):
+            return Output(topic, shard, key, _optional(published))
+        case fx.Put(topic=topic, key=key, value=entry):
+            return Output(topic, shard, key, _optional(entry))
+        case fx.Save(topic, key, saved):
+            return Output(topic, shard, key, saved)
         case _:
             raise AssertionError(f"{type(effect).__name__} has no route")
 

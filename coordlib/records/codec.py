@@ -7,8 +7,9 @@ request that fails is read once more, leniently, only to find whom to tell.
 """
 
 import re
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Final
+from typing import Any, Final, Union
 
 import msgspec
 
@@ -17,7 +18,6 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
-_decode = msgspec.json.Decoder(rq.AnyRequest).decode
 _decode_loose = msgspec.json.Decoder(dict[str, Any]).decode
 _plain = msgspec.json.Encoder()
 _response_decoder = msgspec.json.Decoder(rs.AnyResponse)
@@ -31,7 +31,6 @@ _ASSIGNMENT_ERRORS: Final = tuple(each.name for each in rq.ASSIGNMENT_ERRORS)
 WIRE_VERSION: Final = 1
 #: What is answered for each partition would be answered again and again.
 _NAMED_TWICE: Final = "{} names one partition twice: name each once."
-TYPES: Final = frozenset(member.__struct_config__.tag for member in rq.AnyRequest.__args__)
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,27 +40,48 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     id: str | None = None
     client: str = ""
+    #: Space and name of what it was about.
+    space: str = "group"
     group: str = ""
     reply: int | None = None
 
 
-def decode_request(value: bytes | None) -> rq.AnyRequest | Refusal:
-    """Read one record's value as a request of wire version 1; raises nothing.  # INV-40"""
-    if value is None:
-        return Refusal(
-            error=ErrorCode.INVALID_REQUEST, message="The record has no value: write a request."
-        )
-    if len(value) > limits.REQUEST_BYTES_MAX:
-        return Refusal(
-            error=ErrorCode.INVALID_REQUEST,
-            message=f"The request has {len(value)} bytes: send at most {limits.REQUEST_BYTES_MAX}.",
-        )
-    try:
-        request = _decode(value)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-        return _refuse(value, problem)
-    fault = _semantic_fault(request)
-    return request if fault is None else _refuse(value, ValueError(fault))
+class RequestReader:
+    """Bytes to requests of some types, and of no others.
+
+    Args:
+        types: of requests, and of records of the job's driver.
+    """
+
+    def __init__(self, types: Sequence[type[Any]]) -> None:
+        self._decode = msgspec.json.Decoder(Union[tuple(types)]).decode  # noqa: UP007
+        self._names = frozenset(each.__struct_config__.tag for each in types)
+
+    def __call__(self, value: bytes | None) -> Any:
+        """Read one record's value as a request of wire version 1, or as a `Refusal`.
+
+        Raises nothing.  # INV-40
+        """
+        if value is None:
+            return Refusal(
+                error=ErrorCode.INVALID_REQUEST, message="The record has no value: write a request."
+            )
+        size_bytes, most = len(value), limits.REQUEST_BYTES_MAX
+        if size_bytes > most:
+            return Refusal(
+                error=ErrorCode.INVALID_REQUEST,
+                message=f"The request has {size_bytes} bytes: send at most {most}.",
+            )
+        try:
+            request = self._decode(value)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+            return _refuse(value, problem, self._names)
+        fault = _semantic_fault(request)
+        return request if fault is None else _refuse(value, ValueError(fault), self._names)
+
+
+#: All requests and records that there are.
+decode_request: Final = RequestReader(rq.AnyRequest.__args__)
 
 
 def encode(value: Any) -> bytes:
@@ -86,7 +106,7 @@ def is_name(text: str, bytes_max: int) -> bool:
     return 4 * len(text) <= bytes_max or len(text.encode("utf-8", "replace")) <= bytes_max
 
 
-def _semantic_fault(request: rq.AnyRequest) -> str | None:
+def _semantic_fault(request: rq.Request | rq.Control) -> str | None:
     if isinstance(request, rq.Control):
         return _metadata_fault(request) if isinstance(request, rq.TopicMetadata) else None
     if not is_name(request.client, limits.CLIENT_LENGTH_MAX):
@@ -97,7 +117,7 @@ def _semantic_fault(request: rq.AnyRequest) -> str | None:
     if not is_name(request.id, limits.CORRELATION_ID_LENGTH_MAX):
         return _name_fault("id", limits.CORRELATION_ID_LENGTH_MAX)
     check = _CHECKS.get(type(request))
-    return check(request) if check else None
+    return check(request) if check else request.fault()
 
 
 def _name_fault(field: str, bytes_max: int) -> str:
@@ -221,7 +241,7 @@ _CHECKS: Final[dict[type, Any]] = {
 }
 
 
-def _refuse(value: bytes, problem: Exception) -> Refusal:
+def _refuse(value: bytes, problem: Exception, types: frozenset[str]) -> Refusal:
     """Read what can be read of a bad request, to tell its sender which field is wrong and why."""
     if _nests_deeper_than(limits.NESTING_MAX, value):
         return Refusal(
@@ -240,7 +260,7 @@ def _refuse(value: bytes, problem: Exception) -> Refusal:
             ErrorCode.UNSUPPORTED_VERSION,
             "v must be 1: no other wire version is known.",
         )
-    elif isinstance(loose.get("type"), str) and loose["type"] not in TYPES:
+    elif isinstance(loose.get("type"), str) and loose["type"] not in types:
         error, message = (
             ErrorCode.UNSUPPORTED_VERSION,
             "type must be one that this coordinator knows.",
@@ -251,6 +271,7 @@ def _refuse(value: bytes, problem: Exception) -> Refusal:
         message=message,
         id=_legible(loose.get("id"), limits.CORRELATION_ID_LENGTH_MAX) or None,
         client=_legible(loose.get("client"), limits.CLIENT_LENGTH_MAX),
+        space=_legible(loose.get("space"), limits.SPACE_LENGTH_MAX) or rq.Request.SPACE,
         group=_legible(loose.get("group"), limits.NAME_LENGTH_MAX),
         reply=reply if type(reply) is int and reply >= 0 else None,
     )

@@ -7,7 +7,8 @@ The page about all of this, with examples, is README.md beside this file.
 Source: design seeds 002 and 004; `JoinGroupRequest.json` and its siblings in Apache Kafka.
 """
 
-from typing import Annotated, Final, Literal
+from enum import Enum
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -68,10 +69,30 @@ class TopicPartitions(_Part, frozen=True):
     partitions: Annotated[tuple[Int32, ...], Meta(max_length=limits.FETCH_PARTITIONS_MAX)]
 
 
+class Waits(Enum):
+    """When a request is refused for now, because too many answers cannot be read yet."""
+
+    #: Whenever the shard has too many: the sender only asks.
+    ALWAYS = 1
+    #: Only while its own group has some: the group's members cannot go on without it.
+    WITH_ITS_GROUP = 2
+    NEVER = 3
+
+
 class Request(
     msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True
 ):
     """The envelope: who asks, under which correlation id, about which group, answered where."""
+
+    #: The space of names that `group` is in.
+    SPACE: ClassVar[str] = "group"
+    WAITS: ClassVar[Waits] = Waits.ALWAYS
+    #: Errors that are normal protocol steps and leave no line of history; None: no refusal of
+    #: this request does. Requests that want to change something name some, or none. Heartbeats
+    #: are None (the reasons are in history already, and a zombie repeats them), so are questions,
+    #: commits, which have a line of their own (CommitRefused), and LeaveGroup, which is refused
+    #: row by row in its answer.
+    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = None
 
     v: Literal[1]
     id: Annotated[str, Meta(min_length=1, max_length=limits.CORRELATION_ID_LENGTH_MAX)]
@@ -80,9 +101,35 @@ class Request(
     #: Partition of `coord.responses` that the sender reads; None: the client id's own.
     reply: Int32 | None = None
 
+    @property
+    def entity(self) -> tuple[str, str]:
+        """Space and name of what the request is about."""
+        return self.SPACE, self.group
+
+    def fault(self) -> str | None:
+        """What is wrong with it that its schema cannot say; None: nothing."""
+        return None
+
+
+class InAnySpace(Request, frozen=True, kw_only=True):
+    """A request that entities of several spaces understand."""
+
+    #: The space of names that `group` is in; left out: groups.
+    space: Annotated[str, Meta(max_length=limits.SPACE_LENGTH_MAX)] | UnsetType = UNSET
+
+    @property
+    def entity(self) -> tuple[str, str]:
+        """Space and name of what the request is about."""
+        return (self.SPACE if self.space is UNSET else self.space), self.group
+
 
 class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
     """Enter a group, or enter its next generation. `member` is empty at the first time."""
+
+    WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
+    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+        {ErrorCode.MEMBER_ID_REQUIRED}
+    )
 
     member: Name = ""
     #: The generation that a rejoining member knows; -1: none. A late duplicate names an old one.
@@ -107,6 +154,11 @@ ASSIGNMENT_ERRORS: Final = (
 class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
     """Ask for one's assignment; the leader's request carries everybody's, or why there is none."""
 
+    WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
+    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+        {ErrorCode.REBALANCE_IN_PROGRESS}
+    )
+
     generation: Int32
     member: Name
     instance: Name | None = None
@@ -125,16 +177,20 @@ class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
         return self.error is not UNSET and self.error != ErrorCode.NONE.name
 
 
-class Heartbeat(Request, tag="Heartbeat", kw_only=True, frozen=True):
+class Heartbeat(InAnySpace, tag="Heartbeat", kw_only=True, frozen=True):
     """A sign of life. A healthy one gets no answer of its own, only the shard's Progress."""
+
+    WAITS: ClassVar[Waits] = Waits.NEVER
 
     generation: Int32
     member: Name
     instance: Name | None = None
 
 
-class LeaveGroup(Request, tag="LeaveGroup", kw_only=True, frozen=True):
+class LeaveGroup(InAnySpace, tag="LeaveGroup", kw_only=True, frozen=True):
     """Give up membership, now and not when the session runs out (KIP-345: several at once)."""
+
+    WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
 
     members: Annotated[tuple[Leaver, ...], Meta(min_length=1, max_length=limits.LEAVERS_MAX)]
     reason: Reason | None = None
@@ -146,6 +202,8 @@ class LeaveGroup(Request, tag="LeaveGroup", kw_only=True, frozen=True):
 
 class OffsetCommit(Request, tag="OffsetCommit", kw_only=True, frozen=True):
     """Store positions; with generation -1 from somebody who is no member."""
+
+    WAITS: ClassVar[Waits] = Waits.NEVER
 
     generation: Generation = -1
     member: Name = ""
@@ -166,22 +224,26 @@ class OffsetFetch(Request, tag="OffsetFetch", kw_only=True, frozen=True):
 class OffsetDelete(Request, tag="OffsetDelete", kw_only=True, frozen=True):
     """Forget positions of topics that nobody in the group subscribes to (KIP-496)."""
 
+    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
+
     topics: tuple[TopicPartitions, ...]
 
 
-class DescribeGroup(Request, tag="DescribeGroup", frozen=True):
+class DescribeGroup(InAnySpace, tag="DescribeGroup", frozen=True):
     """The group as the coordinator sees it."""
 
 
-class DeleteGroup(Request, tag="DeleteGroup", frozen=True):
+class DeleteGroup(InAnySpace, tag="DeleteGroup", frozen=True):
     """Delete an empty group with its offsets (KIP-229)."""
 
+    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
-class FindCoordinator(Request, tag="FindCoordinator", frozen=True):
+
+class FindCoordinator(InAnySpace, tag="FindCoordinator", frozen=True):
     """Which shard coordinates this group."""
 
 
-class ReleaseQuarantine(Request, tag="ReleaseQuarantine", frozen=True):
+class ReleaseQuarantine(InAnySpace, tag="ReleaseQuarantine", frozen=True):
     """An operator's word that a quarantined group may go on from the state that was kept."""
 
 
@@ -190,6 +252,11 @@ class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
 
     The coordinator divides; nobody leads. `member` is empty at the first time.
     """
+
+    WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
+    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+        {ErrorCode.REBALANCE_IN_PROGRESS}
+    )
 
     member: Name = ""
     #: The newest generation that a member knows; -1: none. A late duplicate names an old one.
@@ -210,11 +277,14 @@ class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
     reason: Reason | None = None
 
 
-class Release(Request, tag="Release", kw_only=True, frozen=True):
+class Release(InAnySpace, tag="Release", kw_only=True, frozen=True):
     """Let go of what one demand asked for, and commit what was done, in one go.
 
     It names the cause of the demand: a late duplicate finds that demand gone, and does nothing.
     """
+
+    WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
+    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
     generation: Int32
     member: Name

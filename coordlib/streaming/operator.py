@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.shard import (
     UNTRUSTED_TIME_MS,
     Fold,
@@ -178,7 +179,7 @@ def judge_rows(
     blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> tuple[bytes, list[tuple[Any, ...]]]:
     """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
-    outcome = fold(blob, records, settings)
+    outcome = fold(blob, records, settings, REGISTRY)
     return outcome.blob, _rows(outcome, records)
 
 
@@ -186,7 +187,7 @@ def take_over(
     blob: bytes, records: list[InputRecord], settings: ShardSettings
 ) -> tuple[bytes, list[tuple[Any, ...]]]:
     """A part of a batch that is committed: its outcome is `blob`, and nothing is written again."""
-    outcome = fold(blob, [], settings)
+    outcome = fold(blob, [], settings, REGISTRY)
     return outcome.blob, _rows(outcome, records)
 
 

@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 import structlog
 
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.coordinators.shard.restore import orphans, restore
+from coordlib.coordinators.shard.restore import orphans, restore, topics_of
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.sink import NewestByKey
@@ -21,7 +22,7 @@ _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, offset=-1, commits_offset=-1
 def seed_blobs(
     newest_by_key: NewestByKey, prefix: str, shards: int, marker: Marker | None
 ) -> dict[int, bytes]:
-    """Fold `coord.groups` and `coord.committed` into the shards' states at the marker."""
+    """Fold the compacted topics into the shards' states at the marker."""
     if marker is None:
         raise StartRefused(
             "There is nothing to rebuild from: the topics have no progress marker.",
@@ -33,32 +34,29 @@ def seed_blobs(
 
 def _seed(newest_by_key: NewestByKey, prefix: str, shard: int, marker: Marker) -> bytes:
     began = time.monotonic()
-    groups = newest_by_key(f"{prefix}.groups", shard)
-    committed = newest_by_key(f"{prefix}.committed", shard)
+    topics = {name: newest_by_key(f"{prefix}.{name}", shard) for name in topics_of(REGISTRY)}
     read = time.monotonic()
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
-        blob = restore(groups.values(), committed.items(), position)
-        left_out = orphans(groups, committed)
+        blob = restore(topics, position, REGISTRY)
+        left_out = orphans(topics, REGISTRY)
     except (UnknownSavedVersion, msgspec.MsgspecError) as problem:
         raise StartRefused(
             f"What is saved of shard {shard} cannot be read: {problem}",
-            f"{prefix}.groups, {prefix}.committed, partition {shard}",
+            f"{', '.join(f'{prefix}.{name}' for name in topics)}, partition {shard}",
             "Rebuild with the code that wrote it, or with newer code.",
         ) from problem
     if left_out:
         _log.warning(
-            "offsets without a group were left out of the rebuild",
+            "entries without a saved group were left out of the rebuild",
             shard=shard,
-            topic=f"{prefix}.committed",
             groups=len(left_out),
             first=left_out[:GROUPS_NAMED_MAX],
         )
     _log.info(
         "shard rebuilt",
         shard=shard,
-        groups=len(groups),
-        offsets=len(committed),
+        **{name: len(found) for name, found in topics.items()},
         bytes=len(blob),
         read_s=round(read - began, 3),
         restored_s=round(time.monotonic() - read, 3),

@@ -13,8 +13,9 @@ from types import MappingProxyType
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.shell.transport import Handler, concerns
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, Status, fold
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
@@ -45,7 +46,7 @@ class FakeLog:
         self,
         topics: Mapping[str, int],
         shards: int = 1,
-        group: ClassicConfig | None = None,
+        group: GroupConfig | None = None,
         racks: ReplicaRacks = MappingProxyType({}),
     ) -> None:
         self.topics = dict(topics)
@@ -59,7 +60,7 @@ class FakeLog:
         self.place = Place("coord", shards, 1, INCARNATION)
         #: What the job reads beyond the first requests; an older one reads less.
         self.features = frozenset(FEATURES)
-        config = group or ClassicConfig(initial_rebalance_delay_ms=0)
+        config = group or GroupConfig(initial_rebalance_delay_ms=0)
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
         self.outputs: list[Output] = []
@@ -148,7 +149,7 @@ class FakeLog:
 
 
 class _Shard:
-    def __init__(self, number: int, shards: int, group: ClassicConfig) -> None:
+    def __init__(self, number: int, shards: int, group: GroupConfig) -> None:
         driver = Keyholder()
         self._settings = driver.settings(
             ShardSettings(
@@ -179,7 +180,7 @@ class _Shard:
     def judge(self, now_ms: int) -> list[Output]:
         if not self._unjudged:
             return []
-        done = fold(self._blob, self._unjudged, self._settings)
+        done = fold(self._blob, self._unjudged, self._settings, REGISTRY)
         self._blob, self._status, self._unjudged = done.blob, done.status, []
         if done.status.owed > done.status.position.published:  # rule 6
             self._tick(now_ms)

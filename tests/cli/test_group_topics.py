@@ -6,9 +6,9 @@ import pytest
 
 from coordlib.cli.group_topics import wants
 from coordlib.cli.group_view import SeenGroup, _group
-from coordlib.coordinators.groups.assigned import machine as assigned
 from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
-from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.records import consumer_protocol as cp
 from tests.tools.assigned_groups import subscribe
 from tests.tools.driving import Conversation, commit, empty, join
@@ -17,8 +17,8 @@ from tests.tools.driving import Conversation, commit, empty, join
 def seen(talk: Conversation) -> SeenGroup:
     """The group as a reader of its topic sees it."""
     group: Any = talk.group()
-    machine: Any = assigned if isinstance(group, AssignedGroup) else classic
-    found = _group(b"g", machine.encode_saved(group))
+    kind: Any = ASSIGNED if isinstance(group, AssignedGroup) else CLASSIC
+    found = _group(b"g", kind.save(group))
     assert found is not None
     return found
 

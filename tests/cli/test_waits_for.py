@@ -8,7 +8,7 @@ import pytest
 
 from coordlib.cli import groups
 from coordlib.cli.group_view import GroupView, _group
-from coordlib.coordinators.groups.classic import machine
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.records import responses as rs
 from tests.coordinators.groups.classic import static_states
 from tests.tools.driving import (
@@ -29,7 +29,7 @@ from tests.tools.driving import (
 def announced() -> Conversation:
     """x was told its id; nobody has noticed."""
     talk = settled()
-    talk.settings = talk.shard.settings = settings(requires_member_id=True)
+    talk.use(settings(requires_member_id=True))
     talk.send(join("x"))
     return talk
 
@@ -66,7 +66,7 @@ def test_the_topic_tells_what_the_coordinator_answers(name: str) -> None:
     make, expected = WAITING[name]
     talk = make()
 
-    seen = _group(b"g", machine.encode_saved(talk.group()))
+    seen = _group(b"g", CLASSIC.save(talk.group()))
     assert seen is not None
     talk.send(describe("ops"))
     answer = msgspec.json.decode(talk.outputs[-1].value or b"", type=rs.DescribeGroupResponse)
@@ -80,7 +80,7 @@ def failed() -> GroupView:
     talk = completing()
     why = {"error": "INCONSISTENT_GROUP_PROTOCOL", "message": "no such\x1b[2J customer"}
     talk.send(sync("a", 2, LEADER, **why))
-    seen = _group(b"g", machine.encode_saved(talk.group()))
+    seen = _group(b"g", CLASSIC.save(talk.group()))
     assert seen is not None
     return GroupView(seen, shard=0, lines=(), as_of=None)
 

@@ -8,7 +8,7 @@ import pytest
 
 from coordlib.client.admin import Admin, _Question
 from coordlib.client.machine import signals as sg
-from coordlib.coordinators.groups.classic import machine
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.shard import answered
 from coordlib.coordinators.shard.answered import Answered, Asked
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
@@ -246,7 +246,7 @@ def test_a_quarantined_group_is_released(log: FakeLog, monkeypatch: pytest.Monke
 
     commit()
     with monkeypatch.context() as broken:
-        broken.setitem(machine.HANDLERS, rq.OffsetCommit, lambda *_, **__: 1 / 0)
+        broken.setitem(CLASSIC.handlers, rq.OffsetCommit, lambda *_, **__: 1 / 0)
         with pytest.raises(GroupError) as unavailable:
             commit()
     assert unavailable.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -44,9 +44,14 @@ ANSWER = rs.LeaveGroupResponse(id="1", client="c", group="g", cause="r3-1", memb
         (fx.Notify(2, NOTICE), "responses", 2, b"g"),
         (fx.Notify(2, rs.Progress(shard=3, offset=1, time_ms=1)), "responses", 2, b""),
         (fx.Event(EVENT), "events", 3, b"g"),
-        (fx.Assign("g", "m", ASSIGNMENT), "assignments", 3, b'["g","m"]'),
-        (fx.Commit("g", "t", 0, COMMITTED), "committed", 3, b'["g","t",0]'),
-        (fx.SaveGroup("g", b"{}"), "groups", 3, b"g"),
+        (fx.Publish("assignments", b'["g","m"]', ASSIGNMENT), "assignments", 3, b'["g","m"]'),
+        (
+            fx.Put("committed", b'["g","t",0]', "g", "committed", ("t", 0), COMMITTED),
+            "committed",
+            3,
+            b'["g","t",0]',
+        ),
+        (fx.Save("groups", b"g", b"{}"), "groups", 3, b"g"),
     ],
 )
 def test_everything_of_a_group_stays_in_its_shard_and_answers_go_to_their_reader(
@@ -62,9 +67,15 @@ def test_everything_of_a_group_stays_in_its_shard_and_answers_go_to_their_reader
 @pytest.mark.parametrize(
     ("effect", "expected"),
     [
-        (fx.Assign("g", 'm"', None), Output("assignments", 3, b'["g","m\\""]', None)),
-        (fx.Commit("g", "t", 0, None), Output("committed", 3, b'["g","t",0]', None)),
-        (fx.SaveGroup("g", None), Output("groups", 3, b"g", None)),
+        (
+            fx.Publish("assignments", b'["g","m\\""]', None),
+            Output("assignments", 3, b'["g","m\\""]', None),
+        ),
+        (
+            fx.Put("committed", b'["g","t",0]', "g", "committed", ("t", 0), None),
+            Output("committed", 3, b'["g","t",0]', None),
+        ),
+        (fx.Save("groups", b"g", None), Output("groups", 3, b"g", None)),
     ],
 )
 def test_what_is_gone_is_a_tombstone(effect: fx.Effect, expected: Output) -> None:
@@ -82,5 +93,5 @@ def test_an_effect_that_no_record_holds_is_a_defect() -> None:
 
 def test_a_history_line_without_its_id_has_no_route() -> None:
     """The shard completes it; anything else would write lines that nobody can tell apart."""
-    with pytest.raises(AssertionError, match="Record"):
-        route(fx.Record(type="GroupCreated", group="g", protocol=None, cause="r3-1"), 3)
+    with pytest.raises(AssertionError, match="History"):
+        route(fx.History(type="GroupCreated", group="g", kind=None, cause="r3-1"), 3)

@@ -227,7 +227,9 @@ def test_a_megabyte_of_escapes_in_a_string_that_never_ends_is_refused_at_once():
         assert codec.decode_request(value).error is ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize("request_type", rq.Request.__subclasses__())
+@pytest.mark.parametrize(
+    "request_type", [each for each in rq.AnyRequest.__args__ if issubclass(each, rq.Request)]
+)
 def test_each_request_has_the_answer_of_its_tag(request_type: type[rq.Request]) -> None:
     """A request without one would break the answer of a group that is set aside."""
     tag = request_type.__struct_config__.tag

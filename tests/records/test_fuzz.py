@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.coordinators.groups.classic import machine as classic
-from coordlib.coordinators.groups.classic.draft import Draft
+from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools.fuzz import corpus, decoding, shards
@@ -82,12 +82,12 @@ def test_a_decoder_that_raises_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_that_breaks_on_odd_values_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blindness again: handlers that cannot bear a topic, id or name of the greatest length."""
 
-    def brittle(judge: Callable[[Draft, Any], None], draft: Draft, request: rq.Request) -> None:
+    def brittle(judge: Callable[[Step, Any], None], step: Step, request: rq.Request) -> None:
         assert "x" * 249 not in str(request)
-        judge(draft, request)
+        judge(step, request)
 
-    for kind, judge in classic.HANDLERS.items():
-        monkeypatch.setitem(classic.HANDLERS, kind, partial(brittle, judge))
+    for kind, judge in CLASSIC.handlers.items():
+        monkeypatch.setitem(CLASSIC.handlers, kind, partial(brittle, judge))
 
     folded = shards.fold(seed=1, count=6_000)
 

@@ -154,7 +154,7 @@ def test_a_costly_expression_is_refused_to_whoever_subscribes() -> None:
 
     assert lines[0].startswith("answer a#j1 Subscribe INVALID_REGULAR_EXPRESSION")
     assert "RequestRejected" in lines[1]
-    assert "g" not in talk.shard.cells
+    assert "g" not in talk.shard.groups
     assert talk.send(subscribe("a", pattern="0.*", exclude=".*a.{60}"))[0].startswith(
         "answer a#j1 Subscribe INVALID_REGULAR_EXPRESSION"
     )

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.config import ClassicConfig
-from coordlib.coordinators.shard.shard import ShardSettings
+from coordlib.config import GroupConfig
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
@@ -19,6 +18,7 @@ from coordlib.records import responses as rs
 from coordlib.records.partitioner import java_hash, shard_of
 from coordlib.streaming.signatures import ED25519
 from tests.tools import driving
+from tests.tools.core import ShardSettings
 
 PAGE = (Path(rq.__file__).parent / "README.md").read_text()
 STORED: dict[str, type[msgspec.Struct]] = {
@@ -209,7 +209,7 @@ def test_the_control_records_of_the_page_are_signed_as_it_says() -> None:
 
 def test_the_requests_of_the_page_make_a_life_of_a_member() -> None:
     """What is copied from the page in its order works: the ids in it belong together."""
-    config = ClassicConfig(initial_rebalance_delay_ms=0)
+    config = GroupConfig(initial_rebalance_delay_ms=0)
     place = ShardSettings(
         shard=1, shards=2, reply_partitions=4, incarnation="YjVo5al4", group=config
     )

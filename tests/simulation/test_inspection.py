@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard.blob import decode_blob
-from coordlib.coordinators.shard.shard import InputRecord, Shard
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import EffectTooLarge
 from coordlib.errors import ErrorCode
@@ -19,6 +18,7 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.simulation.test_checks import assert_breaks
+from tests.tools.core import InputRecord, Shard, decode_blob
 from tests.tools.driving import SETTINGS, commit, describe, join, leave, settings
 from tests.tools.simulation import inspection
 from tests.tools.simulation.inspection import Inspector, WatchedShard, check_against_topics
@@ -47,12 +47,12 @@ def blob_of(*requests: rq.AnyRequest) -> bytes:
 def test_an_unsound_group_is_seen_though_the_core_checks_nothing() -> None:
     """INV-13: a leader that is no member stays unseen in production, until somebody needs it."""
     state = decode_blob(blob_of(join("a")))
-    (row,) = state.cells
-    machine = MACHINES[row.kind]
+    (row,) = state.rows
+    machine = REGISTRY.kinds[row.kind]
     Inspector(looks_at_states=True).check_states(PRODUCTION, state)
 
-    group = msgspec.structs.replace(machine.decode(row.hard), leader="nobody")
-    row.hard = msgspec.Raw(machine.encode(group))
+    group = msgspec.structs.replace(machine.decode(row.head), leader="nobody")
+    row.head = msgspec.Raw(machine.encode(group))
 
     inspector = Inspector(looks_at_states=True)
     assert_breaks("INV-13", lambda: inspector.check_states(PRODUCTION, state))
@@ -121,16 +121,16 @@ def test_sizes_are_divided_only_where_it_is_wanted() -> None:
 def commits_that_touch(code: ErrorCode, failed: bool = False) -> Iterator[None]:
     """A core in which a commit that is refused counts as a sign of life."""
 
-    def judge(draft: Any, request: rq.OffsetCommit) -> None:
-        draft.touched += list(draft.live.members)
+    def judge(step: Any, request: rq.OffsetCommit) -> None:
+        step.touched += list(step.live.members)
         row = rs.FailedPartition("t", 0, ErrorCode.PARTITION_NOT_OWNED.name)
         rows = {"failed": (row,)} if failed else {}
         if code is ErrorCode.NONE:
-            draft.answer(request, **rows)
+            step.answer(request, **rows)
         else:
-            draft.refuse(request, code)
+            step.refuse(request, code)
 
-    with patch.dict(MACHINES["classic"].HANDLERS, {rq.OffsetCommit: judge}):
+    with patch.dict(REGISTRY.kinds["classic"].handlers, {rq.OffsetCommit: judge}):
         yield
 
 
@@ -179,13 +179,12 @@ def test_an_offset_that_only_the_topics_have_is_seen() -> None:
     blank = Shard(None, SETTINGS)
     for record in log(commit("a"), topic=COMMITS):
         blank.judge(record)
-    (cell,) = blank.cells.values()
-    row = cell.stored
-    cell.apply_commit("t", 0, None)
-    assert row.offset_count == 0
+    (cell,) = blank.rows.values()
+    cell.apply(OFFSETS, [(("t", 0), None)])
+    assert cell.entry_count == 0
 
     assert_breaks(
-        "INV-38.*offsets", lambda: check_against_topics(0, blank.encode(), groups, committed)
+        "INV-38.*tables", lambda: check_against_topics(0, blank.encode(), groups, committed)
     )
 
 

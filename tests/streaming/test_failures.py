@@ -3,11 +3,11 @@
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from coordlib.coordinators.shard.shard import InputRecord, ShardSettings
 from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
 from coordlib.streaming.batch_size import too_large
 from coordlib.streaming.failures import explain, explain_archive
 from coordlib.streaming.operator import UnreadableState, judge_readable
+from tests.tools.core import InputRecord, ShardSettings
 
 DAMAGED = """\
 [STREAM_FAILED] Query [id = 5f9bccd0, runId = 5e26faa1] terminated with exception: \

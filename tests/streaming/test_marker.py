@@ -2,13 +2,13 @@
 
 import pytest
 
-from coordlib.coordinators.shard.shard import Status
 from coordlib.effects.routing import Output
 from coordlib.errors import ReplayDiffers, StartRefused
 from coordlib.records.stored import Layout, ShardPosition
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import check_identity, is_repeat, next_marker
+from tests.tools.core import Status
 
 PREFIX = "coord"
 IDENTITY = Identity(checkpoint="one", prefix=PREFIX, shards=2, incarnation="abcdefgh")

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from coordlib.config import ClassicConfig, CoordinatorConfig
+from coordlib.config import CoordinatorConfig, GroupConfig
 from coordlib.effects.routing import Output
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.stack
 #: The code of before lets a group have two members, the code of today one.
-BEFORE = CoordinatorConfig(group=ClassicConfig(max_size=2, initial_rebalance_delay_ms=0))
-TODAY = CoordinatorConfig(group=ClassicConfig(max_size=1, initial_rebalance_delay_ms=0))
+BEFORE = CoordinatorConfig(group=GroupConfig(max_size=2, initial_rebalance_delay_ms=0))
+TODAY = CoordinatorConfig(group=GroupConfig(max_size=1, initial_rebalance_delay_ms=0))
 
 
 class Killed(Exception):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from coordlib.coordinators.shard.shard import Shard
 from tests.tools.bench.core import (
     SETTINGS,
     Group,
@@ -16,6 +15,7 @@ from tests.tools.bench.core import (
 )
 from tests.tools.bench.figures import percentile, spread
 from tests.tools.commands import main
+from tests.tools.core import Shard
 
 
 def test_a_percentile_is_a_value_that_was_seen() -> None:
@@ -49,10 +49,10 @@ def test_the_shard_under_heartbeats_is_stable() -> None:
     groups, _, blob = settled(groups=3, members=2)
     shard = Shard(blob, SETTINGS)
     assert len(groups) == 3
-    for cell in shard.cells.values():
-        assert cell.group is not None
-        assert (cell.group.state, len(cell.group.members)) == ("Stable", 2)
-        assert cell.stored.quiet_generation == 2
+    for cell in shard.groups.values():
+        assert cell.value is not None
+        assert (cell.value.state, len(cell.value.members)) == ("Stable", 2)
+        assert cell.facts.quiet == 2
 
 
 def test_heartbeats_are_counted_also_in_batches_larger_than_the_groups() -> None:
@@ -70,9 +70,9 @@ def test_a_rebalance_gives_everybody_a_share(members: int) -> None:
 def test_member_ids_follow_from_where_the_joins_stand() -> None:
     """The generator of the load knows them before any answer."""
     groups, _, blob = settled(groups=2, members=3)
-    cells = Shard(blob, SETTINGS).cells
+    cells = Shard(blob, SETTINGS).groups
     for group in groups:
-        cell = cells[group.name].group
+        cell = cells[group.name].value
         assert isinstance(group, Group)
         assert cell is not None
         assert sorted(cell.members) == sorted(group.ids)

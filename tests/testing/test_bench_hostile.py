@@ -1,11 +1,11 @@
 """The hostile benchmark's flood is one that the coordinator reads, and its figures are fair."""
 
-from coordlib.coordinators.shard.shard import fold
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.tools.bench.core import SETTINGS, InputRecord
 from tests.tools.bench.hostile import Joins, _ratio, error_of
+from tests.tools.core import fold
 
 
 def test_every_join_of_the_flood_is_of_somebody_new() -> None:

@@ -5,7 +5,6 @@ from collections import Counter
 
 import psutil
 
-from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, fold
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -16,6 +15,7 @@ from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.gauges import Costs, Pace, _read
 from tests.tools.bench.load import is_sustained
 from tests.tools.bench.probes import GROUPS, Probes
+from tests.tools.core import InputRecord, ShardSettings, fold
 
 
 class Job:

@@ -2,10 +2,9 @@
 
 import msgspec
 
-from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.shard import Shard, ShardSettings
 from tests.tools.bench.crowd import Crowd
 from tests.tools.bench.rebuild import History, lived, told
+from tests.tools.core import Shard, ShardSettings, offsets_of, restore
 
 
 def test_the_history_restores_to_the_shards_that_lived_it() -> None:
@@ -24,11 +23,11 @@ def test_the_history_restores_to_the_shards_that_lived_it() -> None:
         blob = restore(groups.values(), committed.items(), marker.shards[str(shard)])
         how = ShardSettings(shard=shard, shards=2, reply_partitions=3, incarnation="t0")
         lived_in, rebuilt = Shard(fold.blob, how), Shard(blob, how)
-        assert rebuilt.cells.keys() == lived_in.cells.keys()
-        for name, cell in rebuilt.cells.items():
-            assert cell.group == lived_in.cells[name].group
-            assert list(cell.offsets) == list(lived_in.cells[name].offsets)
-            assert cell.offsets.count == 4
+        assert rebuilt.groups.keys() == lived_in.groups.keys()
+        for name, cell in rebuilt.groups.items():
+            assert cell.value == lived_in.groups[name].value
+            assert list(offsets_of(cell)) == list(offsets_of(lived_in.groups[name]))
+            assert offsets_of(cell).count == 4
     assert sum(len(log) for log in history.requests.values()) == sum(
         marker.next_offsets["coord.requests"].values()
     )

@@ -5,13 +5,13 @@ import re
 import pytest
 
 from tests.tools import state_diagram
-from tests.tools.state_diagram import KINDS, Kind
+from tests.tools.state_diagram import KINDS, Drawn
 
 of_every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.page.parent.name)
 
 
 @of_every_kind
-def test_the_page_is_current(kind: Kind) -> None:
+def test_the_page_is_current(kind: Drawn) -> None:
     """Somebody changes the table and forgets the page: make diagrams."""
     page = kind.page.read_text(encoding="utf-8")
 
@@ -19,7 +19,7 @@ def test_the_page_is_current(kind: Kind) -> None:
 
 
 @of_every_kind
-def test_the_files_of_the_page_exist(kind: Kind) -> None:
+def test_the_files_of_the_page_exist(kind: Drawn) -> None:
     """What all kinds of groups have alike is judged in another folder than the page's."""
     named = re.findall(r"\| `([^`]+\.py)` \|$", state_diagram.drawn(kind), re.MULTILINE)
 
@@ -28,7 +28,7 @@ def test_the_files_of_the_page_exist(kind: Kind) -> None:
 
 
 @of_every_kind
-def test_the_drawing_has_every_state_and_every_arrow(kind: Kind) -> None:
+def test_the_drawing_has_every_state_and_every_arrow(kind: Drawn) -> None:
     """In the words of Mermaid's grammar, where a colon ends the name and begins the label."""
     drawn = state_diagram.drawn(kind)
 

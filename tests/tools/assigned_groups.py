@@ -11,8 +11,8 @@ import msgspec
 
 from coordlib.coordinators.groups.assigned.group import Group, Member, Partitions
 from coordlib.coordinators.groups.dividing.strategies.model import Strategy
-from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.records import requests as rq
+from tests.tools.core import ShardSettings
 from tests.tools.driving import SETTINGS, Conversation, leave
 
 #: The members of the groups below, in the order in which they subscribe.

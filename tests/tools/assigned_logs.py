@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.strategies import uniform
 from coordlib.coordinators.groups.dividing.strategies.model import Shares, Subscriber
-from coordlib.coordinators.shard.shard import InputRecord, ShardSettings
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import requests as rq
 from tests.tools import driving
 from tests.tools.assigned_groups import let_go, subscribe, topics
+from tests.tools.core import InputRecord, ShardSettings
 from tests.tools.driving import Conversation
 from tests.tools.random_logs import GARBAGE, STEPS_MS
 
@@ -58,7 +58,7 @@ SETTINGS = ShardSettings(
     shards=1,
     reply_partitions=3,
     incarnation="t",
-    group=ClassicConfig(initial_rebalance_delay_ms=0, max_size=3, groups_per_shard_max=2),
+    group=GroupConfig(initial_rebalance_delay_ms=0, max_size=3, groups_per_shard_max=2),
     strategies={"brittle": brittle},
     checks_invariants=True,
 )
@@ -217,8 +217,8 @@ def _write_something(
 
 def _operate(rnd: Random, talk: Conversation, name: str) -> None:
     """An operator removes a few; or all leave, and perhaps the group is taken away."""
-    cell = talk.shard.cells.get(name)
-    members = list(cell.group.members.values()) if cell is not None else []
+    cell = talk.shard.groups.get(name)
+    members = list(cell.value.members.values()) if cell is not None else []
     if not members:
         talk.send(driving.delete("ops", group=name))
     elif rnd.random() < 0.8:

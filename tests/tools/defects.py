@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from coordlib.coordinators.groups.classic.draft import Draft
-from coordlib.coordinators.registry import MACHINES
+from coordlib.coordinators.groups.classic.step import Step
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.transition import REQUESTS
 
 #: A step that no request has asked for.
@@ -25,22 +25,22 @@ class Poison(RuntimeError):
 
 @dataclass
 class Defect:
-    """One bug. `step`: the name of a request's type, or DEADLINE."""
+    """One bug. `of`: the name of a request's type, or DEADLINE."""
 
     group: str
-    step: str
+    of: str
     #: The first record that is judged with it.
     first: int
     #: The first record that is judged without it again; None: nobody has mended it.
     end: int | None = None
 
-    def breaks(self, draft: Draft, step: str) -> bool:
-        is_meant = (self.group, self.step) == (draft.name, step)
+    def breaks(self, step: Step, of: str) -> bool:
+        is_meant = (self.group, self.of) == (step.name, of)
         return (
             is_meant
-            and draft.at.topic == REQUESTS  # offsets of another topic say nothing here
-            and self.first <= draft.at.offset
-            and (self.end is None or draft.at.offset < self.end)
+            and step.at.topic == REQUESTS  # offsets of another topic say nothing here
+            and self.first <= step.at.offset
+            and (self.end is None or step.at.offset < self.end)
         )
 
 
@@ -48,17 +48,17 @@ class Defect:
 def in_force(defects: list[Defect]) -> Iterator[None]:
     """While it lasts, the steps of all protocols have these bugs."""
 
-    def broken(step: str, decide: Callable[..., None]) -> Callable[..., None]:
-        def decide_and_break(draft: Draft, *rest: Any, **named: Any) -> None:
-            decide(draft, *rest, **named)
-            if any(defect.breaks(draft, step) for defect in defects):
-                raise Poison(f"a defect of {step}")
+    def broken(of: str, decide: Callable[..., None]) -> Callable[..., None]:
+        def decide_and_break(step: Step, *rest: Any, **named: Any) -> None:
+            decide(step, *rest, **named)
+            if any(defect.breaks(step, of) for defect in defects):
+                raise Poison(f"a defect of {of}")
 
         return decide_and_break
 
     with ExitStack() as patches:
-        for machine in MACHINES.values() if defects else ():
-            handlers = {kind: broken(kind.__name__, h) for kind, h in machine.HANDLERS.items()}
-            patches.enter_context(patch.dict(machine.HANDLERS, handlers))
+        for machine in REGISTRY.kinds.values() if defects else ():
+            handlers = {kind: broken(kind.__name__, h) for kind, h in machine.handlers.items()}
+            patches.enter_context(patch.dict(machine.handlers, handlers))
             patches.enter_context(patch.object(machine, "fire", broken(DEADLINE, machine.fire)))
         yield

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.classic.group import Group
-from coordlib.coordinators.shard.shard import Fold, InputRecord, Shard, ShardSettings
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from tests.tools.core import Fold, InputRecord, Shard, ShardSettings
 from tests.tools.notation import render
 
 START_MS = 1_000_000
@@ -30,7 +30,7 @@ SETTINGS = ShardSettings(
     shards=1,
     reply_partitions=1,
     incarnation="t",
-    group=ClassicConfig(initial_rebalance_delay_ms=0),
+    group=GroupConfig(initial_rebalance_delay_ms=0),
     checks_invariants=True,
 )
 
@@ -98,6 +98,12 @@ class Conversation:
         """Go on from another blob, as after a rebuild."""
         self._restart(blob)
 
+    def use(self, how: ShardSettings) -> None:
+        """Go on with other settings, in the same batch."""
+        self.settings = self.shard.settings = how
+        for family in self.shard.families.values():
+            family.settings = how
+
     def _restart(self, blob: bytes) -> None:
         self.shard = Shard(blob, self.settings)
         self._seen = 0
@@ -110,7 +116,8 @@ class Conversation:
 
     def group(self, name: str = "g") -> Group:
         """The hard state of a group. Raises LookupError when there is none."""
-        group: Group | None = self.shard.cells[name].group if name in self.shard.cells else None
+        row = self.shard.groups.get(name)
+        group: Group | None = row.value if row else None
         if group is None:
             raise LookupError(name)
         return group

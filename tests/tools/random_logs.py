@@ -11,13 +11,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from coordlib.coordinators.shard.shard import InputRecord, ShardSettings
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools import driving
+from tests.tools.core import InputRecord, ShardSettings
 from tests.tools.driving import Conversation
 
 CLIENTS = ("a", "b", "c", "d", "e")
@@ -228,10 +228,10 @@ def _write_something(
 
 def _stop_group(rnd: Random, talk: Conversation, name: str) -> None:
     """All members leave; perhaps time passes, and an operator takes away what is left."""
-    cell = talk.shard.cells.get(name)
-    if cell is None or cell.group is None:
+    cell = talk.shard.groups.get(name)
+    if cell is None or cell.value is None:
         return
-    for member in cell.group.members.values():
+    for member in cell.value.members.values():
         talk.send(driving.leave(member.client, member.member, group=name))
     if rnd.random() < 0.5:
         place = rq.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), 7)
@@ -256,4 +256,5 @@ def _hear(rnd: Random, clients: list[Client], answer: dict[str, Any]) -> None:
 
 
 def decoded(record: InputRecord) -> rq.AnyRequest | codec.Refusal:
-    return codec.decode_request(record.value)
+    request: rq.AnyRequest | codec.Refusal = codec.decode_request(record.value)
+    return request

@@ -19,20 +19,21 @@ import msgspec
 
 from coordlib.coordinators.groups.assigned import causes as assigned_causes
 from coordlib.coordinators.groups.assigned import group as assigned_group
-from coordlib.coordinators.groups.assigned import machine as assigned_machine
+from coordlib.coordinators.groups.assigned import kind as assigned_kind
 from coordlib.coordinators.groups.assigned import timers as assigned_timers
-from coordlib.coordinators.groups.classic import causes, group, guards, machine, pending, timers
+from coordlib.coordinators.groups.classic import causes, group, guards, pending, timers
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.offsets import retention
 
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
 END = "<!-- end -->"
 
 
-class Kind(msgspec.Struct, frozen=True):
+class Drawn(msgspec.Struct, frozen=True):
     """What a page about one kind of group is drawn from."""
 
     group: ModuleType
-    machine: Any
+    kind: Any
     #: Where deadlines are judged, but for what is in `elsewhere`.
     timers: ModuleType
     causes: Mapping[tuple[Any, Any], Mapping[str, str]]
@@ -51,13 +52,13 @@ class Kind(msgspec.Struct, frozen=True):
     @property
     def handlers(self) -> dict[str, Any]:
         """Of requests, by name."""
-        return {request.__name__: handler for request, handler in self.machine.HANDLERS.items()}
+        return {request.__name__: handler for request, handler in self.kind.APIS.items()}
 
 
 KINDS: Final = (
-    Kind(
+    Drawn(
         group,
-        machine,
+        CLASSIC,
         timers,
         causes.CAUSES,
         {
@@ -66,25 +67,25 @@ KINDS: Final = (
             causes.PENDING: pending.__name__,
         },
     ),
-    Kind(
+    Drawn(
         assigned_group,
-        assigned_machine,
+        assigned_kind.ASSIGNED,
         assigned_timers,
         assigned_causes.CAUSES,
         {
             retention.CAUSE: retention.__name__,
-            assigned_causes.TOPICS: assigned_machine.__name__,
+            assigned_causes.TOPICS: assigned_kind.__name__,
         },
     ),
 )
 
 
-def drawn(kind: Kind) -> str:
+def drawn(kind: Drawn) -> str:
     """All that stands between the marks."""
     return "\n".join([*_states(kind), "", *_diagram(kind), "", *_events(kind)])
 
 
-def with_drawing(page: str, kind: Kind) -> str:
+def with_drawing(page: str, kind: Drawn) -> str:
     """A page with the newest drawing between its marks. Raises ValueError when there are none."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -93,7 +94,7 @@ def with_drawing(page: str, kind: Kind) -> str:
     return f"{before}{BEGIN}\n{drawn(kind)}\n{END}{after}"
 
 
-def _states(kind: Kind) -> Iterator[str]:
+def _states(kind: Drawn) -> Iterator[str]:
     yield "| state | what it means | what is done in it |"
     yield "|---|---|---|"
     for state, words in _words_of_states(kind).items():
@@ -102,7 +103,7 @@ def _states(kind: Kind) -> Iterator[str]:
         yield f"| {state.value} | {_one_line(meaning)} | {_one_line(action)} |"
 
 
-def _words_of_states(kind: Kind) -> dict[StrEnum, str]:
+def _words_of_states(kind: Drawn) -> dict[StrEnum, str]:
     """The text below each member of the enum, which Python itself throws away."""
     (enum,) = ast.parse(inspect.getsource(kind.states)).body
     assert isinstance(enum, ast.ClassDef)
@@ -120,7 +121,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _diagram(kind: Kind) -> Iterator[str]:
+def _diagram(kind: Drawn) -> Iterator[str]:
     empty, dead = kind.group.State.EMPTY, kind.group.State.DEAD
     yield "```mermaid"
     yield "stateDiagram-v2"
@@ -133,14 +134,14 @@ def _diagram(kind: Kind) -> Iterator[str]:
     yield "```"
 
 
-def _label(kind: Kind, before: StrEnum | None, state: StrEnum) -> str:
+def _label(kind: Drawn, before: StrEnum | None, state: StrEnum) -> str:
     """Requests by name; deadlines, of which there may be many, stand in the table."""
     events = kind.causes[before, state]
     names = [event for event in events if not event.startswith("deadline:")]
     return ", ".join([*names, *(["a deadline"] if len(names) < len(events) else [])])
 
 
-def _events(kind: Kind) -> Iterator[str]:
+def _events(kind: Drawn) -> Iterator[str]:
     yield "| from | to | event | when | judged in |"
     yield "|---|---|---|---|---|"
     for (before, state), events in kind.causes.items():
@@ -149,7 +150,7 @@ def _events(kind: Kind) -> Iterator[str]:
             yield f"| {start} | {state.value} | {event} | {when} | `{_file_of(kind, event)}` |"
 
 
-def _file_of(kind: Kind, event: str) -> str:
+def _file_of(kind: Drawn, event: str) -> str:
     handler = kind.handlers.get(event)
     if handler is not None:
         module: str = handler.__module__

@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.coordinators.groups.dividing.strategies.model import Shares
-from coordlib.coordinators.shard.shard import STATE_VERSION, InputRecord, fold, restore
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import COMMITTED, GROUPS, Output
 from coordlib.records import consumer_protocol as cp
@@ -25,6 +24,7 @@ from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition
 from tests.tools import driving
 from tests.tools.assigned_groups import group_of, let_go, subscribe, topics
+from tests.tools.core import STATE_VERSION, InputRecord, fold, restore
 from tests.tools.driving import Conversation, commit, heartbeat, join, leave, sync
 
 FOLDER: Final = Path("tests/coordinators/shard/stored_states")

@@ -57,12 +57,12 @@ from typing import Any
 
 from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
 from coordlib.coordinators.groups.assigned.group import Partitions
-from coordlib.coordinators.shard.restore import restore
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
-from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES
+from coordlib.effects.routing import RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups, driving
+from tests.tools.core import restored
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import Conversation
 
@@ -195,11 +195,7 @@ class Session:
 
     def rebuild(self, _words: list[str]) -> list[str]:
         lines = self.talk.end_batch()
-        newest = {(o.topic, o.key): o.value for o in self.talk.outputs}
-        groups = [v for (topic, _), v in newest.items() if topic == GROUPS and v]
-        committed = [(k, v) for (topic, k), v in newest.items() if topic == COMMITTED and v]
-        position = self.talk.shard.status().position
-        self.talk.load(restore(groups, committed, position))
+        self.talk.load(restored(self.talk.outputs, self.talk.shard.status().position))
         return lines
 
     def topics(self, words: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from coordlib import limits
-from coordlib.client.assigned.standing import AssignedStanding
+from coordlib.client.assigned.holding import AssignedStanding
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import Asks, error_of, refusal_of
 from coordlib.client.machine.errors import MemberFenced
@@ -36,8 +36,8 @@ class Releases:
 
     def __init__(self, me: AssignedStanding, asks: Asks) -> None:
         self._me, self._asks = me, asks
-        #: Causes of Releases that are not answered yet, each with the date by which the log had to
-        #: take it; None: it has not taken it.
+        #: Of Releases that are not answered yet: cause -> deadline (ms) that applied when the log
+        #: took the Release; None until it has.
         self._unanswered: dict[int, int | None] = {}
         #: The commit that rides along when the callback has returned.
         self._kept: sg.CommitOffsets | None = None

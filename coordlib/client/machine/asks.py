@@ -46,7 +46,7 @@ def is_leaders(answer: rs.SyncGroupResponse) -> bool:
 
 
 def known(value: Any, otherwise: Any) -> Any:
-    """A field of an answer, or something else where the answer left it out."""
+    """The field's value, or `otherwise` if it is null or missing."""
     return otherwise if value is msgspec.UNSET or value is None else value
 
 

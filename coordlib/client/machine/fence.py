@@ -167,7 +167,7 @@ class Fence:
         return self._sign_ms is not None and self._stop is None
 
     def is_open(self, now_ms: int) -> bool:
-        """As `may_work`, for observers: their look must not be what stops a member."""
+        """Like `may_work`, but without side effects: for monitoring."""
         sign_ms = self._sign_ms
         return sign_ms is not None and self._stop is None and not self._broken_rule(now_ms, sign_ms)
 
@@ -179,11 +179,6 @@ class Fence:
         """The rule that stopped the member; None while it may work or holds nothing."""
         self._latch(now_ms)
         return self._stop
-
-    @property
-    def last_read_ms(self) -> int | None:
-        """When the end was asked for, of the newest complete reading."""
-        return self._read_ms
 
     def _latch(self, now_ms: int) -> None:
         if self._sign_ms is None or self._stop is not None:

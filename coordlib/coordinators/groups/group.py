@@ -1,15 +1,11 @@
-"""What the shard, retention and the requests about offsets ask of a group, whatever its kind."""
+"""What retention and the requests about offsets ask of a group, whatever its kind."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 
-class BrokenInvariant(AssertionError):
-    """A step would leave the group in a state that must not exist; it is quarantined instead."""
-
-
 class AnyGroup(Protocol):
-    """A group as a frozen value. Its kind's machine knows the rest of it."""
+    """A group as a frozen value. Its kind knows the rest of it."""
 
     @property
     def group(self) -> str:

@@ -1,16 +1,8 @@
 """The cluster's topics, as the driver tells them in the log."""
 
-from collections.abc import Callable, Collection, Mapping
-from operator import itemgetter
-from typing import Any
-
-from msgspec import Raw
+from collections.abc import Mapping
 
 from coordlib import limits
-from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard.kind import NO_WISHES, UNKNOWN_WISHES
-from coordlib.coordinators.shard.row import Cell
-from coordlib.coordinators.shard.step import Draft
 from coordlib.records import requests as rq
 
 
@@ -35,37 +27,6 @@ def learn(
         name for name in known.keys() | topics.keys() if known.get(name) != topics.get(name)
     )
     return topics, tuple(changed)
-
-
-def concerned(
-    cells: Mapping[str, Cell], changed: Collection[str]
-) -> list[tuple[str, Exception | None]]:
-    """The groups to which such a change may matter, in order; no other group is decoded.
-
-    With a group that could not be asked comes what it raised: it is set aside.  # INV-42
-    """
-    asks = {each.KIND: each.concerned(changed) for each in MACHINES.values() if each.topics_changed}
-    found: list[tuple[str, Exception | None]] = []
-    for name, cell in cells.items():
-        ask = asks.get(cell.stored.kind)
-        try:
-            if ask is not None and _may_matter(cell, ask):
-                found.append((name, None))
-        except Exception as problem:  # noqa: BLE001
-            found.append((name, problem))
-    return sorted(found, key=itemgetter(0))
-
-
-def _may_matter(cell: Cell, ask: Callable[[Raw], bool]) -> bool:
-    wishes = cell.wishes
-    return wishes != NO_WISHES and (wishes == UNKNOWN_WISHES or ask(wishes))
-
-
-def tell(
-    judge: Callable[[Any, Collection[str]], None], changed: Collection[str], draft: Draft[Any]
-) -> None:
-    """A group's step in which its kind judges what changed."""
-    judge(draft, changed)
 
 
 def _lies_in(name: str, metadata: rq.TopicMetadata) -> bool:

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from coordlib import limits
-from coordlib.coordinators.shard.step import Draft
+from coordlib.coordinators.shard.step import Step
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
@@ -39,11 +39,6 @@ ROW_BYTES: Final = limits.MIB
 STEP_BYTES_MAX: Final = limits.ANSWER_BYTES_MAX
 #: Questions with small answers may use the last quarter, too: a few large ones do not stop them.
 SMALL_BYTES: Final = 64 * limits.KIB
-
-#: Requests of members: their groups cannot go on without them.
-OF_MEMBERS: Final = frozenset({rq.JoinGroup, rq.SyncGroup, rq.Subscribe, rq.Release, rq.LeaveGroup})
-#: Never refused.
-ALWAYS: Final = frozenset({rq.OffsetCommit, rq.Heartbeat})
 
 #: For whoever has to wait.
 TOO_MUCH_UNREAD: Final = (
@@ -61,10 +56,10 @@ class Asked(NamedTuple):
     size_bytes: int
 
 
-def put_off(request: rq.Request, draft: Draft[Any]) -> None:
+def put_off(request: rq.Request, step: Step[Any]) -> None:
     """The step of a request that has to wait."""
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    draft.refuse(request, code, TOO_MUCH_UNREAD)
+    step.refuse(request, code, TOO_MUCH_UNREAD)
 
 
 class Answered:
@@ -113,11 +108,11 @@ class Answered:
 
         `is_unread`: whether its group has said something that counts and is not covered yet.
         """
-        request = type(asked.request)
-        if not size_bytes or request in ALWAYS:
+        waits = asked.request.WAITS
+        if not size_bytes or waits is rq.Waits.NEVER:
             return False
         wanted_bytes = self.total_bytes + min(size_bytes, STEP_BYTES_MAX)
-        if request in OF_MEMBERS:
+        if waits is rq.Waits.WITH_ITS_GROUP:
             return is_unread and wanted_bytes > limits.ANSWERED_BYTES_MAX
         kept_bytes = 0 if size_bytes <= SMALL_BYTES else limits.ANSWERED_BYTES_MAX // 4
         return wanted_bytes > limits.ANSWERED_BYTES_MAX - kept_bytes

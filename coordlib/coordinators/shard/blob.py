@@ -5,15 +5,17 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.config import ClassicConfig
+from coordlib.config import GroupConfig
 from coordlib.coordinators.shard.clock import NEVER
+from coordlib.coordinators.shard.family import Registry
+from coordlib.coordinators.shard.kind import Facts
 from coordlib.coordinators.shard.refusal_lines import Refusals
-from coordlib.coordinators.shard.row import Cell, StoredCell
-from coordlib.coordinators.shard.transition import At
+from coordlib.coordinators.shard.row import Row, StoredRow
+from coordlib.coordinators.shard.transition import At, Key
 from coordlib.effects.routing import Output
 from coordlib.records import stored
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 
 
 #: The topic was not LogAppendTime when this record was written.
@@ -37,7 +39,7 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     reply_partitions: int
     incarnation: str
-    group: ClassicConfig = ClassicConfig()
+    group: GroupConfig = GroupConfig()
     #: Strategies that the configuration adds, by friendly name: pure functions.
     strategies: dict[str, Any] = {}
     #: With which control records are signed; none: they need not be (rule 17).
@@ -51,6 +53,11 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Raises ValueError: nothing that the driver writes would ever count."""
         if self.keys and self.verify is None:
             raise ValueError("Control records are signed, and nothing is given to verify them.")
+
+    @property
+    def look_interval_ms(self) -> int:
+        """`Kind.look` is called at multiples of this on the shard's clock."""
+        return self.group.offsets_retention_check_interval_ms
 
     def at(self, topic: str, offset: int, time_ms: int, clock_ms: int) -> At:
         """The place of a record of this shard."""
@@ -88,23 +95,17 @@ class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     version: int
     clock_ms: int
     previous_ms: int
-    offset: int
-    commits_offset: int
+    #: Newest judged record of each input, by its letter.
+    offsets: dict[str, int]
     published: int
-    #: By which the rows' bounds of expiry were found; they are found anew for another one.
-    retention_ms: int
-    cells: list[StoredCell]
-    #: The cluster's topics by partition count, as far as the log has told; by name.
-    topics: dict[str, int] = {}
-    #: Of requests of groups that are not there.
+    rows: list[StoredRow]
+    #: What the families have beside their entities, by space.
+    families: dict[str, msgspec.Raw] = {}
+    #: Of requests of entities that are not there.
     refusals: Refusals = msgspec.field(default_factory=Refusals)
-    #: Until when new groups have booked the shard's clock, in microseconds of it.
-    free_us: int = 0
-    #: What was said and is not known to be published: the newest record of each, and how many
-    #: bytes (answered.py).
+    #: Outputs that are not known to be published: the newest record of each, and how many bytes
+    #: (answered.py).
     answered: tuple[tuple[int, int], ...] = ()
-    #: As `free_us`, of new groups that came by `coord.offsets`, on the time of its records.
-    offsets_free_us: int = 0
     #: Number of the newest control record that counted.
     control: tuple[int, int] = (0, 0)
 
@@ -134,12 +135,9 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 def encode_blob(
     position: stored.ShardPosition,
-    retention_ms: int,
-    cells: Mapping[str, Cell],
-    topics: Mapping[str, int],
+    rows: Mapping[Key, Row],
+    families: Mapping[str, Any],
     refusals: Refusals,
-    free_us: int = 0,
-    offsets_free_us: int = 0,
 ) -> bytes:
     """Write a blob: canonical, so that equal states are equal bytes.  # INV-03"""
     return _encode(
@@ -147,49 +145,56 @@ def encode_blob(
             STATE_VERSION,
             position.clock_ms,
             position.previous_ms,
-            position.offset,
-            position.commits_offset,
+            {"o": position.commits_offset, "r": position.offset},
             position.published,
-            retention_ms,
-            [cells[name].encoded() for name in sorted(cells)],
-            dict(sorted(topics.items())),
+            [rows[key].encoded() for key in sorted(rows)],
+            {space: msgspec.Raw(_encode(state)) for space, state in sorted(families.items())},
             refusals,
-            free_us,
             position.answered,
-            offsets_free_us,
             position.control,
         )
     )
 
 
-def decode_blob(blob: bytes | None) -> StoredShard:
+def decode_blob(blob: bytes | None, registry: Registry) -> StoredShard:
     """Read a blob; None is a new shard. Raises UnknownStateVersion, msgspec.MsgspecError.
 
     An empty one is not new: a state that got lost must not pass for one that never was.
     """
     if blob is None:
-        return StoredShard(STATE_VERSION, 0, 0, -1, -1, -1, 0, [])
+        return StoredShard(STATE_VERSION, 0, 0, {}, -1, [])
     version = _decode_version(blob).version
+    if version in registry.migrations:
+        state: StoredShard = registry.migrations[version](blob, registry)
+        return state
     if version != STATE_VERSION:
         raise UnknownStateVersion(
             f"The state has version {version}, this code knows {STATE_VERSION}: start the code "
             "that wrote it, or rebuild into a new checkpoint with --rebuild."
         )
-    return _decode(blob)
+    decoded = _decode(blob)
+    unknown = {row.kind for row in decoded.rows} - registry.kinds.keys()
+    unknown |= decoded.families.keys() - registry.families.keys()
+    if unknown:
+        raise UnknownStateVersion(
+            f"The state has {', '.join(sorted(unknown))}, which this code lacks: start the code "
+            "that wrote it."
+        )
+    return decoded
 
 
 def status_of(
-    shard: int, position: stored.ShardPosition, cap_ms: int, cells: Iterable[Cell]
+    shard: int, position: stored.ShardPosition, cap_ms: int, facts: Iterable[Facts]
 ) -> Status:
-    """What the driver must know, by the rows alone: no group is decoded for it."""
-    rows = [cell.stored for cell in cells]
+    """What the driver must know, by the rows' facts alone: no value is decoded for it."""
+    of_rows = list(facts)
     answered = position.answered[-1][0] if position.answered else -1
-    owed = max((row.uncovered_max for row in rows), default=-1)
+    owed = max((each.waits_to for each in of_rows), default=-1)
     owed = max(owed, answered)
     return Status(
         shard=shard,
         position=position,
         cap_ms=cap_ms,
-        has_deadline=owed >= 0 or any(row.next_due_ms < NEVER for row in rows),
+        has_deadline=owed >= 0 or any(each.next_due_ms < NEVER for each in of_rows),
         owed=owed,
     )

@@ -1,115 +1,227 @@
-"""What the shard asks of a kind of group: the module `machine.py` of its package has all of it."""
+"""What the shard asks of what it runs: a *kind* of entity, and the facts about one of its values.
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Protocol
+An entity (a consumer group, for one) has a *head*: one frozen value, written whole when it changed.
+Small rows beside it stand in tables (`table.py`). A kind says which requests it judges, what the
+shard must know of a value without decoding it (`Facts`), and what follows from a deadline. Kinds
+that share names and state are a *family* (`family.py`).
+"""
+
+from collections.abc import Callable, Mapping, Set
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
-from coordlib.coordinators.groups.group import AnyGroup
-from coordlib.coordinators.shard.clock import Due
-from coordlib.coordinators.shard.step import Draft, Surroundings
+from coordlib.coordinators.shard import common
+from coordlib.coordinators.shard.clock import NEVER, Due
+from coordlib.coordinators.shard.step import Step
 from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
 
-#: One step of a group: it changes the draft, or refuses.
+if TYPE_CHECKING:
+    from coordlib.coordinators.shard.blob import ShardSettings
+    from coordlib.coordinators.shard.table import Entries, Table
+
+#: One step of an entity: it changes the step's value, or refuses.
 Handler = Callable[[Any, Any], None]
 
+#: No heartbeat is accepted without judging it.
+NO_GENERATION: Final = -1
+#: A live member's heartbeats are, whatever generation they name (rule 13).
+ANY_GENERATION: Final = -2
+#: nil: what a family may want to index is not known.
+NOT_INDEXED: Final = msgspec.Raw(b"\xc0")
 
-class UnknownSavedVersion(ValueError):
-    """A group was saved by other code; nothing else can read it."""
 
+class Facts(msgspec.Struct, frozen=True, array_like=True):
+    """What the shard knows of a value without decoding it. Kept in the row; see `Kind.facts`."""
 
-def check_saved(name: str, version: int, known: int) -> None:
-    """Raise UnknownSavedVersion, unless a group was saved in the version that this code knows.
+    #: Generation whose heartbeats change nothing but when a member was heard; or NO_ or ANY_.
+    quiet: int = NO_GENERATION
+    #: Not later than the earliest deadline, on the shard's clock.
+    next_due_ms: int = NEVER
+    #: Lowest and highest record whose answers somebody must be able to read first; -1: none.
+    waits_from: int = -1
+    waits_to: int = -1
+    #: Shortest timeout of anybody who is waited for; 0: nobody (rule 1).
+    timeout_ms: int = 0
+    #: Partitions of the answers that members read.
+    replies: tuple[int, ...] = ()
+    #: Not later than the first time at which `Kind.look` may find something to do.
+    look_at_ms: int = NEVER
+    #: Upper bound of the row in the shard's blob, without its tables; by the value alone.
+    size_bytes: int = 0
+    #: Instance id of each static member to its member id.
+    instances: dict[str, str] = {}
+    #: What the family finds entities by, opaque to the shard.
+    index: msgspec.Raw = NOT_INDEXED
+    #: What the driver is to know, opaque to the shard.
+    report: msgspec.Raw = NOT_INDEXED
 
-    A decoder ignores fields that it does not know: what newer code wrote would be lost silently.
-    """
-    if version != known:
-        raise UnknownSavedVersion(
-            f"Group {name} was saved with version {version}, this code knows {known}: "
-            "start the code that wrote it."
+    def at_rest(self) -> "Facts":
+        """Of an entity that is set aside: nothing is due, and nobody is waited for."""
+        return msgspec.structs.replace(
+            self,
+            quiet=NO_GENERATION,
+            next_due_ms=NEVER,
+            waits_from=-1,
+            waits_to=-1,
+            timeout_ms=0,
+            look_at_ms=NEVER,
         )
 
 
-class Machine(Protocol):
-    """A kind of group. Groups are frozen values of the kind's own type, here `Any`."""
+class RowView(Protocol):
+    """As much of a row as a kind may read for its facts."""
 
-    #: What rows of the shard, saved groups and history call it.
-    KIND: str
-    HANDLERS: dict[type[rq.Request], Handler]
-    #: Judges that other topics exist, or have other counts; None: topics concern its members only.
-    topics_changed: Callable[[Any, Collection[str]], None] | None
+    @property
+    def heard(self) -> Mapping[str, int]:
+        """When each member was last heard, on the shard's clock."""
 
-    def wishes(self, group: Any, /) -> msgspec.Raw:
-        """What a group wants of the topics, for its row; by its generation alone.
+    def count(self, table: "Table") -> int:
+        """How many entries a table has; reads none of them."""
 
-        NO_WISHES: no change of topics concerns it. UNKNOWN_WISHES: any change may.
-        """
+    def entries(self, table: "Table") -> "Entries":
+        """The entries of a table."""
 
-    def concerned(self, changed: Collection[str], /) -> Callable[[msgspec.Raw], bool]:
-        """Whether a change of these topics may concern a group, by what `wishes` gave for it."""
 
-    def draft(self, name: str, group: Any, at: At, around: Surroundings, /) -> Draft[Any]:
-        """A step's draft, of a group or of none."""
+class Known(NamedTuple):
+    """What a kind may use for new facts beside the value."""
 
-    def adopt(self, group: AnyGroup, at: At) -> Any:
-        """An empty group of another kind as one of this kind."""
+    row: RowView
+    settings: "ShardSettings"
+    clock_ms: int
+    #: The value and the facts before. Equal to the value of now: only its tables changed.
+    value: Any
+    facts: Facts
+    #: How many entries all tables had before.
+    entry_count: int
+    #: Whether entries were put, or forgotten.
+    has_put: bool = False
+    #: Whether `Kind.look` has just been called.
+    has_looked: bool = False
 
-    def decode(self, value: bytes | memoryview, /) -> Any:
+
+class UnknownSavedVersion(ValueError):
+    """A value was saved by other code; nothing else can read it."""
+
+
+class Kind:
+    """A kind of entity; one object, which keeps no state. The defaults are those of a kind
+    without members, deadlines or tables.
+
+    Values are frozen structs of the kind's own type, with a field `is_quarantined`.
+    """
+
+    #: What rows of the shard, saved values and history call it.
+    NAME: ClassVar[str]
+    #: The space of its names; one for all kinds of a family.
+    SPACE: ClassVar[str] = "group"
+    #: Type of its values.
+    VALUE: ClassVar[type[msgspec.Struct]]
+    #: Version of its saved values, in their field `v`.
+    SAVED_VERSION: ClassVar[int] = 1
+    STEP: ClassVar[type[Step[Any]]] = Step
+    #: The requests that it judges, beside those that every kind answers (`common.py`).
+    APIS: ClassVar[Mapping[type[rq.Request], Handler]]
+    #: Its tables. They are the family's: an entity keeps them when its kind changes.
+    TABLES: ClassVar["tuple[Table, ...]"] = ()
+
+    @cached_property
+    def handlers(self) -> Mapping[type[rq.Request], Handler]:
+        """All requests that it judges."""
+        return {**common.APIS, **self.APIS}
+
+    # -- bytes -----------------------------------------------------------------------------
+
+    @cached_property
+    def decode(self) -> Callable[[bytes | memoryview], Any]:
         """From the shard's blob."""
+        return msgspec.msgpack.Decoder(self.VALUE).decode
 
-    def encode(self, group: Any, /) -> bytes:
-        """To the shard's blob; equal groups, equal bytes."""
+    @cached_property
+    def encode(self) -> Callable[[Any], bytes]:
+        """To the shard's blob; equal values, equal bytes."""
+        return msgspec.msgpack.Encoder().encode
 
-    def decode_saved(self, value: bytes) -> Any:
-        """From `coord.groups`. Raises UnknownSavedVersion, msgspec.MsgspecError."""
+    @cached_property
+    def _decode_saved(self) -> Callable[[bytes], Any]:
+        return msgspec.json.Decoder(self.VALUE).decode
 
-    def encode_saved(self, group: Any, /) -> bytes:
-        """To `coord.groups`."""
+    def load(self, saved: bytes) -> Any:
+        """From the compacted topic. Raises UnknownSavedVersion, msgspec.MsgspecError.
 
-    def size_bytes(self, group: Any, /) -> int:
-        """Upper bound of what it has in the shard's blob beside its offsets; by its value alone."""
+        A decoder ignores fields that it does not know: the fields of newer code would be lost.
+        """
+        value = self._decode_saved(saved)
+        if value.v != self.SAVED_VERSION:
+            raise UnknownSavedVersion(
+                f"{self.name_of(value)} was saved with version {value.v}, this code knows "
+                f"{self.SAVED_VERSION}: start the code that wrote it."
+            )
+        return value
 
-    def known_topics(self, group: Any, /) -> Mapping[str, int]:
-        """Topics whose partition counts the group's state tells, for a shard that lost its own."""
+    @cached_property
+    def save(self) -> Callable[[Any], bytes]:
+        """To the compacted topic."""
+        return msgspec.json.Encoder().encode
 
-    def check(self, group: Any) -> None:
-        """Raise BrokenInvariant when the group contradicts itself."""
+    # -- values ----------------------------------------------------------------------------
 
-    def next_due(self, group: Any, heard: Mapping[str, int]) -> Due:
-        """Its earliest deadline."""
+    def create(self, name: str, at: At) -> Any:
+        """The value of an entity that has just been made."""
+        raise NotImplementedError(f"{self.NAME}: no step makes {name}, {at.coordinate}")
 
-    def fire(self, draft: Any, due: Any) -> None:
-        """Do what follows from a deadline."""
+    def adopt(self, value: Any, at: At) -> Any:
+        """An empty entity of another kind of the family as one of this kind."""
+        raise NotImplementedError(f"{self.NAME} takes nothing over: {value}, {at.coordinate}")
 
-    def cover(self, group: Any, published: int, clock_ms: int) -> tuple[Any, list[str]]:
-        """Start what waited for outputs to be visible; and the members heard of by that."""
+    def is_empty(self, _: Any) -> bool:
+        """Whether another kind of the family may take the entity over, and it may be deleted."""
+        return True
 
-    def uncovered(self, group: Any) -> tuple[int, int] | None:
-        """The lowest and highest record that waits for a covering tick."""
+    def name_of(self, value: Any) -> str:
+        """How messages name an entity."""
+        return f"{self.NAME} {getattr(value, 'group', '')}".strip()
 
-    def restart(self, group: Any, clock_ms: int) -> Any:
+    def generation(self, value: Any) -> int:
+        """What lines of history give as the generation; -1: it has none."""
+        return getattr(value, "generation", -1)
+
+    def sessions(self, _: Any) -> Set[str]:
+        """The member ids whose heartbeats count. Soft state has exactly these."""
+        return frozenset()
+
+    def facts(self, value: Any, known: Known) -> Facts:
+        """What the shard must know of a value. Asked for when it, or its tables, have changed.
+
+        An entry that is put must not cost what grows with the head: where `known.value` is the
+        value itself, start from `known.facts`.
+        """
+        raise NotImplementedError(f"{self.NAME}: {value}, {known.facts}")
+
+    def next_due(self, _value: Any, _heard: Mapping[str, int]) -> Due:
+        """Its earliest deadline. `Facts.next_due_ms` may be earlier, since members were heard."""
+        return Due(NEVER)
+
+    def fire(self, step: Any, due: Due) -> None:
+        """Do what follows from a deadline; all others that are due may be done with it."""
+        raise NotImplementedError(f"{self.NAME}: {due.name} of {step.name}")
+
+    def cover(self, value: Any, _published: int, _clock_ms: int) -> tuple[Any, list[str]]:
+        """Start what waited for answers to be visible; and the members heard of by that."""
+        return value, []
+
+    def restart(self, value: Any, _clock_ms: int) -> Any:
         """Give everything that runs its full time again."""
+        return value
 
-    def quiet_generation(self, group: Any) -> int:
-        """The generation whose heartbeats need no judging; NO_GENERATION, or ANY_GENERATION."""
+    def look(self, step: Any, checked_ms: int) -> None:
+        """Do what was due at a check: retention, expiry of ids."""
+        raise NotImplementedError(f"{self.NAME}: nothing to look for in {step.name}, {checked_ms}")
 
-    def shortest_timeout_ms(self, group: Any) -> int:
-        """The shortest session or rebalance timeout of anybody waited for; 0: nobody (rule 1)."""
+    def released(self, step: Any) -> None:
+        """An operator lets the entity go on: catch up with what the family has learnt."""
 
-    def instances(self, group: Any) -> dict[str, str]:
-        """Instance id of each static member to its member id."""
-
-    def reply_partitions(self, group: Any) -> list[int]:
-        """Where its members read answers."""
-
-
-#: nil in a row: not known, so the group is decoded to find out.
-UNKNOWN_WISHES: Final = msgspec.Raw(b"\xc0")
-#: false in a row: topics do not concern the group.
-NO_WISHES: Final = msgspec.Raw(b"\xc2")
-
-#: No heartbeat is accepted without judging it.
-NO_GENERATION = -1
-#: A live member's heartbeats are, whatever generation they name (rule 13).
-ANY_GENERATION = -2
+    def check(self, value: Any) -> None:
+        """Raise BrokenInvariant when the value contradicts itself."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from coordlib.coordinators.shard.refusal_lines import REFUSALS, Refusals
-from coordlib.coordinators.shard.transition import At, event_of
+from coordlib.coordinators.shard.transition import At, Key, event_of
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output, route
 
@@ -13,10 +13,10 @@ from coordlib.effects.routing import Output, route
 class Outbox:
     """Effects as outputs. Owned by one shard during one batch."""
 
-    def __init__(self, shard: int, refusals_of: Callable[[str], Refusals]) -> None:
+    def __init__(self, shard: int, refusals_of: Callable[[Key], Refusals]) -> None:
         self.outputs: list[Output] = []
         self._shard = shard
-        #: What was refused of late, by the group's name.
+        #: What was refused of late, by the entity's key.
         self._refusals_of = refusals_of
         #: How many lines of history the record that is being judged has left.
         self._ordinal = 0
@@ -60,9 +60,9 @@ class Outbox:
 
     def _complete(self, effect: fx.Effect, at: At) -> fx.Effect | None:
         """Give a history line its id and time; None: one of a flood, which is only counted."""
-        if not isinstance(effect, fx.Record):
+        if not isinstance(effect, fx.History):
             return effect
-        refusals = self._refusals_of(effect.group)
+        refusals = self._refusals_of((effect.space, effect.group))
         if effect.type in REFUSALS:
             self._refusals_before.append((refusals, msgspec.structs.replace(refusals)))
         line = refusals.line(effect, at.clock_ms)

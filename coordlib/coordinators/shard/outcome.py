@@ -1,33 +1,33 @@
-"""One step of one group: what its kind decides, and what becomes of the group by it.
+"""One step of one entity: what its kind decides, and what becomes of the entity by it.
 
 Nothing is changed here. The shard writes the effects, and then stores what the outcome has: every
-offset whose commit was acknowledged, also where the group itself is the same as before.  # INV-22
+entry whose change was acknowledged, also where the head is the same as before.  # INV-22
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard import kinds
-from coordlib.coordinators.shard.kind import Machine
-from coordlib.coordinators.shard.row import Cell
-from coordlib.coordinators.shard.step import Draft, Surroundings
+from msgspec.structs import replace
+
+from coordlib.coordinators.shard.kind import Kind
+from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.step import Around, BrokenInvariant, Step
 from coordlib.coordinators.shard.transition import At
 from coordlib.effects import effect as fx
 
-Decide = Callable[[Draft[Any]], None]
+Decide = Callable[[Step[Any]], None]
 
 
 class Outcome(NamedTuple):
     """What a step came to, if it went through."""
 
-    #: The group after the step; None: there is none.
-    group: Any
-    #: The kind of that group; without one, the kind that the history names, if any.
-    kind: str | None
+    #: The value after the step; None: there is none.
+    value: Any
+    #: The kind of that value; None: there is none.
+    kind: Kind | None
     effects: list[fx.Effect]
-    #: Of the effects, the offsets to store or to forget.
-    commits: list[fx.Commit]
+    #: Of the effects, the entries to store or to forget.
+    puts: list[fx.Put]
     #: Members whose session starts anew.
     touched: list[str]
     is_deleted: bool
@@ -39,43 +39,56 @@ class Outcome(NamedTuple):
 
 def take(
     decide: Decide,
-    machine: Machine,
+    kind: Kind,
     name: str,
-    cell: Cell | None,
+    row: Row | None,
     at: At,
-    around: Surroundings,
-    kind: str | None,
+    around: Around,
+    named: str | None,
 ) -> Outcome:
-    """Let a kind judge for a group, or for none; `kind`: what history names if none is made."""
-    group: Any = cell.group if cell else None
-    is_other = cell is not None and machine is not cell.machine
-    before = machine.adopt(group, at) if is_other else group
-    draft = machine.draft(name, before, at, around)
-    decide(draft)
-    # An empty group of another kind that was judged and did not change keeps its kind.
-    after = group if draft.group is before else draft.group
-    if after is not None and after is not group:
-        kind = machine.KIND
-    elif cell is not None:
-        kind = cell.stored.kind
-    commits = _commits(draft)
+    """Let a kind judge for an entity, or for none; `named`: what history names if none is made."""
+    value: Any = row.value if row else None
+    is_other = row is not None and kind is not row.kind
+    before = kind.adopt(value, at) if is_other else value
+    step = kind.STEP(kind, name, before, at, around)
+    decide(step)
+    # An empty entity of another kind that was judged and did not change keeps its kind.
+    after = value if step.value is before else step.value
+    found: Kind | None = None
+    if after is not None and after is not value:
+        found = kind
+    elif row is not None:
+        found = row.kind
+    told = found.NAME if found else named
+    puts = _puts(step)
     return Outcome(
-        group=after,
-        kind=kind,
-        effects=draft.effects if kind == machine.KIND else kinds.named(draft.effects, kind),
-        commits=commits,
-        touched=draft.touched,
-        is_deleted=draft.is_deleted,
-        is_change=after is not group or bool(draft.touched or commits),
-        is_reaction=draft.is_reaction,
+        value=after,
+        kind=found,
+        effects=step.effects if told == kind.NAME else _named(step.effects, told),
+        puts=puts,
+        touched=step.touched,
+        is_deleted=step.is_deleted,
+        is_change=after is not value or bool(step.touched or puts),
+        is_reaction=step.is_reaction,
     )
 
 
-def _commits(draft: Draft[Any]) -> list[fx.Commit]:
-    """The offsets of a step. Raises BrokenInvariant when no group would keep them.  # INV-44"""
-    found = [effect for effect in draft.effects if isinstance(effect, fx.Commit)]
-    if found and draft.group is None and not draft.is_deleted:
-        raise BrokenInvariant(f"{draft.name}: offsets were committed to no group")
-    if any(effect.group != draft.name for effect in found):
-        raise BrokenInvariant(f"{draft.name}: offsets of another group were committed")
+def _named(effects: list[fx.Effect], kind: str | None) -> list[fx.Effect]:
+    """The effects of a step, with another kind in its history than the one that judged.
+
+    A kind may judge for no entity, or for an empty one of another kind, and change nothing.
+    """
+    return [
+        replace(effect, kind=kind) if isinstance(effect, fx.History) else effect
+        for effect in effects
+    ]
+
+
+def _puts(step: Step[Any]) -> list[fx.Put]:
+    """The entries of a step. Raises BrokenInvariant when no entity would keep them.  # INV-44"""
+    found = [effect for effect in step.effects if isinstance(effect, fx.Put)]
+    if found and step.value is None and not step.is_deleted:
+        raise BrokenInvariant(f"{step.name}: entries were put for no entity")
+    if any(effect.entity != step.name for effect in found):
+        raise BrokenInvariant(f"{step.name}: entries of another entity were put")
     return found

@@ -27,7 +27,7 @@ class Refusals(msgspec.Struct, array_like=True):
     #: Refusals since the newest line that have none.
     untold: int = 0
 
-    def line(self, record: fx.Record, clock_ms: int) -> fx.Record | None:
+    def line(self, record: fx.History, clock_ms: int) -> fx.History | None:
         """What history keeps of a line; None: it is one more refusal, and only counted."""
         if record.type not in REFUSALS:
             return record

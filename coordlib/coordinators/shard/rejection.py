@@ -3,10 +3,14 @@
 One answer if anybody can be told, one line of history always, and nothing changes.  # INV-41
 """
 
+from typing import Any
+
 from coordlib import limits
-from coordlib.coordinators.registry import MACHINE_OF
 from coordlib.coordinators.shard.blob import UNTRUSTED_TIME_MS, InputRecord, ShardSettings
-from coordlib.coordinators.shard.transition import At
+from coordlib.coordinators.shard.family import Registry
+from coordlib.coordinators.shard.kind import Kind
+from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.transition import At, envelope, refusal, reply_of
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
@@ -15,39 +19,37 @@ from coordlib.records import responses as rs
 from coordlib.records.partitioner import reply_partition_of, shard_of
 
 
-def read(record: InputRecord) -> rq.AnyRequest | codec.Refusal:
+def read(record: InputRecord, registry: Registry) -> rq.Request | rq.Control | codec.Refusal:
     """What a record asks for."""
     if record.timestamp_ms == UNTRUSTED_TIME_MS:
         return without_time()
-    return codec.decode_request(record.value)
+    request: rq.Request | rq.Control | codec.Refusal = registry.read(record.value)
+    return request
 
 
 def misdirected(
-    request: rq.Request, settings: ShardSettings, is_known: bool
+    request: rq.Request, settings: ShardSettings, registry: Registry, is_known: bool
 ) -> codec.Refusal | None:
-    """Why this shard must not judge the request; `is_known`: it has the group already."""
-    if type(request) not in MACHINE_OF and not isinstance(request, rq.ReleaseQuarantine):
-        kind = type(request).__name__
-        return refuse(
-            request,
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"{kind} is not built yet: use a newer coordinator.",
-        )
-    if not request.group:
+    """Why this shard must not judge the request; `is_known`: it has the entity already."""
+    space, name = request.entity
+    if space not in registry.families:
+        why = f"space must be one of {', '.join(sorted(registry.families))}."
+        return refuse(request, ErrorCode.INVALID_REQUEST, why)
+    if not name:
         return refuse(request, ErrorCode.INVALID_GROUP_ID, "group is empty: name one.")
     if request.reply is not None and request.reply >= settings.reply_partitions:
         bound = f"reply must be below {settings.reply_partitions}."
         return refuse(request, ErrorCode.INVALID_REQUEST, bound)
     if is_known or isinstance(request, rq.FindCoordinator):
         return None
-    home = shard_of(request.group, settings.shards)
+    home = shard_of(name, settings.shards)
     if home != settings.shard:  # INV-05
         where = f"This group belongs into partition {home} of {settings.shards}."
         return refuse(request, ErrorCode.WRONG_SHARD, where)
     return None
 
 
-def misplaced(request: rq.AnyRequest) -> codec.Refusal:
+def misplaced(request: rq.Request | rq.Control) -> codec.Refusal:
     """A record among the positions of those who are no members, and not one of these."""
     why = "Write it to the requests: only OffsetCommit with generation -1 belongs here."
     return refuse(request, ErrorCode.INVALID_REQUEST, why)
@@ -70,8 +72,52 @@ def refuse(request: rq.Request | rq.Control, error: ErrorCode, message: str) -> 
         message=message,
         id=request.id,
         client=request.client,
-        group=request.group,
+        group=request.entity[1],
+        space=request.entity[0],
         reply=request.reply,
+    )
+
+
+def inapplicable(
+    request: rq.Request, at: At, kind: Kind, value: Any, wanted: Kind | None
+) -> list[fx.Effect]:
+    """The answer to a request of another kind than the entity's, and the line of history.
+
+    `wanted`: the kind of the same space that judges such requests; None: no kind there does.
+    """
+    what = type(request).__name__
+    message = (
+        f"This group is {kind.NAME}, not {wanted.NAME}: use another name, or stop its members "
+        "first."
+        if wanted
+        else f"{what} does not apply to {kind.NAME}."
+    )
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL if wanted else ErrorCode.INVALID_REQUEST
+    told = refusal(code, message)
+    answer = rs.answer_to(type(request))
+    recorded = fx.History(
+        type=stored.EVENT_REQUEST_REJECTED,
+        space=kind.SPACE,
+        group=request.entity[1],
+        kind=kind.NAME,
+        generation=kind.generation(value),
+        cause=at.coordinate,
+        reason=message,
+        detail={"error": told["error"], "request": what, "client": request.client},
+    )
+    return [fx.Respond(reply_of(request, at), answer(**envelope(request, at), **told)), recorded]
+
+
+def kind_changed(row: Row, at: At, after: Kind) -> fx.History:
+    """The line of history that an empty entity is of another kind from now on."""
+    return fx.History(
+        type=stored.EVENT_GROUP_KIND_CHANGED,
+        space=after.SPACE,
+        group=row.stored.name,
+        kind=after.NAME,
+        generation=row.kind.generation(row.value),
+        cause=at.coordinate,
+        reason=f"was {row.kind.NAME} and empty",
     )
 
 
@@ -82,10 +128,11 @@ def effects_of(
 
     `kind`: of the group that is named, or the only one that has such requests.
     """
-    recorded = fx.Record(
+    recorded = fx.History(
         type=stored.EVENT_REQUEST_REJECTED,
+        space=refused.space,
         group=refused.group,
-        protocol=kind,
+        kind=kind,
         cause=at.coordinate,
         reason=refused.message,
         detail={

@@ -6,96 +6,119 @@ Rule 4: clock, previous timestamp and uncovered causes are kept, sessions are re
 nobody knows any more when a member was last heard.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.groups.group import AnyGroup
-from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard.blob import encode_blob
-from coordlib.coordinators.shard.kind import UnknownSavedVersion
+from coordlib.coordinators.shard.blob import ShardSettings, encode_blob
+from coordlib.coordinators.shard.family import Family, Registry
+from coordlib.coordinators.shard.kind import Kind, Known, UnknownSavedVersion
 from coordlib.coordinators.shard.refusal_lines import Refusals
-from coordlib.coordinators.shard.row import Cell
-from coordlib.records.stored import CommittedValue, ShardPosition
+from coordlib.coordinators.shard.row import Row, StoredRow
+from coordlib.coordinators.shard.table import Place
+from coordlib.coordinators.shard.transition import Key
+from coordlib.records.stored import ShardPosition
+
+#: Topic without the prefix -> newest value by key, no tombstones.
+Topics = Mapping[str, Mapping[bytes, bytes]]
+
+#: Facts that depend on settings are found anew when the shard is loaded (`must_look_again`).
+_NO_SETTINGS: Final = ShardSettings(shard=-1, shards=1, reply_partitions=1, incarnation="")
 
 
 class _Tagged(msgspec.Struct):
-    """As much of any saved group as every kind has."""
+    """As much of any saved head as every kind has."""
 
     kind: str
 
 
 _decode_kind = msgspec.json.Decoder(_Tagged).decode
-_decode_key = msgspec.json.Decoder(tuple[str, str, int]).decode
-_decode_value = msgspec.json.Decoder(CommittedValue).decode
 
 
-def restore(
-    saved_groups: Iterable[bytes],
-    committed: Iterable[tuple[bytes, bytes]],
-    position: ShardPosition,
-) -> bytes:
+def topics_of(registry: Registry) -> list[str]:
+    """The compacted topics, without the prefix, from which shards are restored."""
+    found: dict[str, None] = {}
+    for family in registry.families.values():
+        found[family.HEADS] = None
+        found |= dict.fromkeys(table.topic for table in family.tables().values())
+    return list(found)
+
+
+def restore(topics: Topics, position: ShardPosition, registry: Registry) -> bytes:
     """The blob of one shard.
 
-    Offsets of a group that is not there are left out: see `orphans`.
+    Entries of an entity that is not there are left out: see `orphans`.
 
     Args:
-        saved_groups: newest values of `coord.groups` in the shard's partition, no tombstones.
-        committed: newest (key, value) pairs of `coord.committed` there, no tombstones.
+        topics: the shard's partition of each of `topics_of`.
         position: where the shard stood, from the progress marker of the same transaction.
 
     Raises:
-        UnknownSavedVersion: a group was saved by newer code.
+        UnknownSavedVersion: a head was saved by newer code.
         msgspec.MsgspecError: a value was not written by this coordinator.
     """
-    cells: dict[str, Cell] = {}
-    groups: list[AnyGroup] = []
-    for value in saved_groups:
-        kind = _decode_kind(value).kind
-        if kind not in MACHINES:
-            raise UnknownSavedVersion(f"A group was saved as {kind!r}, which this code lacks.")
-        machine = MACHINES[kind]
-        group = machine.decode_saved(value)
-        groups.append(group)
-        cell = Cell.empty(group.group, kind)
-        cell.set_group(group, position.clock_ms, [])
-        cells[group.group] = cell
-    for key, value in committed:
-        name, topic, partition = _decode_key(key)
-        if name in cells:
-            cells[name].apply_commit(topic, partition, _decode_value(value))
-    # No retention: bounds of expiry are found when the shard is loaded.
-    return encode_blob(position, 0, cells, _topics(cells, groups), Refusals())
+    rows: dict[Key, Row] = {}
+    families: dict[str, Any] = {}
+    for space, family in registry.families.items():
+        heads = _heads(family, topics.get(family.HEADS, {}), registry)
+        families[space] = family.restored(heads)
+        for name, (kind, value) in heads.items():
+            row = Row(StoredRow(name, kind.NAME), kind)
+            row.set_value(value, _known(row, position))
+            rows[space, name] = row
+        _put_entries(family, topics, rows, position)
+    return encode_blob(position, rows, families, Refusals())
 
 
-def orphans(groups: Container[bytes], committed: Iterable[bytes]) -> list[str]:
-    """The names of groups that have committed offsets and no saved state, in order.
+def _known(row: Row, position: ShardPosition) -> Known:
+    return Known(row, _NO_SETTINGS, position.clock_ms, row.value, row.facts, row.entry_count)
 
-    Both are written in one transaction, so only somebody else, or a defect, can have left them.
 
-    Args:
-        groups: keys of `coord.groups`, the names of the saved groups.
-        committed: keys of `coord.committed`.
+def _heads(
+    family: type[Family], saved: Mapping[bytes, bytes], registry: Registry
+) -> dict[str, tuple[Kind, Any]]:
+    heads: dict[str, tuple[Kind, Any]] = {}
+    for key, value in saved.items():
+        name = _decode_kind(value).kind
+        kind = registry.kinds.get(name)
+        if kind is None or kind not in family.KINDS:
+            raise UnknownSavedVersion(f"A group was saved as {name!r}, which this code lacks.")
+        heads[family.head_name(key)] = kind, kind.load(value)
+    return heads
+
+
+def _put_entries(
+    family: type[Family],
+    topics: Topics,
+    rows: Mapping[Key, Row],
+    position: ShardPosition,
+) -> None:
+    for table in family.tables().values():
+        found: dict[str, list[tuple[Place, Any]]] = {}
+        for key, value in topics.get(table.topic, {}).items():
+            name, place = table.place(key)
+            if (family.SPACE, name) in rows:
+                found.setdefault(name, []).append((place, table.load(value)))
+        for name, entries in found.items():
+            row = rows[family.SPACE, name]
+            known = _known(row, position)
+            row.apply(table, entries)
+            row.renew_by_entries(known._replace(has_put=True))
+
+
+def orphans(topics: Topics, registry: Registry) -> list[str]:
+    """The names of entities that have entries and no saved head, in order.
+
+    Both are written in one transaction, so only another program, or a defect, can have left them.
 
     Raises:
         msgspec.MsgspecError: a key was not written by this coordinator.
     """
-    names = {name for name, _, _ in map(_decode_key, committed)}
-    return sorted(name for name in names if name.encode() not in groups)
-
-
-def _topics(cells: Mapping[str, Cell], groups: Iterable[AnyGroup]) -> dict[str, int]:
-    """The topics that the groups know, the best known count of each.
-
-    Groups are told of every change that concerns them, so all of them agree. A quarantined one is
-    told nothing: what it knows counts where no other knows more, and of several such that of the
-    one whose state changed last.
-    """
-    topics: dict[str, int] = {}
-    for group in sorted(groups, key=_newest_last):
-        topics.update(cells[group.group].machine.known_topics(group))
-    return topics
-
-
-def _newest_last(group: AnyGroup) -> tuple[bool, int, str]:
-    return not group.is_quarantined, group.state_since_ms, group.group
+    found: set[str] = set()
+    for family in registry.families.values():
+        heads = topics.get(family.HEADS, {})
+        for table in family.tables().values():
+            names = {table.place(key)[0] for key in topics.get(table.topic, {})}
+            found |= {name for name in names if family.head_key(name) not in heads}
+    return sorted(found)

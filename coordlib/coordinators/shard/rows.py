@@ -1,7 +1,8 @@
-"""The groups of a shard while a batch is judged: their rows, the indexes over them, what is due.
+"""The rows of a shard while a batch is judged: the indexes over them, and what is due.
 
-Deadlines, retention and questions that can be heard are steps of one group each, and so is all that
-`shard.py` lets groups judge. One that breaks sets its group aside, and all others go on.  # INV-42
+Deadlines, looks and questions that can be heard are steps of one entity each, and so is all that
+`shard.py` lets entities judge. One that breaks sets its entity aside, and all others go on.
+# INV-42
 """
 
 from abc import ABC, abstractmethod
@@ -9,24 +10,25 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from coordlib.coordinators.groups.offsets import retention
 from coordlib.coordinators.shard import quarantine
 from coordlib.coordinators.shard.agenda import Agenda
 from coordlib.coordinators.shard.answered import Answered, Asked
 from coordlib.coordinators.shard.blob import ShardSettings, StoredShard
-from coordlib.coordinators.shard.kind import Machine
+from coordlib.coordinators.shard.family import Family, Registry
+from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Kind, Known
 from coordlib.coordinators.shard.outbox import Outbox
 from coordlib.coordinators.shard.refusal_lines import Refusals
-from coordlib.coordinators.shard.row import Cell
-from coordlib.coordinators.shard.transition import REQUESTS, At
+from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.table import Table
+from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects import effect as fx
 
 
-class Groups(ABC):
+class Rows(ABC):
     """All of them. Owned by one fold; never shared."""
 
-    def __init__(self, state: StoredShard, settings: ShardSettings) -> None:
-        self.settings = settings
+    def __init__(self, state: StoredShard, settings: ShardSettings, registry: Registry) -> None:
+        self.settings, self.registry = settings, registry
         self._refusals = state.refusals
         self._outbox = Outbox(settings.shard, self._refusals_of)
         #: The clipped log clock.  # INV-06
@@ -34,76 +36,118 @@ class Groups(ABC):
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
         self._answered = Answered(state.answered)
-        self._retention_ms = settings.group.offsets_retention_ms
-        if state.retention_ms != self._retention_ms:
-            for row in state.cells:
-                row.expires_ms = 0  # looked at once
-        self.cells = {row.name: Cell(row) for row in state.cells}
-        #: Groups that were deleted in this batch; some may be there again.
-        self._deleted: set[str] = set()
-        self._agenda = Agenda(state.cells, settings.group.offsets_retention_check_interval_ms)
-        #: Groups with a deadline that is due and waits until what they have said can be seen.
-        self._put_off: set[str] = set()
+        #: What the families have beside their entities, by space.
+        self.families: dict[str, Family] = {
+            space: family(state.families.get(space, NOT_INDEXED), settings)
+            for space, family in registry.families.items()
+        }
+        #: By space and name.
+        self.rows: dict[Key, Row] = {}
+        for stored in state.rows:
+            kind = registry.kinds[stored.kind]
+            self.rows[kind.SPACE, stored.name] = row = Row(stored, kind)
+            if self.families[kind.SPACE].must_look_again():
+                row.look_at_once()
+        #: Entities that were deleted in this batch; some may be there again.
+        self._deleted: set[Key] = set()
+        self._agenda = Agenda(
+            ((key, row.facts, row.entry_bytes) for key, row in self.rows.items()),
+            settings.look_interval_ms,
+        )
+        #: Entities with a deadline that is due and waits until what they have said can be seen.
+        self._put_off: set[Key] = set()
+
+    def row(self, name: str, space: str = "group") -> Row:
+        """The row of an entity. Raises KeyError when there is none."""
+        return self.rows[space, name]
 
     @abstractmethod
-    def _step(self, at: At, name: str, decide: Any, machine: Machine) -> None:
-        """Let a group judge something; keep the outcome only if it is sound."""
+    def _step(self, at: At, key: Key, decide: Any, kind: Kind) -> None:
+        """Let an entity judge something; keep the outcome only if it is sound."""
 
     @abstractmethod
     def _here(self) -> At:
         """The place of the record that was judged last."""
 
     @abstractmethod
-    def _quarantine(self, at: At, name: str, problem: Exception) -> None:
-        """Keep the group as it was before the step, and judge nothing of it any more."""
+    def _quarantine(self, at: At, key: Key, problem: Exception) -> None:
+        """Keep the entity as it was before the step, and judge nothing of it any more."""
 
     # -- rows ------------------------------------------------------------------------------
 
     def _settle(
         self,
-        cell: Cell,
-        group: Any,
+        row: Row,
+        value: Any,
         touched: list[str],
-        commits: Iterable[fx.Commit] = (),
-        kind: str | None = None,
+        puts: Iterable[fx.Put] = (),
+        kind: Kind | None = None,
     ) -> None:
-        """Take over a group's new state, and what the shard knows about it by heart."""
-        row = cell.stored
-        before = (row.timeout_ms, row.next_due_ms, row.expires_ms, row.size_bytes)
-        had = (cell.group, row.offset_count)
-        cell.take_over(group, self.clock_ms, touched, kind)
-        for commit in commits:
-            cell.apply_commit(commit.topic, commit.partition, commit.value)
-        cell.bound_expiry(*had, self._retention_ms)
-        if commits:
-            cell.bound_expiry_by_commit(self.clock_ms, self._retention_ms)
-        self._agenda.note(row, *before)
+        """Store an entity's new head and entries, and update the indexes that follow from it."""
+        key, before = self._key(row), row.facts
+        known = self._known(row)
+        row.take_over(value, kind or row.kind, known, touched)
+        entry_bytes = row.entry_bytes
+        if puts:
+            known = self._known(row)
+            for table, changes in self._by_table(row.kind, puts):
+                row.apply(table, changes)
+            row.renew_by_entries(known._replace(has_put=True))
+        self._replaced(key, before, row.facts, row.entry_bytes - entry_bytes)
 
-    def _forget(self, cell: Cell) -> None:
-        """Its effects have withdrawn everything that was written of this group but itself."""
-        # It was Empty, but an announced id may have waited in it.
-        self._agenda.forget(cell.stored)
-        del self.cells[cell.stored.name]
-        self._deleted.add(cell.stored.name)
+    def _by_table(
+        self, kind: Kind, puts: Iterable[fx.Put]
+    ) -> Iterable[tuple[Table, list[tuple[Any, Any]]]]:
+        tables = self.registry.families[kind.SPACE].tables()
+        found: dict[str, list[tuple[Any, Any]]] = {}
+        for put in puts:
+            found.setdefault(put.table, []).append((put.place, put.value))
+        return [(tables[name], changes) for name, changes in found.items()]
 
-    def _refusals_of(self, name: str) -> Refusals:
-        cell = self.cells.get(name)
-        return self._refusals if cell is None else cell.stored.refusals
+    def _replaced(
+        self, key: Key, before: Facts | None, after: Facts | None, entry_bytes: int
+    ) -> None:
+        if before is not after:
+            self._agenda.replace(key, before, after)
+            self.families[key[0]].replaced(key[1], before, after)
+        self._agenda.size_bytes += entry_bytes
 
-    def _count(self, at: At, name: str, size_bytes: int) -> None:
-        """What a step has said and readers cannot see yet.  # INV-68"""
+    def _known(self, row: Row) -> Known:
+        return Known(row, self.settings, self.clock_ms, row.value, row.facts, row.entry_count)
+
+    def _key(self, row: Row) -> Key:
+        return row.kind.SPACE, row.stored.name
+
+    def _forget(self, row: Row) -> None:
+        """Drop the entity. Tombstones for its entries are already among the effects; that of its
+        head is written at the end of the batch."""
+        # It was empty, but an announced id may have waited in it.
+        key = self._key(row)
+        self._replaced(key, row.facts, None, -row.entry_bytes)
+        del self.rows[key]
+        self._deleted.add(key)
+
+    def _refusals_of(self, key: Key) -> Refusals:
+        row = self.rows.get(key)
+        return self._refusals if row is None else row.stored.refusals
+
+    def _count(self, at: At, key: Key, size_bytes: int) -> None:
+        """Outputs of a step that readers cannot see yet.  # INV-68"""
         if at.topic != REQUESTS:
             return
         self._answered.count(at.offset, size_bytes)
-        if name in self.cells:
-            self.cells[name].stored.answered = at.offset
+        if key in self.rows:
+            self.rows[key].stored.answered = at.offset
 
-    def _set_aside(self, cell: Cell, problem: Exception) -> None:
+    def _set_aside(self, row: Row, problem: Exception) -> None:
         """What cannot be written is saved as it was when the batch began; it is judged no more."""
-        row, at = cell.stored, self._here()
-        self._agenda.forget(row)
-        self._outbox.put_at_end(cell.set_aside())
-        self._put(at, quarantine.recorded(row.name, row.kind, cell.group, at, problem))
+        key, at, before = self._key(row), self._here(), row.facts
+        family = self.registry.families[row.kind.SPACE]
+        saved = row.set_aside(at)
+        self._replaced(key, before, row.facts, 0)
+        self._outbox.put_at_end([fx.Save(family.HEADS, family.head_key(key[1]), saved)])
+        generation = row.kind.generation(row.value)
+        self._put(at, quarantine.recorded(key, row.kind.NAME, generation, at, problem))
 
     def _put(self, at: At, *effects: fx.Effect) -> None:
         self._outbox.put(effects, at)
@@ -111,59 +155,64 @@ class Groups(ABC):
     # -- what is due -----------------------------------------------------------------------
 
     def _fire_due(self, at: At) -> None:
-        """Rule 2: every deadline that is due, in order of time, then group, kind, member.
+        """Rule 2: every deadline that is due, in order of time, then entity, kind, member.
 
         # INV-33
         """
         agenda = self._agenda
         while agenda.has_due(self.clock_ms):
-            bound_ms, name = agenda.pop()
-            cell = self.cells.get(name)
-            if cell is None or cell.stored.next_due_ms != bound_ms or cell.group is None:
+            bound_ms, key = agenda.pop()
+            row = self.rows.get(key)
+            if row is None or row.facts.next_due_ms != bound_ms or row.value is None:
                 continue
-            if self._answered.is_full and self._is_unread(cell):
-                self._put_off.add(name)
+            if self._answered.is_full and self._is_unread(row):
+                self._put_off.add(key)
                 continue
             try:
-                self._fire(at, cell, bound_ms)
+                self._fire(at, key, row, bound_ms)
             except Exception as problem:  # noqa: BLE001  INV-42
-                self._quarantine(at, name, problem)
-            if cell.stored.next_due_ms == bound_ms:  # another one of the group, equally due
-                agenda.schedule(cell.stored)
+                self._quarantine(at, key, problem)
+            if row.facts.next_due_ms == bound_ms:  # another one of the entity, equally due
+                agenda.schedule(key, row.facts)
 
-    def _fire(self, at: At, cell: Cell, bound_ms: int) -> None:
-        due = cell.machine.next_due(cell.group, cell.heard)
+    def _fire(self, at: At, key: Key, row: Row, bound_ms: int) -> None:
+        due = row.kind.next_due(row.value, row.heard)
         if due.due_ms == bound_ms:
-            decide = partial(cell.machine.fire, due=due)
-            self._step(at, cell.stored.name, decide, cell.machine)
+            self._step(at, key, partial(row.kind.fire, due=due), row.kind)
         else:  # heartbeats have pushed it later since the bound was set
-            cell.stored.next_due_ms = due.due_ms
-            self._agenda.schedule(cell.stored)
+            before = row.facts
+            row.is_due_at(due.due_ms)
+            self._replaced(key, before, row.facts, 0)
 
-    def _must_wait(self, asked: Asked, size_bytes: int, cell: Cell | None) -> bool:
-        return self._answered.must_wait(asked, size_bytes, self._is_unread(cell))
+    def _must_wait(self, asked: Asked, size_bytes: int, row: Row | None) -> bool:
+        return self._answered.must_wait(asked, size_bytes, self._is_unread(row))
 
-    def _is_unread(self, cell: Cell | None) -> bool:
-        """Whether a group has said something large that no tick covers yet."""
-        return cell is not None and cell.stored.answered > self.published
+    def _is_unread(self, row: Row | None) -> bool:
+        """Whether an entity has said something large that no tick covers yet."""
+        return row is not None and row.stored.answered > self.published
 
-    def _expire(self, at: At) -> None:
-        """Retention: what was due at the newest check goes; a look where something may be."""
-        agenda, interval_ms = self._agenda, self.settings.group.offsets_retention_check_interval_ms
-        checked_ms = retention.newest_check(self.clock_ms, interval_ms)
-        while agenda.has_expiring(checked_ms) and not self._answered.is_full:
-            check_ms, name = agenda.pop_expiring()
-            cell = self.cells.get(name)
-            if cell is None or agenda.check_of(cell.stored) != check_ms or cell.group is None:
+    def _look(self, at: At) -> None:
+        """What was due at the newest check goes; a look where something may be.
+
+        Checks stand at fixed points of the clock: neither the cut into batches nor how often
+        anybody looked can show.  # INV-02
+        """
+        agenda, interval_ms = self._agenda, self.settings.look_interval_ms
+        checked_ms = self.clock_ms - self.clock_ms % interval_ms
+        while agenda.has_look(checked_ms) and not self._answered.is_full:
+            check_ms, key = agenda.pop_look()
+            row = self.rows.get(key)
+            if row is None or agenda.check_of(row.facts) != check_ms or row.value is None:
                 continue
             try:
-                expire = partial(retention.expire, checked_ms=checked_ms)
-                self._step(at, name, expire, cell.machine)
-                if name in self.cells:
-                    cell.find_expiry(self._retention_ms)
-                    agenda.schedule_expiry(cell.stored)
+                self._step(at, key, partial(row.kind.look, checked_ms=checked_ms), row.kind)
+                if key in self.rows:
+                    before = row.facts
+                    row.renew_by_entries(self._known(row)._replace(has_looked=True))
+                    self._replaced(key, before, row.facts, 0)
+                    agenda.schedule_look(key, row.facts)
             except Exception as problem:  # noqa: BLE001  INV-42
-                self._quarantine(at, name, problem)
+                self._quarantine(at, key, problem)
 
     def _cover(self, published: int) -> None:
         """Rule 3: what waited to be heard of starts now, and what waited for readers goes on."""
@@ -171,16 +220,16 @@ class Groups(ABC):
             return
         self.published = published
         self._answered.cover(published)
-        for name in sorted(self._put_off):
-            if name in self.cells:
-                self._agenda.schedule(self.cells[name].stored)
+        for key in sorted(self._put_off):
+            if key in self.rows:
+                self._agenda.schedule(key, self.rows[key].facts)
         self._put_off.clear()
-        for name in sorted(self._agenda.uncovered):
-            cell = self.cells[name]
-            if not 0 <= cell.stored.uncovered_min <= published or cell.group is None:
+        for key in sorted(self._agenda.uncovered):
+            row = self.rows[key]
+            if not 0 <= row.facts.waits_from <= published or row.value is None:
                 continue
             try:
-                group, heard_now = cell.machine.cover(cell.group, published, self.clock_ms)
-                self._settle(cell, group, heard_now)
+                value, heard_now = row.kind.cover(row.value, published, self.clock_ms)
+                self._settle(row, value, heard_now)
             except Exception as problem:  # noqa: BLE001  INV-42
-                self._quarantine(self._here(), name, problem)
+                self._quarantine(self._here(), key, problem)

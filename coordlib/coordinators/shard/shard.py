@@ -1,24 +1,22 @@
-"""A shard: one partition of `coord.requests` and the groups that hash to it.
+"""A shard: one partition of `coord.requests` and the entities that hash to it.
 
-    fold(blob, records) -> (blob, outputs, status)
+    fold(blob, records, settings, registry) -> (blob, outputs, status)
 
 is a pure function: records are judged in offset order, time is the clipped log clock, deadlines
 fire in order before a record is judged, and nothing else has any influence. The same log gives
-the same outputs for any cut into batches; only what is written once per batch (the groups' saved
-states and Progress) depends on the cut, and after compaction not even that.  # INV-02
+the same outputs for any cut into batches; only what is written once per batch (the saved heads and
+Progress) depends on the cut, and after compaction not even that.  # INV-02
 
-Heartbeats are the many; a healthy one changes one number and decodes no group.
+Heartbeats are the many; a healthy one changes one number and decodes no head.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.groups import topics
-from coordlib.coordinators.groups.throttle import NewGroups
-from coordlib.coordinators.shard import answered, batch_end, kinds, quarantine, rejection
+from coordlib.coordinators.shard import answered, batch_end, quarantine, rejection
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.coordinators.shard.answered import Asked, counted_bytes
 from coordlib.coordinators.shard.blob import (
@@ -34,16 +32,17 @@ from coordlib.coordinators.shard.blob import (
     status_of,
 )
 from coordlib.coordinators.shard.control import ControlRecords
-from coordlib.coordinators.shard.kind import Machine
+from coordlib.coordinators.shard.family import Registry
+from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.outbox import size_of
 from coordlib.coordinators.shard.outcome import Decide, Outcome, take
-from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.row import Cell
-from coordlib.coordinators.shard.rows import Groups
-from coordlib.coordinators.shard.step import Surroundings
-from coordlib.coordinators.shard.table import OffsetTable
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At
+from coordlib.coordinators.shard.row import Row, StoredRow
+from coordlib.coordinators.shard.rows import Rows
+from coordlib.coordinators.shard.step import Around
+from coordlib.coordinators.shard.table import Entries
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At, Key
 from coordlib.effects.routing import Output
+from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 
@@ -57,42 +56,38 @@ __all__ = [
     "Status",
     "UnknownStateVersion",
     "fold",
-    "restore",
 ]
 
 
-def fold(blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings) -> Fold:
+def fold(
+    blob: bytes | None,
+    records: Iterable[InputRecord],
+    settings: ShardSettings,
+    registry: Registry,
+) -> Fold:
     """Judge a batch: requests in offset order, then positions of those who are no members."""
-    shard = Shard(blob, settings)
+    shard = Shard(blob, settings, registry)
     for record in sorted(records, key=lambda r: (r.topic != REQUESTS, r.offset)):
         shard.judge(record)
     outputs = shard.close()
     return Fold(shard.encode(), outputs, shard.status())
 
 
-class Shard(Groups):
+class Shard(Rows):
     """A shard while a batch is judged. Owned by one fold; never shared."""
 
-    def __init__(self, blob: bytes | None, settings: ShardSettings) -> None:
-        state = decode_blob(blob)
-        super().__init__(state, settings)
+    def __init__(self, blob: bytes | None, settings: ShardSettings, registry: Registry) -> None:
+        state = decode_blob(blob, registry)
+        super().__init__(state, settings, registry)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
         #: Newest judged record of each input topic.  # INV-04
-        self.offset = state.offset
-        self.commits_offset = state.commits_offset
+        self.offset = state.offsets.get(REQUESTS, -1)
+        self.commits_offset = state.offsets.get(COMMITS, -1)
         self.control = ControlRecords(state.control, settings)
-        per_second = settings.group.new_groups_per_second_max
-        #: By input topic, and the time on which it counts.
-        self._new = {
-            REQUESTS: NewGroups(state.free_us, per_second),
-            COMMITS: NewGroups(state.offsets_free_us, per_second),
-        }
-        self._first_offset = state.offset
+        self._first_offset = self.offset
         #: The record that was judged last; of this batch, once there is one.
-        self._newest = InputRecord(REQUESTS, state.offset, state.previous_ms, None)
-        #: The cluster's topics by partition count, as far as the log has told.
-        self.topics = state.topics
+        self._newest = InputRecord(REQUESTS, self.offset, state.previous_ms, None)
 
     @property
     def outputs(self) -> list[Output]:
@@ -109,17 +104,17 @@ class Shard(Groups):
         if record.offset <= self.offset:
             return
         self._tell_time(record)
-        request: rq.AnyRequest | codec.Refusal | None = rejection.read(record)
+        request: Any = rejection.read(record, self.registry)
         if type(request) is rq.Heartbeat:
-            cell = self.cells.get(request.group)
-            if cell is not None and cell.accepts_quietly(request, self.clock_ms):
+            row = self.rows.get(request.entity)
+            if row is not None and row.accepts_quietly(request, self.clock_ms):
                 return
         at = self._at(record, REQUESTS)
         if isinstance(request, rq.Control):
             request = self.control.judge(request, record)
         if isinstance(request, rq.Tick):
             self._cover(min(request.published, record.offset - 1))
-        elif isinstance(request, rq.TopicMetadata):
+        elif isinstance(request, rq.Control):
             self._learn(at, request)
         elif isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
@@ -133,7 +128,7 @@ class Shard(Groups):
         self._newest = record
         self._outbox.begin_record()
         at = self._at(record, COMMITS)
-        request = rejection.read(record)
+        request = rejection.read(record, self.registry)
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
@@ -157,7 +152,7 @@ class Shard(Groups):
         if not self._agenda.is_quiet(self.clock_ms):
             at = self._at(record, REQUESTS)
             self._fire_due(at)
-            self._expire(at)
+            self._look(at)
 
     def _trusted_time(self, record: InputRecord) -> int:
         """A record without the broker's time stands still at the time before it."""
@@ -171,180 +166,184 @@ class Shard(Groups):
         return self._at(self._newest, self._newest.topic)
 
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
-        cell = self.cells.get(request.group)
-        fault = rejection.misdirected(request, self.settings, cell is not None)
+        key = request.entity
+        row = self.rows.get(key)
+        fault = rejection.misdirected(request, self.settings, self.registry, row is not None)
         if fault is not None:
             self._reject(at, fault, value, type(request))
         elif isinstance(request, rq.ReleaseQuarantine):
-            self._try(at, request, lambda: self._release(at, request, cell))
-        elif cell is not None and cell.group is not None and cell.group.is_quarantined:
+            self._try(at, request, lambda: self._release(at, request, row))
+        elif row is not None and row.is_quarantined:
             self._put(at, quarantine.unavailable(request, at))
         else:
-            self._try(at, request, lambda: self._handle(at, request, cell, len(value or b"")))
+            self._try(at, request, lambda: self._handle(at, request, row, len(value or b"")))
 
     def _try(self, at: At, request: rq.Request, judge: Callable[[], None]) -> None:
-        """Judge it; if that breaks, its group is set aside and all others go on.  # INV-42"""
+        """Judge it; if that breaks, its entity is set aside and all others go on.  # INV-42"""
         try:
             judge()
         except Exception as problem:  # noqa: BLE001
-            self._quarantine(at, request.group, problem, kinds.only_kind(type(request)))
+            key = request.entity
+            self._quarantine(at, key, problem, self.registry.only_kind(key[0], type(request)))
             self._put(at, quarantine.unavailable(request, at))
 
-    def _handle(self, at: At, request: rq.Request, cell: Cell | None, request_bytes: int) -> None:
-        """Let the group's kind judge it; a group without members may become of another one."""
-        machine = kinds.machine_for(type(request), cell.machine if cell else None)
-        handler = machine.HANDLERS[type(request)]
-        if cell is not None and machine is not cell.machine and not cell.group.is_empty:
-            self._put(at, *kinds.refused(request, at, cell.group, cell.machine.KIND))
+    def _handle(self, at: At, request: rq.Request, row: Row | None, request_bytes: int) -> None:
+        """An empty entity takes the kind of the next request that needs one."""
+        key, what = request.entity, type(request)
+        kind = self.registry.kind_for(key[0], what, row.kind if row else None)
+        if kind is None:
+            self._reject_unknown(at, request, row)
+        elif row is not None and kind is not row.kind and not row.kind.is_empty(row.value):
+            self._put(at, *rejection.inapplicable(request, at, row.kind, row.value, kind))
         else:
-            asked = Asked(request, request_bytes)
-            kind = kinds.only_kind(type(request)) if cell is None else None
-            self._step(
-                at, request.group, lambda draft: handler(draft, request), machine, kind, asked
-            )
+            asked, handler = Asked(request, request_bytes), kind.handlers[what]
+            named = self.registry.only_kind(key[0], what) if row is None else None
+            self._step(at, key, lambda step: handler(step, request), kind, named, asked)
+
+    def _reject_unknown(self, at: At, request: rq.Request, row: Row | None) -> None:
+        """No kind of this space judges such requests."""
+        if row is not None:
+            self._put(at, *rejection.inapplicable(request, at, row.kind, row.value, None))
+            return
+        why = f"{type(request).__name__} does not apply to the space {request.entity[0]}."
+        self._reject(at, rejection.refuse(request, ErrorCode.INVALID_REQUEST, why), None)
 
     def _reject(
         self, at: At, refused: codec.Refusal, value: bytes | None, request: type[Any] | None = None
     ) -> None:
-        cell = self.cells.get(refused.group)
-        kind = cell.stored.kind if cell else kinds.only_kind(request)
+        row = self.rows.get((refused.space, refused.group))
+        kind = row.stored.kind if row else self.registry.only_kind(refused.space, request)
         self._put(at, *rejection.effects_of(at, refused, kind, value))
 
-    # -- one group -------------------------------------------------------------------------
+    # -- one entity ------------------------------------------------------------------------
 
     def _step(
         self,
         at: At,
-        name: str,
+        key: Key,
         decide: Decide,
-        machine: Machine,
-        kind: str | None = None,
+        kind: Kind,
+        named: str | None = None,
         asked: Asked | None = None,
     ) -> None:
-        """Let a group judge something; keep the outcome only if it is sound.  # INV-44"""
-        cell = self.cells.get(name)
-        done = take(decide, machine, name, cell, at, self._surroundings(at, cell), kind)
-        if self.settings.checks_invariants and done.group and done.kind == machine.KIND:
-            machine.check(done.group)
+        """Let an entity judge something; keep the outcome only if it is sound.  # INV-44
+
+        `named`: the kind that history names if no entity is made.
+        """
+        row = self.rows.get(key)
+        done = take(decide, kind, key[1], row, at, self._around(at, key, row), named)
+        if self.settings.checks_invariants and done.value is not None and done.kind is kind:
+            kind.check(done.value)
         effects = done.effects
-        if cell is not None and done.group is not None and done.kind != cell.stored.kind:
-            effects = [*effects, kinds.changed(cell.group, at, cell.stored.kind, machine.KIND)]
+        if row is not None and done.value is not None and done.kind is not row.kind:
+            effects = [*effects, rejection.kind_changed(row, at, kind)]
         outputs = self._outbox.ready(effects, at)
         counted = counted_bytes(size_of(outputs), asked)
-        if asked and counted and not done.is_reaction and self._must_wait(asked, counted, cell):
+        if asked and counted and not done.is_reaction and self._must_wait(asked, counted, row):
             self._outbox.undo()
-            self._step(at, name, partial(answered.put_off, asked.request), machine, kind)
+            self._step(at, key, partial(answered.put_off, asked.request), kind, named)
             return
         try:
-            self._keep(at, name, cell, done)
+            self._keep(at, key, row, done)
         except Exception:
             self._outbox.undo()
             raise
         self._outbox.say(outputs)
         if counted:
-            self._count(at, name, counted)
+            self._count(at, key, counted)
 
-    def _keep(self, at: At, name: str, cell: Cell | None, done: Outcome) -> None:
+    def _keep(self, at: At, key: Key, row: Row | None, done: Outcome) -> None:
         """Store what a step has come to, all of it or nothing."""
-        if done.is_deleted and cell is not None:
-            self._forget(cell)
-        if done.group is None or done.kind is None or not done.is_change:
+        if done.is_deleted and row is not None:
+            self._forget(row)
+        if done.value is None or done.kind is None or not done.is_change:
             return  # refused, or only asked
-        if cell is None:
-            self._new[at.topic].book(_time_of(at))
-            cell = Cell.empty(name, done.kind)
-        self._settle(cell, done.group, done.touched, done.commits, done.kind)
-        self.cells[name] = cell
+        if row is None:
+            self.families[key[0]].created(at)
+            row = Row(StoredRow(key[1], done.kind.NAME), done.kind)
+        self._settle(row, done.value, done.touched, done.puts, done.kind)
+        self.rows[key] = row
 
-    def _surroundings(self, at: At, cell: Cell | None) -> Surroundings:
-        settings = self.settings
-        return Surroundings(
-            config=settings.group,
-            load_offsets=cell.load_offsets if cell else OffsetTable,
-            heard=cell.heard if cell else {},
-            may_create=len(self.cells) < settings.group.groups_per_shard_max,
-            is_throttled=cell is None and self._new[at.topic].must_wait(_time_of(at)),
-            room_bytes=settings.group.shard_bytes_max - self._agenda.size_bytes,
-            topics=self.topics,
-            strategies=settings.strategies,
+    def _around(self, at: At, key: Key, row: Row | None) -> Around:
+        bounds = self.settings.group
+        return Around(
+            entries=row.entries if row else Entries,
+            heard=row.heard if row else {},
+            may_create=len(self.rows) < bounds.groups_per_shard_max,
+            room_bytes=bounds.shard_bytes_max - self._agenda.size_bytes,
+            shard_bytes_max=bounds.shard_bytes_max,
+            family=self.families[key[0]].around(at, row is None),
         )
 
-    # -- topics ----------------------------------------------------------------------------
+    # -- records of the driver -------------------------------------------------------------
 
-    def _learn(self, at: At, metadata: rq.TopicMetadata) -> None:
-        """Other topics, or more partitions: groups that want them judge the change."""
-        self.topics, changed = topics.learn(self.topics, metadata)
-        for name, problem in topics.concerned(self.cells, changed) if changed else ():
-            if problem is None:
-                self._tell_topics(at, name, changed)
-            else:
-                self._quarantine(at, name, problem)
+    def _learn(self, at: At, record: rq.Control) -> None:
+        """A job record: the families that judge such records say which steps follow."""
+        for space in self.registry.families_of(type(record)):
+            rows = {key[1]: row for key, row in self.rows.items() if key[0] == space}
+            for name, decide in self.families[space].judge(record, rows):
+                if isinstance(decide, Exception):
+                    self._quarantine(at, (space, name), decide)
+                else:
+                    self._let(at, (space, name), decide)
 
-    def _tell_topics(self, at: At, name: str, changed: Collection[str]) -> None:
-        cell = self.cells[name]
-        judge = cell.machine.topics_changed
-        if judge is None or cell.group is None or cell.group.is_quarantined:
+    def _let(self, at: At, key: Key, decide: Decide) -> None:
+        """A step that no request asked for."""
+        row = self.rows[key]
+        if row.value is None or row.is_quarantined:
             return
         try:
-            self._step(at, name, partial(topics.tell, judge, changed), cell.machine)
+            self._step(at, key, decide, row.kind)
         except Exception as problem:  # noqa: BLE001  INV-42
-            self._quarantine(at, name, problem)
+            self._quarantine(at, key, problem)
 
     # -- quarantine ------------------------------------------------------------------------
 
-    def _quarantine(self, at: At, name: str, problem: Exception, kind: str | None = None) -> None:
-        """Keep the group as it was before the step, and judge nothing of it any more."""
-        cell = self.cells.get(name)
-        group = cell.group if cell else None
-        if cell is not None and group is not None:
-            self._settle(cell, msgspec.structs.replace(group, is_quarantined=True), [])
-        kind = cell.stored.kind if cell is not None else kind
-        self._put(at, quarantine.recorded(name, kind, group, at, problem))
+    def _quarantine(self, at: At, key: Key, problem: Exception, kind: str | None = None) -> None:
+        """Keep the entity as it was before the step, and judge nothing of it any more."""
+        row, generation = self.rows.get(key), -1
+        if row is not None and row.value is not None:
+            generation = row.kind.generation(row.value)
+            self._settle(row, msgspec.structs.replace(row.value, is_quarantined=True), [])
+        kind = row.stored.kind if row is not None else kind
+        self._put(at, quarantine.recorded(key, kind, generation, at, problem))
 
-    def _release(self, at: At, request: rq.ReleaseQuarantine, cell: Cell | None) -> None:
-        group = cell.group if cell else None
-        machine = cell.machine if cell else None
-        refused = quarantine.refused_release(machine, group)
-        if not refused and cell is not None and group is not None:
-            freed = quarantine.freed(cell.machine, group, self.published, self.clock_ms)
-            self._settle(cell, freed, list(group.members))
-        self._put(at, *quarantine.effects_of_release(request, at, machine, group, refused))
-        if not refused:  # topics may have come and gone meanwhile
-            self._tell_topics(at, request.group, ())
+    def _release(self, at: At, request: rq.ReleaseQuarantine, row: Row | None) -> None:
+        refused = quarantine.refused_release(row)
+        told = quarantine.effects_of_release(request, at, row, refused)
+        if not refused and row is not None:
+            freed = quarantine.freed(row.kind, row.value, self.published, self.clock_ms)
+            self._settle(row, freed, list(row.kind.sessions(row.value)))
+        self._put(at, *told)
+        if not refused and row is not None:  # what the family learns has gone on meanwhile
+            self._let(at, request.entity, row.kind.released)
 
     # -- the end of a batch ----------------------------------------------------------------
 
     def close(self) -> list[Output]:
-        """What is written once per batch: saved states of changed groups, and Progress."""
-        for name in sorted(self.cells.keys() | self._deleted):
-            cell = self.cells.get(name)
+        """What is written once per batch: saved heads that changed, and Progress."""
+        for key in sorted(self.rows.keys() | self._deleted):
+            row, family = self.rows.get(key), self.registry.families[key[0]]
             try:
-                self._outbox.put_at_end(batch_end.saved(name, cell))
+                self._outbox.put_at_end(batch_end.saved(family, key[1], row))
             except Exception as problem:
-                if cell is None:
+                if row is None:
                     raise
-                self._set_aside(cell, problem)  # INV-67: a defect, and all others must go on
+                self._set_aside(row, problem)  # INV-67: a defect, and all others must go on
         if self.offset > self._first_offset:
             place = (self.settings.shard, self.offset, self.previous_ms)
-            self._outbox.put_at_end(batch_end.progress(*place, self.cells))
+            facts = (row.facts for row in self.rows.values())
+            self._outbox.put_at_end(batch_end.progress(*place, facts))
         return self.outputs
 
     def encode(self) -> bytes:
         """The blob."""
-        return encode_blob(
-            self._position,
-            self._retention_ms,
-            self.cells,
-            self.topics,
-            self._refusals,
-            self._new[REQUESTS].free_us,
-            self._new[COMMITS].free_us,
-        )
+        families = {space: family.state() for space, family in self.families.items()}
+        return encode_blob(self._position, self.rows, families, self._refusals)
 
     def status(self) -> Status:
-        return status_of(
-            self.settings.shard, self._position, self._agenda.cap_ms, self.cells.values()
-        )
+        facts = [row.facts for row in self.rows.values()]
+        return status_of(self.settings.shard, self._position, self._agenda.cap_ms, facts)
 
     @property
     def _position(self) -> stored.ShardPosition:
@@ -357,8 +356,3 @@ class Shard(Groups):
             answered=self._answered.rows,
             control=self.control.newest,
         )
-
-
-def _time_of(at: At) -> int:
-    """The time on which new groups count that came by this topic (throttle.py)."""
-    return at.clock_ms if at.topic == REQUESTS else at.time_ms

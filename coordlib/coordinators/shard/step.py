@@ -1,24 +1,20 @@
 """A step in the making.
 
-`step(state, event) -> (state, effects)` is pure at its edges: groups are frozen values. Inside
-one step a `Draft` holds the group as it stands by now and collects what should happen. When a
-step fails half-way the draft is thrown away, and the group is as it was before.
+`step(state, event) -> (state, effects)` is pure at its edges: heads are frozen values. Inside one
+step a `Step` holds the value as it stands by now and collects what should happen. When a step fails
+half-way it is thrown away, and the entity is as it was before.
 
-Here is what all kinds of groups have in common; each kind adds its own in a class of its own.
+Here is what all kinds have in common; a kind may add its own in a class of its own.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.config import ClassicConfig
-from coordlib.coordinators.groups.group import AnyGroup, BrokenInvariant
-from coordlib.coordinators.shard.table import OffsetTable
 from coordlib.coordinators.shard.transition import At, envelope, refusal, reply_of
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -26,81 +22,65 @@ from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
-#: Requests whose refusal leaves a line of history: those that wanted to change something. Of each,
-#: the errors that are steps of the protocol and leave none. Not here: heartbeats (what they are
-#: refused for is in history already, and a zombie repeats them), questions, and commits, which
-#: have a line of their own (CommitRefused). LeaveGroup is refused row by row, in its answer.
-STEPS_OF_REFUSED: Final[dict[type[rq.Request], frozenset[ErrorCode]]] = {
-    rq.JoinGroup: frozenset({ErrorCode.MEMBER_ID_REQUIRED}),
-    rq.SyncGroup: frozenset({ErrorCode.REBALANCE_IN_PROGRESS}),
-    rq.Subscribe: frozenset({ErrorCode.REBALANCE_IN_PROGRESS}),
-    rq.Release: frozenset(),
-    rq.DeleteGroup: frozenset(),
-    rq.OffsetDelete: frozenset(),
-}
+if TYPE_CHECKING:
+    from coordlib.coordinators.shard.kind import Kind
+    from coordlib.coordinators.shard.table import Entries, Place, Table
 
-
-#: For whoever would make one group more than a shard may hold.
+#: For the sender of a request that would make one entity more than a shard may hold.
 SHARD_IS_FULL: Final = (
     "Delete groups that nobody needs, or raise groups_per_shard_max: this shard is full."
 )
-#: For whoever comes when too many groups are being made.
-SHARD_IS_THROTTLED: Final = (
-    "Try again, or raise new_groups_per_second_max: this shard makes no more groups just now."
-)
-#: For whoever would make the shard's state larger than it may be.
+#: For the sender of a request that would make the shard's state larger than it may be.
 SHARD_IS_TOO_LARGE: Final = (
     "Delete groups that nobody needs, or raise shard_bytes_max: this shard's state is full."
 )
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step may read beside its group and its record."""
+class BrokenInvariant(AssertionError):
+    """A step would leave a state that must not exist; the entity is quarantined instead."""
 
-    config: ClassicConfig
-    load_offsets: Callable[[], OffsetTable]
+
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step may read beside its value and its record."""
+
+    #: The entries of a table of this entity.
+    entries: "Callable[[Table], Entries]"
     #: When each member was last heard, on the shard's clock. Read only.
     heard: Mapping[str, int] = MappingProxyType({})
-    #: Whether the shard has room for one more group.
+    #: Whether the shard has room for one more entity.
     may_create: bool = True
-    #: Whether the shard has made so many groups that the next one has to wait.
-    is_throttled: bool = False
-    #: How many bytes of groups and offsets more the shard takes from whoever is new.
+    #: How many bytes more the shard takes of new entities and members.
     room_bytes: int = limits.SHARD_BYTES_MAX
-    #: The topics of the cluster, as far as the log has told, by partition count. Read only.
-    topics: Mapping[str, int] = MappingProxyType({})
-    #: Strategies that the job's configuration adds, by friendly name.
-    strategies: Mapping[str, Any] = MappingProxyType({})
+    #: How many bytes a shard may have.
+    shard_bytes_max: int = limits.SHARD_BYTES_MAX
+    #: What the family has beside its entities; see `Family.around`.
+    family: Any = None
 
 
-G = TypeVar("G", bound=AnyGroup)
+V = TypeVar("V")
 
 
-class Draft(ABC, Generic[G]):
-    """One group during one step."""
+class Step(Generic[V]):
+    """One entity during one step."""
 
     __slots__ = (
         "around",
         "at",
         "cause",
         "effects",
-        "group",
         "is_deleted",
         "is_reaction",
+        "kind",
         "name",
         "touched",
+        "value",
     )
 
-    #: Which kind of group this is; history names it.
-    KIND: str
-    #: A group of that kind, and the state in which one is deleted.
-    GROUP: ClassVar[type[Any]]
-    DEAD: ClassVar[Any]
-
-    def __init__(self, name: str, group: G | None, at: At, around: Surroundings) -> None:
+    def __init__(self, kind: "Kind", name: str, value: V | None, at: At, around: Around) -> None:
+        self.kind = kind
         self.name = name
-        self.group = group
-        #: Whether this step deleted the group; then `group` is None.
+        self.value = value
+        #: Whether this step deleted the entity; then `value` is None.
         self.is_deleted = False
         #: Whether the coordinator asked for just this, by a date. The sender's fence takes it for
         #: done when the log has it (rule 10), so it is not refused for now (answered.py).
@@ -113,20 +93,6 @@ class Draft(ABC, Generic[G]):
         self.touched: list[str] = []
         self.around = around
 
-    @classmethod
-    def adopt(cls, group: AnyGroup, at: At) -> Any:
-        """An empty group of another kind as one of this: its name, generation and offsets go on."""
-        return cls.GROUP(
-            group=group.group,
-            generation=group.generation,
-            state_since_ms=at.time_ms,
-            state_since_clock_ms=at.clock_ms,
-        )
-
-    @property
-    def config(self) -> ClassicConfig:
-        return self.around.config
-
     @property
     def heard(self) -> Mapping[str, int]:
         """When each member was last heard, on the shard's clock. Read only."""
@@ -134,64 +100,70 @@ class Draft(ABC, Generic[G]):
 
     @property
     def may_create(self) -> bool:
-        """Whether the shard has room for one more group."""
+        """Whether the shard has room for one more entity."""
         return self.around.may_create
 
     @property
-    def is_throttled(self) -> bool:
-        """Whether the shard has made so many groups that the next one has to wait."""
-        return self.around.is_throttled
-
-    @property
     def room_bytes(self) -> int:
-        """How many bytes of groups and offsets more the shard takes from whoever is new."""
+        """How many bytes more the shard takes of new entities and members."""
         return self.around.room_bytes
 
     def room_for(self, is_known: bool) -> int:
-        """How many bytes more the shard takes of somebody; below 0 it is fuller than it may be.
+        """How many bytes more the shard takes of a sender; below 0 it is fuller than it may be.
 
         A quarter is kept for members: their groups go on when a flood has filled the rest.
         """
-        reserve = self.config.shard_bytes_max // limits.SHARD_RESERVE_SHARE
+        reserve = self.around.shard_bytes_max // limits.SHARD_RESERVE_SHARE
         return self.room_bytes + (reserve if is_known else 0)
 
     @property
-    @abstractmethod
-    def new_group_bytes(self) -> int:
-        """What the group has in the shard's blob when it has just been made, at most."""
-
-    @property
-    def offsets(self) -> OffsetTable:
-        """Committed offsets of the group, to be read. Changed by Commit effects only."""
-        return self.around.load_offsets()
-
-    @property
-    def live(self) -> G:
-        """The group, which exists by now."""
-        if self.group is None:
+    def live(self) -> V:
+        """The value, which exists by now."""
+        if self.value is None:
             raise BrokenInvariant(f"{self.name}: a step went on without a group")
-        return self.group
+        return self.value
 
     def change(self, **fields: Any) -> None:
-        """Replace fields of the group; each kind says which ones have methods of their own."""
-        self.group = replace(self.live, **fields)  # type: ignore[type-var]  # groups are structs
-
-    @abstractmethod
-    def enter(self, state: Any) -> None:
-        """Change the state, along the kind's table only.  # INV-12"""
+        """Replace fields of the value; a kind says which ones have methods of their own."""
+        self.value = replace(self.live, **fields)  # type: ignore[type-var]  # values are structs
 
     def create(self, reason: str) -> None:
-        """A group without members and offsets."""
-        at = self.at
-        self.group = self.GROUP(
-            group=self.name, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms
-        )
+        """An entity without members and entries."""
+        self.value = self.kind.create(self.name, self.at)
         self.record(stored.EVENT_GROUP_CREATED, reason=reason)
 
     def delete(self) -> None:
-        """The last that a step does to a group: no request finds it any more."""
-        self.enter(self.DEAD)
-        self.group, self.is_deleted = None, True
+        """The last that a step does to an entity: no request finds it any more."""
+        self.value, self.is_deleted = None, True
+
+    # -- entries ---------------------------------------------------------------------------
+
+    def entries(self, table: "Table") -> "Entries":
+        """The entries of a table as they were before this step."""
+        return self.around.entries(table)
+
+    def entry(self, table: "Table", name: str, number: int) -> Any:
+        """An entry as this step has left it by now: as kept, or as put; None: there is none."""
+        for effect in reversed(self.effects):
+            if isinstance(effect, fx.Put) and (effect.table, effect.place) == (
+                table.name,
+                (name, number),
+            ):
+                return effect.value
+        return self.entries(table).get(name, number)
+
+    def put_entry(self, table: "Table", place: "Place", value: msgspec.Struct | None) -> None:
+        """Store an entry if the step goes through; None: forget it."""
+        key = table.key(self.name, place)
+        self.emit(fx.Put(table.topic, key, self.name, table.name, place, value))
+
+    def forget_entries(self, table: "Table | None" = None) -> None:
+        """Forget all entries, of one table or of all that the family has."""
+        for each in [table] if table else self.kind.TABLES:
+            for name, number, _ in self.entries(each):
+                self.put_entry(each, (name, number), None)
+
+    # -- effects ---------------------------------------------------------------------------
 
     def emit(self, effect: fx.Effect) -> None:
         """Let something happen, after all that was emitted before, if the step goes through."""
@@ -216,9 +188,9 @@ class Draft(ABC, Generic[G]):
         message: str | None = None,
         **fields: Any,
     ) -> None:
-        """Answer the request of this record with an error; the group stays as it is.  # INV-24"""
+        """Answer the request of this record with an error; the value stays as it is.  # INV-24"""
         self.answer(request, **refusal(code, message), **fields)
-        steps = STEPS_OF_REFUSED.get(type(request))
+        steps = request.UNTOLD_REFUSALS
         if steps is not None and code not in steps:
             named = fields.get("member") or getattr(request, "member", None)
             self.record_refused(request, code, message, member=named or "")
@@ -231,7 +203,7 @@ class Draft(ABC, Generic[G]):
         member: str = "",
         **detail: Any,
     ) -> None:
-        """Tell history who was refused what, and what the sender was told.
+        """Record in the history which request was refused, and what its sender was told.
 
         One request, at most one such line: nobody can make history grow faster than the log.
         """
@@ -249,8 +221,16 @@ class Draft(ABC, Generic[G]):
         )
 
     def record(self, type_: str, **fields: Any) -> None:
-        """A line of history about this group."""
-        fields.setdefault("generation", self.group.generation if self.group else -1)
+        """A line of history about this entity."""
+        generation = -1 if self.value is None else self.kind.generation(self.value)
+        fields.setdefault("generation", generation)
         self.emit(
-            fx.Record(type=type_, group=self.name, cause=self.cause, protocol=self.KIND, **fields)
+            fx.History(
+                type=type_,
+                space=self.kind.SPACE,
+                group=self.name,
+                cause=self.cause,
+                kind=self.kind.NAME,
+                **fields,
+            )
         )

@@ -1,160 +1,175 @@
-"""The committed offsets of a group, in blocks that are decoded one by one.
+"""Tables: many small entries beside an entity's head, in blocks that are decoded one by one.
 
-A large group commits a few partitions at a time, and its members come and go without touching
-any. So a topic's partitions are kept in blocks of neighbours, and a block is bytes until somebody
-asks for a partition in it; how many offsets there are is known without reading them. Blocks and
-not topics, because one topic may have ten thousand partitions.
+A large group commits a few offsets at a time, and its members come and go without touching any. So
+the entries that share a name (a topic's partitions) stand in blocks of neighbours, and a block is
+bytes until somebody asks for an entry in it; how many there are is known without reading them.
+Blocks and not names, because one topic may have ten thousand partitions.
+
+Each entry is a record of its own in the compacted topic that the table names.
 """
 
-from collections.abc import Iterator
-from typing import Final, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from coordlib.records.stored import CommittedValue
+from coordlib.records import codec
 
-#: Neighbouring partitions of a topic in one block; members mostly own neighbours.
-BLOCK_PARTITIONS: Final = 64
-#: An offset without its texts, and its share of a block, at most.
-OFFSET_BYTES: Final = 56
-#: A topic without its name.
-TOPIC_BYTES: Final = 16
+#: Where an entry stands: a name, and a number beside it.
+Place = tuple[str, int]
 
+#: Neighbouring numbers of a name in one block; members mostly own neighbours.
+BLOCK_ENTRIES: Final = 64
+#: The share of a name in an encoded table, beside its own bytes.
+NAME_BYTES: Final = 16
 
-class KeptOffset(msgspec.Struct, frozen=True, array_like=True):
-    """A `CommittedValue` as the shard's blob keeps it: without the names of its fields."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_ms: int
-    commit_clock_ms: int
-    generation: int
-    member: str
-
-
-_Block = dict[int, KeptOffset]
-_decode_topics: Final = msgspec.msgpack.Decoder(dict[str, dict[int, msgspec.Raw]]).decode
-_decode_block: Final = msgspec.msgpack.Decoder(_Block).decode
+_Block = dict[int, Any]
+_decode_names: Final = msgspec.msgpack.Decoder(dict[str, dict[int, msgspec.Raw]]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
-NO_OFFSETS: Final = msgspec.Raw(_encode({}))
+_decode_key: Final = msgspec.json.Decoder(tuple[str, str, int]).decode
+NO_ENTRIES: Final = msgspec.Raw(_encode({}))
 
 
-class OffsetTable:
-    """Offsets by topic and partition. Handlers read it; the shard applies what they decided."""
+class Table(NamedTuple):
+    """What a family says of one of its tables."""
 
-    __slots__ = ("_topics", "count", "size_bytes")
+    name: str
+    #: The compacted topic of its entries, without the prefix. Keys: `["entity","name",number]`.
+    topic: str
+    #: An entry as the topic has it, and as the blob keeps it.
+    saved: type[msgspec.Struct]
+    kept: type[msgspec.Struct]
+    #: From the one to the other.
+    keep: Callable[[Any], Any]
+    #: Upper bound of a kept entry's share of a block; by its content alone.
+    size: Callable[[Any], int]
 
-    def __init__(
-        self, encoded: msgspec.Raw = NO_OFFSETS, count: int = 0, size_bytes: int = 0
-    ) -> None:
-        #: topic -> block -> its offsets, or their bytes as long as nobody asked. None are empty.
-        self._topics = cast("dict[str, dict[int, msgspec.Raw | _Block]]", _decode_topics(encoded))
-        #: How many offsets there are.
-        self.count = count
+    def key(self, entity: str, place: Place) -> bytes:
+        """The key of an entry in the topic."""
+        return codec.encode([entity, *place])
+
+    def place(self, key: bytes) -> tuple[str, Place]:
+        """The entity and the place that a key names. Raises msgspec.MsgspecError."""
+        entity, name, number = _decode_key(key)
+        return entity, (name, number)
+
+    def load(self, value: bytes) -> Any:
+        """An entry from the topic. Raises msgspec.MsgspecError."""
+        return msgspec.json.decode(value, type=self.saved)
+
+
+class StoredTable(msgspec.Struct, array_like=True):
+    """The entries of one entity, as its row has them."""
+
+    count: int = 0
+    #: Upper bound of the encoded size, by what is stored alone.
+    size_bytes: int = 0
+    blocks: msgspec.Raw = NO_ENTRIES
+
+
+class Entries:
+    """The entries of one entity, by name and number. Handlers read them; the shard changes them."""
+
+    __slots__ = ("_decode_block", "_names", "_table", "count", "size_bytes")
+
+    def __init__(self, table: Table, stored: StoredTable | None = None) -> None:
+        stored = stored or StoredTable()
+        self._table = table
+        self._decode_block = _block_decoder(table.kept)
+        #: name -> block -> its entries, or their bytes as long as nobody asked. None are empty.
+        self._names = cast(
+            "dict[str, dict[int, msgspec.Raw | _Block]]", _decode_names(stored.blocks)
+        )
+        #: How many entries there are.
+        self.count = stored.count
         #: Upper bound of their encoded size, by what is stored alone.
-        self.size_bytes = size_bytes
+        self.size_bytes = stored.size_bytes
 
-    def get(self, topic: str, partition: int) -> KeptOffset | None:
-        block = self._block(topic, partition // BLOCK_PARTITIONS)
-        return None if block is None else block.get(partition)
+    def get(self, name: str, number: int) -> Any:
+        """The entry at a place; None: there is none."""
+        block = self._block(name, number // BLOCK_ENTRIES)
+        return None if block is None else block.get(number)
 
-    def has_topic(self, topic: str) -> bool:
-        return topic in self._topics
+    def has_name(self, name: str) -> bool:
+        return name in self._names
 
-    def topics(self) -> list[str]:
-        """The topics that have offsets, sorted."""
-        return sorted(self._topics)
+    def names(self) -> list[str]:
+        """The names that have entries, sorted."""
+        return sorted(self._names)
 
-    def of_topic(self, topic: str) -> Iterator[tuple[int, KeptOffset]]:
-        """Partitions of a topic and their offsets, in order."""
-        for number in sorted(self._topics.get(topic, ())):
-            yield from sorted((self._block(topic, number) or {}).items())
+    def of_name(self, name: str) -> Iterator[tuple[int, Any]]:
+        """Numbers of a name and their entries, in order."""
+        for block in sorted(self._names.get(name, ())):
+            yield from sorted((self._block(name, block) or {}).items())
 
-    def __iter__(self) -> Iterator[tuple[str, int, KeptOffset]]:
-        """Topic, partition and offset of all, in order."""
-        for topic in self.topics():
-            for partition, value in self.of_topic(topic):
-                yield topic, partition, value
+    def __iter__(self) -> Iterator[tuple[str, int, Any]]:
+        """Name, number and entry of all, in order."""
+        for name in self.names():
+            for number, entry in self.of_name(name):
+                yield name, number, entry
 
-    def apply(self, topic: str, partition: int, value: CommittedValue | None) -> None:
-        """Store an offset, or forget it."""
-        if value is None:
-            self._forget(topic, partition)
+    def apply(self, place: Place, saved: Any) -> None:
+        """Store an entry as the topic has it; None: forget it."""
+        if saved is None:
+            self._forget(*place)
             return
-        number = partition // BLOCK_PARTITIONS
-        block = self._block(topic, number)
+        name, number = place
+        block = self._block(name, number // BLOCK_ENTRIES)
         if block is None:
-            if topic not in self._topics:
-                self._topics[topic] = {}
-                self.size_bytes += topic_bytes(topic)
-            block = self._topics[topic][number] = {}
-        before = block.get(partition)
-        kept = block[partition] = _kept(value)
+            if name not in self._names:
+                self._names[name] = {}
+                self.size_bytes += name_bytes(name)
+            block = self._names[name][number // BLOCK_ENTRIES] = {}
+        before = block.get(number)
+        kept = block[number] = self._table.keep(saved)
         if before is None:
             self.count += 1
-            self.size_bytes += _size(kept)
-        elif (before.metadata, before.member) != (kept.metadata, kept.member):
-            self.size_bytes += _size(kept) - _size(before)
+            self.size_bytes += self._table.size(kept)
+        else:
+            self.size_bytes += self._table.size(kept) - self._table.size(before)
 
-    def encoded(self) -> msgspec.Raw:
-        """Equal offsets give equal bytes, in whatever order they were stored.  # INV-03"""
-        return msgspec.Raw(
-            _encode(
-                {
-                    topic: {number: _sorted(block) for number, block in sorted(blocks.items())}
-                    for topic, blocks in sorted(self._topics.items())
-                }
-            )
-        )
+    def stored(self) -> StoredTable:
+        """Equal entries give equal bytes, in whatever order they were stored.  # INV-03"""
+        blocks = {
+            name: {number: _sorted(block) for number, block in sorted(blocks.items())}
+            for name, blocks in sorted(self._names.items())
+        }
+        return StoredTable(self.count, self.size_bytes, msgspec.Raw(_encode(blocks)))
 
-    def _block(self, topic: str, number: int) -> _Block | None:
-        blocks = self._topics.get(topic, {})
+    def _block(self, name: str, number: int) -> _Block | None:
+        blocks = self._names.get(name, {})
         block = blocks.get(number)
         if not isinstance(block, msgspec.Raw):
             return block
-        decoded = blocks[number] = _decode_block(block)
+        decoded = blocks[number] = self._decode_block(block)
         return decoded
 
-    def _forget(self, topic: str, partition: int) -> None:
-        number = partition // BLOCK_PARTITIONS
-        block = self._block(topic, number)
-        gone = None if block is None else block.pop(partition, None)
+    def _forget(self, name: str, number: int) -> None:
+        block = self._block(name, number // BLOCK_ENTRIES)
+        gone = None if block is None else block.pop(number, None)
         if gone is None:
             return
         self.count -= 1
-        self.size_bytes -= _size(gone)
+        self.size_bytes -= self._table.size(gone)
         if not block:
-            del self._topics[topic][number]
-        if not self._topics[topic]:
-            del self._topics[topic]
-            self.size_bytes -= topic_bytes(topic)
+            del self._names[name][number // BLOCK_ENTRIES]
+        if not self._names[name]:
+            del self._names[name]
+            self.size_bytes -= name_bytes(name)
 
 
-def offset_bytes(metadata: str, member: str) -> int:
-    """The share of one offset in the encoded table, at most."""
-    return OFFSET_BYTES + len(metadata.encode()) + len(member.encode())
+def name_bytes(name: str) -> int:
+    """The share of a name that has entries."""
+    return NAME_BYTES + len(name.encode())
 
 
-def topic_bytes(topic: str) -> int:
-    """The share of a topic that has offsets."""
-    return TOPIC_BYTES + len(topic.encode())
+_decoders: Final[dict[type, Callable[[msgspec.Raw], _Block]]] = {}
 
 
-def _size(kept: KeptOffset) -> int:
-    return offset_bytes(kept.metadata, kept.member)
-
-
-def _kept(value: CommittedValue) -> KeptOffset:
-    return KeptOffset(
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_ms,
-        value.commit_clock_ms,
-        value.generation,
-        value.member,
-    )
+def _block_decoder(kept: type[msgspec.Struct]) -> Callable[[msgspec.Raw], _Block]:
+    if kept not in _decoders:
+        _decoders[kept] = msgspec.msgpack.Decoder(dict[int, kept]).decode  # type: ignore[valid-type]
+    return _decoders[kept]
 
 
 def _sorted(block: msgspec.Raw | _Block) -> msgspec.Raw | _Block:

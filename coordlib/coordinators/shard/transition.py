@@ -10,6 +10,9 @@ from coordlib.records import requests as rq
 from coordlib.records import stored
 from coordlib.records.partitioner import reply_partition_of
 
+#: Space and name of an entity.
+Key = tuple[str, str]
+
 REQUESTS: Final = "r"
 COMMITS: Final = "o"
 
@@ -51,7 +54,7 @@ def envelope(request: rq.Request, at: At) -> dict[str, Any]:
     }
 
 
-def event_of(line: fx.Record, at: At, ordinal: int) -> fx.Event:
+def event_of(line: fx.History, at: At, ordinal: int) -> fx.Event:
     """A line of history with its id and time; `ordinal`: which one of this record's lines."""
     return fx.Event(
         stored.Event(
@@ -62,7 +65,7 @@ def event_of(line: fx.Record, at: At, ordinal: int) -> fx.Event:
             generation=line.generation,
             member=line.member,
             cause=line.cause,
-            protocol=line.protocol,
+            protocol=line.kind,
             reason=line.reason,
             detail=line.detail,
         )

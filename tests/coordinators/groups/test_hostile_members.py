@@ -13,9 +13,9 @@ import pytest
 from coordlib import limits
 from coordlib.coordinators.groups.classic.group import State
 from coordlib.coordinators.groups.classic.soundness import check_invariants
-from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.effects.routing import RESPONSES
 from tests.tools import driving
+from tests.tools.core import ShardSettings
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -99,7 +99,7 @@ def test_members_that_never_sync_are_out_when_their_time_is_up_and_so_is_their_g
     assert (talk.group(HOSTILE).state, talk.group(HOSTILE).members) == (State.EMPTY, {})
     talk.wait(CHECK_INTERVAL_MS, CHECK_INTERVAL_MS)
     assert talk.end_batch()[0] == f"saved[{HOSTILE}] gone"
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_a_flood_that_goes_on_keeps_no_join_phase_open() -> None:
@@ -126,7 +126,7 @@ def test_ever_new_groups_fill_the_shard_and_no_more() -> None:
 
     assert first == {"NONE": 199, "GROUP_MAX_SIZE_REACHED": 4_801}
     assert second == {"GROUP_MAX_SIZE_REACHED": 5_000}
-    assert len(talk.shard.cells) == 200
+    assert len(talk.shard.groups) == 200
     assert blob_size(talk) == size
     assert talk.send(commit("tool", group="new"))[0] == (
         "answer[new] tool#c OffsetCommit COORDINATOR_NOT_AVAILABLE"
@@ -141,10 +141,10 @@ def test_hostile_groups_make_room_again_after_their_session_and_the_next_check()
     talk.tick()
 
     talk.wait(12_000)
-    assert {cell.group.state for cell in talk.shard.cells.values() if cell.group} == {State.EMPTY}
+    assert {cell.value.state for cell in talk.shard.groups.values() if cell.value} == {State.EMPTY}
     talk.wait(CHECK_INTERVAL_MS, CHECK_INTERVAL_MS)
 
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
     assert flood(talk, 1, groups=2) == {"NONE": 1}
 
 
@@ -155,13 +155,13 @@ def test_groups_that_only_commit_stay_for_the_retention_and_no_longer() -> None:
     talk.tick()
     for number in range(30):
         talk.send(commit("x", group=f"{HOSTILE}-{number}"))
-    assert len(talk.shard.cells) == 20
+    assert len(talk.shard.groups) == 20
 
     talk.wait(3_000_000, CHECK_INTERVAL_MS)
-    assert len(talk.shard.cells) == 20
+    assert len(talk.shard.groups) == 20
     talk.wait(2 * CHECK_INTERVAL_MS, CHECK_INTERVAL_MS)
 
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a member"])
@@ -200,7 +200,7 @@ def test_a_group_of_announced_ids_alone_goes_at_the_next_check() -> None:
 
     talk.wait(2 * CHECK_INTERVAL_MS, CHECK_INTERVAL_MS)
 
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_a_member_is_in_at_the_rebalance_timeout_whoever_else_asks_for_ids() -> None:

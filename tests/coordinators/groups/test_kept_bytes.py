@@ -9,11 +9,12 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.groups.classic import kept_bytes
-from coordlib.coordinators.shard.shard import Shard, restore
-from coordlib.coordinators.shard.table import OffsetTable, offset_bytes, topic_bytes
+from coordlib.coordinators.groups.offsets.table import OFFSETS, offset_bytes
+from coordlib.coordinators.shard.table import Entries, name_bytes
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue
+from tests.tools.core import Shard, facts_of, offsets_of, restore
 from tests.tools.driving import (
     LEADER,
     Conversation,
@@ -37,9 +38,9 @@ def size_of(talk: Conversation) -> int:
     """What the shard counts, which must be what counting anew gives."""
     counted = talk.shard._agenda.size_bytes
     assert counted == sum(
-        cell.machine.size_bytes(msgspec.structs.replace(cell.group)) + cell.offsets.size_bytes
-        for cell in talk.shard.cells.values()
-        if cell.group is not None
+        facts_of(cell, talk.shard).size_bytes + offsets_of(cell).size_bytes
+        for cell in talk.shard.groups.values()
+        if cell.value is not None
     )
     return counted
 
@@ -56,21 +57,21 @@ def failed(lines: list[str]) -> int:
 
 def test_offsets_of_a_group_have_a_bound_in_bytes_row_by_row() -> None:
     """A client that keeps its own state as metadata: 4 KiB times 100,000 would be 400 MB."""
-    one, topic = offset_bytes("m" * 1_000, ""), topic_bytes("t")
+    one, topic = offset_bytes("m" * 1_000, ""), name_bytes("t")
     talk = Conversation(settings(offsets_bytes_per_group_max=3 * one + topic))
 
     lines = talk.send(commit("tool", offsets=tuple(row(p, "m" * 1_000) for p in range(5))))
 
     assert failed(lines) == 2
-    assert [place[1] for place in talk.shard.cells["g"].offsets] == [0, 1, 2]
+    assert [place[1] for place in offsets_of(talk.shard.groups["g"])] == [0, 1, 2]
     assert failed(talk.send(commit("tool", offsets=(row(3),)))) == 1
-    assert talk.shard.cells["g"].offsets.size_bytes == 3 * one + topic
+    assert offsets_of(talk.shard.groups["g"]).size_bytes == 3 * one + topic
 
 
 def test_a_full_group_stores_what_makes_it_no_larger() -> None:
     """Positions go on; and shorter metadata makes room for others."""
     one = offset_bytes("m" * 100, "")
-    talk = Conversation(settings(offsets_bytes_per_group_max=2 * one + topic_bytes("t")))
+    talk = Conversation(settings(offsets_bytes_per_group_max=2 * one + name_bytes("t")))
     talk.send(commit("tool", offsets=(row(0, "m" * 100), row(1, "m" * 100))))
 
     assert failed(talk.send(commit("tool", offsets=(row(0, "n" * 100), row(1, "m" * 101))))) == 1
@@ -80,13 +81,13 @@ def test_a_full_group_stores_what_makes_it_no_larger() -> None:
 
 def test_rows_of_one_request_use_up_the_room_together() -> None:
     """A topic's name counts once."""
-    room = offset_bytes("mm", "") + offset_bytes("", "") + topic_bytes("t")
+    room = offset_bytes("mm", "") + offset_bytes("", "") + name_bytes("t")
     talk = Conversation(settings(offsets_bytes_per_group_max=room))
 
     lines = talk.send(commit("tool", offsets=(row(0, "mm"), row(1), row(2))))
 
     assert failed(lines) == 1
-    assert talk.shard.cells["g"].offsets.size_bytes == room
+    assert offsets_of(talk.shard.groups["g"]).size_bytes == room
 
 
 def test_a_lowered_bound_takes_nothing_away() -> None:
@@ -97,7 +98,7 @@ def test_a_lowered_bound_takes_nothing_away() -> None:
     talk.end_batch()
 
     assert failed(talk.send(commit("tool", offsets=(row(0, "m" * 100), row(1, "m" * 101))))) == 1
-    assert len(list(talk.shard.cells["g"].offsets)) == 2
+    assert len(list(offsets_of(talk.shard.groups["g"]))) == 2
 
 
 def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
@@ -113,7 +114,7 @@ def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
     ] * 2
     assert "GROUP_MAX_SIZE_REACHED" in answers[3][0]
     assert "shard_bytes_max" in answers[3][1]
-    assert list(talk.shard.cells) == ["g0", "g1", "g2"]
+    assert list(talk.shard.groups) == ["g0", "g1", "g2"]
     assert "GROUP_MAX_SIZE_REACHED" in str(
         talk.send(join("more", group="g0", protocols={"range": b"m" * 60 * KB}))
     )
@@ -145,7 +146,7 @@ def test_members_of_a_full_shard_go_on() -> None:
     talk.send(commit("a", 2, LEADER, offsets=(row(0),)))
 
     assert "RebalanceStarted" in str(lines)
-    assert [place[1] for place in talk.shard.cells["g"].offsets] == [0]
+    assert [place[1] for place in offsets_of(talk.shard.groups["g"])] == [0]
     assert full < size_of(talk) <= full * 5 // 4
 
 
@@ -269,13 +270,13 @@ def test_no_join_adds_more_than_its_bound() -> None:
         )
     )
 
-    assert len(talk.shard.cells) == 1
+    assert len(talk.shard.groups) == 1
     assert limits.REQUEST_BYTES_MAX // 2 < size_of(talk) <= kept_bytes.JOIN_BYTES_MAX
 
 
 def test_a_table_counts_its_bytes_as_a_new_one_would() -> None:
     """What is stored again or forgotten leaves nothing in the count."""
-    table = OffsetTable()
+    table = Entries(OFFSETS)
     value = CommittedValue(
         offset=1,
         leader_epoch=-1,
@@ -285,13 +286,13 @@ def test_a_table_counts_its_bytes_as_a_new_one_would() -> None:
         generation=1,
         member="m",
     )
-    table.apply("t", 0, value)
-    table.apply("t", 0, msgspec.structs.replace(value, metadata=""))
-    assert table.size_bytes == offset_bytes("", "m") + topic_bytes("t")
-    table.apply("t", 1, value)
-    table.apply("t", 0, None)
-    assert table.size_bytes == offset_bytes("\u20ac", "m") + topic_bytes("t")
-    table.apply("t", 1, None)
+    table.apply(("t", 0), value)
+    table.apply(("t", 0), msgspec.structs.replace(value, metadata=""))
+    assert table.size_bytes == offset_bytes("", "m") + name_bytes("t")
+    table.apply(("t", 1), value)
+    table.apply(("t", 0), None)
+    assert table.size_bytes == offset_bytes("\u20ac", "m") + name_bytes("t")
+    table.apply(("t", 1), None)
 
     assert table.size_bytes == 0
 
@@ -300,10 +301,10 @@ def test_membership_changes_read_no_offsets_to_know_their_bytes() -> None:
     """A group's offsets stay encoded while its members come and go."""
     talk = settled()
     talk.send(commit("a", 2, LEADER))
-    counted = talk.shard.cells["g"].stored.offset_bytes
+    counted = talk.shard.groups["g"].entry_bytes
     talk.end_batch()
 
     talk.send(join("c"))
 
-    assert talk.shard.cells["g"]._offsets is None
-    assert talk.shard.cells["g"].stored.offset_bytes == counted > 0
+    assert not talk.shard.groups["g"]._entries
+    assert talk.shard.groups["g"].entry_bytes == counted > 0

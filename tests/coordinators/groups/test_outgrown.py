@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.groups.assigned import machine as assigned
-from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.shard.blob import ShardSettings
-from coordlib.coordinators.shard.shard import Fold, InputRecord, Shard, fold, restore
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import EVENTS, GROUPS, EffectTooLarge, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming.operator import judge_readable
 from tests.tools.assigned_groups import subscribe, topics
+from tests.tools.core import Fold, InputRecord, Shard, fold, restore
 from tests.tools.defects import Poison
 from tests.tools.driving import (
     SETTINGS,
@@ -128,9 +128,9 @@ def test_a_group_that_is_too_large_is_not_released(monkeypatch: pytest.MonkeyPat
 
 
 @contextmanager
-def unwritable(machine: Any, *functions: str, name: str = "g") -> Iterator[None]:
+def unwritable(kind: Any, *functions: str, name: str = "g") -> Iterator[None]:
     """A defect: these functions of a kind raise for one group."""
-    whole = [(each, getattr(machine, each)) for each in functions]
+    whole = [(each, getattr(kind, each)) for each in functions]
 
     def broken(function: Callable[..., Any]) -> Callable[..., Any]:
         def raising(group: Any, *rest: Any) -> Any:
@@ -140,19 +140,19 @@ def unwritable(machine: Any, *functions: str, name: str = "g") -> Iterator[None]
 
         return raising
 
-    with patch.multiple(machine, **{each: broken(function) for each, function in whole}):
+    with patch.multiple(kind, **{each: broken(function) for each, function in whole}):
         yield
 
 
 #: A kind's machine, and what makes a group of it and changes it.
 KINDS = {
-    "classic": (classic, join("a"), join("b")),
-    "assigned": (assigned, subscribe("a"), subscribe("b")),
+    "classic": (CLASSIC, join("a"), join("b")),
+    "assigned": (ASSIGNED, subscribe("a"), subscribe("b")),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("defects", [("encode_saved",), ("encode",), ("encode", "encode_saved")])
+@pytest.mark.parametrize("defects", [("save",), ("encode",), ("encode", "save")])
 def test_what_cannot_be_written_at_the_end_sets_its_group_aside(
     kind: str, defects: tuple[str, ...]
 ) -> None:
@@ -190,7 +190,7 @@ def goes_on(done: Fold) -> None:
     ]
 
     assert errors == ["COORDINATOR_NOT_AVAILABLE", "NONE"]
-    assert Shard(done.blob, PRODUCTION).cells["g"].group.is_quarantined
+    assert Shard(done.blob, PRODUCTION).groups["g"].value.is_quarantined
 
 
 def _assert_ids_are_unique(done: Fold) -> None:
@@ -202,15 +202,15 @@ def _assert_ids_are_unique(done: Fold) -> None:
 def test_a_group_that_never_was_written_is_saved_as_an_empty_one() -> None:
     """Offsets of it may stand in their topic: a rebuild must find the group that they are of."""
     log = in_order(join("a"), commit("a", 1, "a-t-0-0"), join("a", group="other"))
-    with unwritable(classic, "encode_saved"):
+    with unwritable(CLASSIC, "save"):
         done = fold(None, log, PRODUCTION)
 
     records = [o.value for o in done.outputs if o.topic == GROUPS and o.value]
     committed = [(o.key, o.value) for o in done.outputs if o.topic == "committed" and o.value]
     rebuilt = Shard(restore(records, committed, done.status.position), PRODUCTION)
     assert saved(done.outputs)["g"]["members"] == {}
-    assert rebuilt.cells["g"].group.is_quarantined
-    assert rebuilt.cells["g"].offsets.count == len(committed)
+    assert rebuilt.groups["g"].value.is_quarantined
+    assert rebuilt.groups["g"].entry_count == len(committed)
 
 
 def test_a_quiet_heartbeat_after_it_takes_no_number_of_a_line() -> None:
@@ -228,7 +228,7 @@ def test_a_quiet_heartbeat_after_it_takes_no_number_of_a_line() -> None:
         ),
     ]
     for cut in (1, 2, 3):
-        with unwritable(classic, "encode_saved"):
+        with unwritable(CLASSIC, "save"):
             done = fold(None, log[:cut], PRODUCTION)
         assert len(set_aside(done.outputs)) == 1
         _assert_ids_are_unique(done)
@@ -241,11 +241,9 @@ def test_a_quiet_heartbeat_after_it_takes_no_number_of_a_line() -> None:
     ("function", "request_"),
     [
         ("cover", rq.Tick(v=1, published=1)),
-        ("next_due", rq.Tick(v=1, published=1)),
-        ("uncovered", join("b")),
-        ("shortest_timeout_ms", join("b")),
-        ("size_bytes", join("b")),
-        ("reply_partitions", join("b")),
+        ("facts", rq.Tick(v=1, published=1)),
+        ("facts", join("b")),
+        ("sessions", join("b")),
     ],
 )
 def test_a_defect_beside_a_step_sets_its_group_aside(
@@ -256,7 +254,7 @@ def test_a_defect_beside_a_step_sets_its_group_aside(
     talk = Conversation(PRODUCTION)
     talk.send(join("a"))
     talk.send(join("a", group="other"))
-    with unwritable(classic, function):
+    with unwritable(CLASSIC, function):
         lines = talk.send(request_)
         talk.tick(after_ms=20_000)
     talk.end_batch()
@@ -272,13 +270,13 @@ def test_a_defect_in_a_release_leaves_the_group_set_aside() -> None:
     """The operator hears that it is not available, and may try again when the job is mended."""
     talk = Conversation(PRODUCTION)
     talk.send(join("a"))
-    with unwritable(classic, "cover"):
+    with unwritable(CLASSIC, "cover"):
         talk.tick()
 
     def raising(*_: object) -> None:
         raise Poison("a defect")
 
-    with patch.object(classic, "restart", raising):
+    with patch.object(CLASSIC, "restart", raising):
         lines = talk.send(release("ops"))
 
     assert lines[-1] == "answer ops#q ReleaseQuarantine COORDINATOR_NOT_AVAILABLE"

@@ -15,20 +15,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordlib import limits
-from coordlib.config import ClassicConfig
-from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.classic.group import Group
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.soundness import check_invariants
 from coordlib.coordinators.groups.offsets import retention
+from coordlib.coordinators.groups.offsets.table import KeptOffset, offset_bytes
 from coordlib.coordinators.shard.clock import NEVER
-from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.shard import InputRecord, Shard, ShardSettings, fold
-from coordlib.coordinators.shard.table import KeptOffset, offset_bytes, topic_bytes
+from coordlib.coordinators.shard.table import name_bytes
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools import random_logs as logs
+from tests.tools.core import (
+    InputRecord,
+    Shard,
+    ShardSettings,
+    assert_as_new,
+    fold,
+    offsets_of,
+    restore,
+)
 from tests.tools.driving import START_MS
 
 SETTINGS = ShardSettings(
@@ -36,14 +44,14 @@ SETTINGS = ShardSettings(
     shards=1,
     reply_partitions=3,
     incarnation="t",
-    group=ClassicConfig(initial_rebalance_delay_ms=0, max_size=4, groups_per_shard_max=2),
+    group=GroupConfig(initial_rebalance_delay_ms=0, max_size=4, groups_per_shard_max=2),
     checks_invariants=True,
 )
 DELAYED = msgspec.structs.replace(
     SETTINGS, group=msgspec.structs.replace(SETTINGS.group, initial_rebalance_delay_ms=3_000)
 )
 #: Offsets and empty groups go within seconds.
-FORGETFUL = ClassicConfig(
+FORGETFUL = GroupConfig(
     initial_rebalance_delay_ms=0,
     max_size=4,
     groups_per_shard_max=2,
@@ -194,7 +202,7 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
         new = shard.outputs[count:]
         assert shard.clock_ms >= clock_ms
         check_numbers(shard)
-        groups = {name: cell.group for name, cell in shard.cells.items()}
+        groups = {name: cell.value for name, cell in shard.groups.items()}
         for name, group in groups.items():
             came_again = any(b'"GroupDeleted"' in o.value for o in new if o.key == name.encode())
             earlier = None if came_again else before.get(name)
@@ -210,40 +218,36 @@ def check_numbers(shard: Shard) -> None:
     """INV-15: what a row knows by heart equals its recomputation."""
     timeouts: Counter[int] = Counter()
     retention_ms = shard.settings.group.offsets_retention_ms
-    for name, cell in shard.cells.items():
-        group, row = cell.group, cell.stored
+    for name, cell in shard.groups.items():
+        group, facts, key = cell.value, cell.facts, ("group", name)
         assert group is not None
         check_invariants(group)
         assert list(cell.heard) == list(group.members)
-        due = classic.next_due(group, cell.heard)
-        assert row.next_due_ms <= due.due_ms
-        assert (row.next_due_ms == NEVER) == (due.due_ms == NEVER)
+        due = CLASSIC.next_due(group, cell.heard)
+        assert facts.next_due_ms <= due.due_ms
+        assert (facts.next_due_ms == NEVER) == (due.due_ms == NEVER)
         assert due.due_ms > shard.clock_ms  # INV-33
-        if row.next_due_ms < NEVER:
-            assert (row.next_due_ms, name) in shard._agenda.due
-        assert (row.uncovered_min, row.uncovered_max) == (classic.uncovered(group) or (-1, -1))
-        assert (name in shard._agenda.uncovered) == (row.uncovered_min >= 0)
-        assert row.uncovered_min < 0 or row.uncovered_min > shard.published
-        assert row.timeout_ms == classic.shortest_timeout_ms(group)
-        assert row.replies == classic.reply_partitions(group)
-        assert row.quiet_generation == classic.quiet_generation(group)
-        offsets = list(cell.offsets)
-        assert row.offset_count == len(offsets) == len({place[:2] for place in offsets})
-        assert row.expires_ms <= retention.first_expiry(group, cell.offsets, retention_ms)
-        if row.expires_ms < NEVER:
-            assert (shard._agenda.check_of(row), name) in shard._agenda.expiring
-        assert row.instances == classic.instances(group)
-        again = msgspec.structs.replace(group)  # has nothing that was counted before
-        assert row.kept_bytes == cell.machine.size_bytes(again)
-        assert row.offset_bytes == counted_anew(offsets)
-        timeouts[row.timeout_ms] += bool(row.timeout_ms)
-    assert shard._agenda.size_bytes == sum(cell.stored.size_bytes for cell in shard.cells.values())
+        if facts.next_due_ms < NEVER:
+            assert (facts.next_due_ms, key) in shard._agenda.due
+        assert (key in shard._agenda.uncovered) == (facts.waits_from >= 0)
+        assert facts.waits_from < 0 or facts.waits_from > shard.published
+        offsets = list(offsets_of(cell))
+        assert cell.entry_count == len(offsets) == len({place[:2] for place in offsets})
+        assert facts.look_at_ms <= retention.first_expiry(group, offsets_of(cell), retention_ms)
+        if facts.look_at_ms < NEVER:
+            assert (shard._agenda.check_of(facts), key) in shard._agenda.looks
+        assert_as_new(cell, shard)
+        assert cell.entry_bytes == counted_anew(offsets)
+        timeouts[facts.timeout_ms] += bool(facts.timeout_ms)
+    assert shard._agenda.size_bytes == sum(
+        cell.facts.size_bytes + cell.entry_bytes for cell in shard.groups.values()
+    )
     shortest = min((ms for ms in timeouts if ms), default=0)
     assert shard.status().cap_ms == (shortest // 5 if shortest else limits.CLOCK_CAP_IDLE_MS)
 
 
 def counted_anew(offsets: list[tuple[str, int, KeptOffset]]) -> int:
-    of_topics = sum(topic_bytes(topic) for topic in {row[0] for row in offsets})
+    of_topics = sum(name_bytes(topic) for topic in {row[0] for row in offsets})
     return of_topics + sum(offset_bytes(kept.metadata, kept.member) for _, _, kept in offsets)
 
 
@@ -275,7 +279,7 @@ def test_every_request_gets_one_terminal_answer(seed: int) -> None:
     records, talk = logs.draw_log(seed, LENGTH, settings_of(seed))
     answers = [msgspec.json.decode(o.value) for o in talk.outputs if o.topic == RESPONSES]
     causes = Counter(answer["cause"] for answer in answers if "id" in answer)
-    groups = [cell.group for cell in talk.shard.cells.values()]
+    groups = [cell.value for cell in talk.shard.groups.values()]
     parked = {m.parked.cause for group in groups for m in group.members.values() if m.parked}
     assert set(causes.values()) <= {1}
     assert not parked & causes.keys()
@@ -312,7 +316,7 @@ def test_a_refused_request_changes_nothing(seed: int) -> None:
     records, _ = logs.draw_log(seed, LENGTH, how)
     shard = Shard(None, how)
     for record in records:
-        before = {name: (cell.group, list(cell.offsets)) for name, cell in shard.cells.items()}
+        before = {name: (cell.value, list(offsets_of(cell))) for name, cell in shard.groups.items()}
         count = len(shard.outputs)
         shard.judge(record)
         request, new = logs.decoded(record), shard.outputs[count:]
@@ -330,8 +334,8 @@ def test_a_refused_request_changes_nothing(seed: int) -> None:
         )
         is_admin = isinstance(request, rq.OffsetCommit) and request.generation < 0
         if not (belongs or by_deadlines or is_admin):
-            after = shard.cells.get(request.group)
-            kept = (after.group, list(after.offsets)) if after else (None, [])
+            after = shard.groups.get(request.group)
+            kept = (after.value, list(offsets_of(after))) if after else (None, [])
             assert (without_waits(kept[0]), kept[1]) == (without_waits(group), offsets)
             assert {output.topic for output in new} <= {RESPONSES, EVENTS}
             assert sum(b'"error":"NONE"' in (output.value or b"") for output in new) == 0
@@ -354,16 +358,16 @@ def test_the_compacted_topics_give_the_shard_back(seed: int) -> None:
     assert rebuilt.status().position == shard.status().position
     assert rebuilt.status().owed == shard.status().owed
     assert rebuilt.status().cap_ms == shard.status().cap_ms
-    assert rebuilt.cells.keys() == shard.cells.keys()
-    for name, cell in shard.cells.items():
-        assert rebuilt.cells[name].group == cell.group
-        assert list(rebuilt.cells[name].offsets) == list(cell.offsets)
-        assert rebuilt.cells[name].stored.offset_count == cell.stored.offset_count
-        assert set(rebuilt.cells[name].heard.values()) <= {shard.clock_ms}
+    assert rebuilt.groups.keys() == shard.groups.keys()
+    for name, cell in shard.groups.items():
+        assert rebuilt.groups[name].value == cell.value
+        assert list(offsets_of(rebuilt.groups[name])) == list(offsets_of(cell))
+        assert rebuilt.groups[name].entry_count == cell.entry_count
+        assert set(rebuilt.groups[name].heard.values()) <= {shard.clock_ms}
     for topic, _, key in (place for place, value in newest.items() if value is not None):
         if topic == ASSIGNMENTS:  # of nobody who is gone, in no group that is
             name, member = msgspec.json.decode(key)
-            assert member in shard.cells[name].group.members
+            assert member in shard.groups[name].value.members
     check_numbers(rebuilt)
 
 
@@ -378,7 +382,7 @@ def test_a_rebuilt_shard_forgets_at_the_same_time(seed: int) -> None:
     saved = [v for (topic, _, _), v in newest.items() if topic == GROUPS and v]
     committed = [(k, v) for (topic, _, k), v in newest.items() if topic == COMMITTED and v]
     shards = Shard(done.blob, how), Shard(restore(saved, committed, done.status.position), how)
-    empty = {name for name, cell in shards[0].cells.items() if cell.group.state == "Empty"}
+    empty = {name for name, cell in shards[0].groups.items() if cell.value.state == "Empty"}
 
     for offset in range(len(records), len(records) + 40):
         time_ms = shards[0].previous_ms + 700
@@ -390,8 +394,8 @@ def test_a_rebuilt_shard_forgets_at_the_same_time(seed: int) -> None:
         assert [o for o in first if msgspec.json.decode(o.key)[0] in empty] == [
             o for o in second if msgspec.json.decode(o.key)[0] in empty
         ]
-        assert empty & shards[0].cells.keys() == empty & shards[1].cells.keys()
-    assert not empty & shards[0].cells.keys()
+        assert empty & shards[0].groups.keys() == empty & shards[1].groups.keys()
+    assert not empty & shards[0].groups.keys()
 
 
 @PROFILE
@@ -404,7 +408,7 @@ def test_offsets_expire_neither_early_nor_subscribed(seed: int) -> None:
     committed_at: dict[tuple[str, str, int], int] = {}
     for record in records:
         count = len(shard.outputs)
-        before = {name: cell.group for name, cell in shard.cells.items()}
+        before = {name: cell.value for name, cell in shard.groups.items()}
         shard.judge(record)
         new = shard.outputs[count:]
         expired = [
@@ -491,7 +495,7 @@ def test_mutated_requests_decode_or_are_refused_and_can_be_answered(
     shard.judge(InputRecord(REQUESTS, 0, 5, mutated))
 
     if isinstance(codec.decode_request(mutated), codec.Refusal):
-        assert shard.cells == {}
+        assert shard.rows == {}
         assert [o.topic for o in shard.outputs] in ([EVENTS], [RESPONSES, EVENTS])
 
 

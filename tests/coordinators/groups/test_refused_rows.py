@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups as assigned
+from tests.tools.core import ShardSettings
 from tests.tools.driving import (
     LEADER,
     Conversation,
@@ -48,7 +48,7 @@ def test_a_commit_of_which_nothing_is_stored_makes_no_group(
 
     assert lines[0].startswith("answer tool#c OffsetCommit")
     assert [line.split()[1] for line in lines[1:]] == ["CommitRefused"]
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
     assert talk.end_batch() in ([], ["notify Progress"])
     assert talk.send(describe("x")) == ["answer x#d DescribeGroup state=Dead"]
 

@@ -3,11 +3,11 @@
 import pytest
 
 from coordlib.coordinators.groups.throttle import BURST_MS, NewGroups
-from coordlib.coordinators.shard.shard import fold
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from tests.tools.assigned_groups import subscribe
+from tests.tools.core import fold
 from tests.tools.driving import Conversation, commit, join, settings
 
 START_MS = 1_700_000_000_000
@@ -52,7 +52,7 @@ def test_whoever_would_make_one_group_more_is_told_to_wait() -> None:
         assert "THROTTLING_QUOTA_EXCEEDED" in talk.send(request)[0]
     assert "raise new_groups_per_second_max" in talk.send(join("a", group="h"))[-1]
 
-    assert "h" not in talk.shard.cells
+    assert "h" not in talk.shard.groups
     assert flood(talk, 100, 3, after_ms=1_000) == ["NONE"] * 3
 
 

@@ -18,8 +18,7 @@ from coordlib import limits
 from coordlib.coordinators.shard import answered
 from coordlib.coordinators.shard.answered import Answered, Asked, counted_bytes
 from coordlib.coordinators.shard.outbox import size_of
-from coordlib.coordinators.shard.rows import Groups
-from coordlib.coordinators.shard.shard import InputRecord, Shard, ShardSettings, fold, restore
+from coordlib.coordinators.shard.rows import Rows
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At
 from coordlib.effects.routing import COMMITTED, EVENTS, GROUPS, RESPONSES, Output
 from coordlib.errors import ErrorCode
@@ -28,6 +27,7 @@ from coordlib.records import requests as rq
 from tests.coordinators.groups.test_properties import compacted, run_in_batches, said
 from tests.tools import assigned_logs, random_logs
 from tests.tools.assigned_groups import subscribe, topics
+from tests.tools.core import InputRecord, Shard, ShardSettings, fold, restore
 from tests.tools.driving import (
     SETTINGS,
     Conversation,
@@ -135,7 +135,7 @@ def test_who_waits(
 def test_a_refusal_is_one_to_try_again() -> None:
     """Clients repeat what is refused so; no wire version is needed for it."""
     assert ErrorCode.THROTTLING_QUOTA_EXCEEDED.retriable
-    assert answered.OF_MEMBERS.isdisjoint(answered.ALWAYS)
+    assert rq.OffsetCommit.WAITS is rq.Heartbeat.WAITS is rq.Waits.NEVER
 
 
 # ---- a model: all short courses -----------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_what_is_said_and_not_seen_is_bounded(courses: Iterator[Course]) -> None
     for course in courses:
         shard = Shard(course.blob, course.how)
         published, unseen = shard.published, {-1: 0}
-        groups, free = len(shard.cells), answered.FREE_BYTES + answered.FREE_SHARE * 5_000
+        groups, free = len(shard.groups), answered.FREE_BYTES + answered.FREE_SHARE * 5_000
         for record in course.log:
             begun = len(shard.outputs)
             shard.judge(record)
@@ -412,7 +412,7 @@ def test_a_deadline_waits_while_its_group_has_said_too_much(small: None) -> None
     talk.tick()
     wish = subscribe("a", "w", member="a-t-0-1", generation=3, capacity=2, pattern=".*")
     talk.send(wish)
-    assert talk.shard.cells["g"].stored.answered == talk.next_offset - 1
+    assert talk.shard.groups["g"].stored.answered == talk.next_offset - 1
     talk.shard._answered.count(talk.next_offset - 1, limits.ANSWERED_BYTES_MAX)  # others have
     talk.end_batch()
 
@@ -458,7 +458,7 @@ def test_retention_waits_too(small: None) -> None:
     left = []
     for _ in range(8):
         talk.tick(after_ms=4_000)
-        left.append(len(talk.shard.cells))
+        left.append(len(talk.shard.groups))
 
     assert left == sorted(left, reverse=True)
     assert len(set(left)) > 2
@@ -520,13 +520,13 @@ def test_the_count_is_what_was_said_and_is_not_covered(monkeypatch: pytest.Monke
     """INV-15: told by another way, from the outputs of each step."""
     counted: list[tuple[int, int]] = []
 
-    def spying(self: Groups, at: At, name: str, size_bytes: int) -> None:
+    def spying(self: Rows, at: At, key: tuple[str, str], size_bytes: int) -> None:
         if size_bytes and at.topic == REQUESTS:
             counted.append((at.offset, size_bytes))
-        whole(self, at, name, size_bytes)
+        whole(self, at, key, size_bytes)
 
-    whole = Groups._count
-    monkeypatch.setattr(Groups, "_count", spying)
+    whole = Rows._count
+    monkeypatch.setattr(Rows, "_count", spying)
     for seed in range(4):
         records, how = drawn(seed)
         counted.clear()

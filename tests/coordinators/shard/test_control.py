@@ -7,10 +7,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.shard.blob import decode_blob
 from coordlib.coordinators.shard.control import ControlRecords
-from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.shard import InputRecord, Shard, ShardSettings, fold
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import codec
@@ -19,6 +16,7 @@ from coordlib.testing.signing import Keyholder, verify
 from tests.coordinators.shard.test_stored_states import FOLDER
 from tests.tools import driving, stored_state
 from tests.tools.assigned_groups import owned_in, subscribe, topics
+from tests.tools.core import InputRecord, Shard, ShardSettings, decode_blob, fold, restore
 from tests.tools.driving import START_MS, Conversation, join
 
 #: As in production: nothing here may depend on checks of a group's soundness.
@@ -62,7 +60,7 @@ def state_of(shard: Shard) -> dict[str, Any]:
     return {
         name: value
         for name, value in rows.items()
-        if name not in ("clock_ms", "previous_ms", "offset", "refusals")
+        if name not in ("clock_ms", "previous_ms", "offsets", "refusals")
     }
 
 

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from coordlib.coordinators import registry
 from coordlib.coordinators.groups.classic.group import Group
-from coordlib.coordinators.groups.offsets.delete_group import delete_group
+from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.groups.family import Groups
+from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, UNKNOWN_WISHES, GroupKind
 from coordlib.coordinators.groups.offsets.offset_commit import offset_commit
-from coordlib.coordinators.groups.offsets.offset_fetch import offset_fetch
-from coordlib.coordinators.shard import step as draft
-from coordlib.coordinators.shard.clock import NEVER, Timer
-from coordlib.coordinators.shard.kind import NO_GENERATION, UNKNOWN_WISHES, UnknownSavedVersion
-from coordlib.coordinators.shard.restore import restore
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.groups.step import GroupStep
+from coordlib.coordinators.shard.family import Registry
+from coordlib.coordinators.shard.kind import Facts, Known, UnknownSavedVersion
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import COMMITTED, GROUPS
@@ -25,6 +25,8 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue, ShardPosition
 from tests.coordinators.groups.test_topics import listing
+from tests.tools import core
+from tests.tools.core import offsets_of, restore
 from tests.tools.driving import (
     LEADER,
     Conversation,
@@ -66,10 +68,9 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="roo
         return True
 
 
-class RoomDraft(draft.Draft[Room]):
+class RoomStep(GroupStep[Room]):
     __slots__ = ()
-    KIND = "room"
-    GROUP, DEAD = Room, "Dead"
+    DEAD = "Dead"
 
     @property
     def new_group_bytes(self) -> int:
@@ -79,7 +80,7 @@ class RoomDraft(draft.Draft[Room]):
         self.change(state=state)
 
 
-def enter(step: RoomDraft, request: rq.Subscribe) -> None:
+def enter(step: RoomStep, request: rq.Subscribe) -> None:
     if request.strategy == "broken":
         raise ZeroDivisionError("enter")
     if request.strategy is not None:
@@ -91,42 +92,38 @@ def enter(step: RoomDraft, request: rq.Subscribe) -> None:
     return step.answer(request, generation=step.live.generation)
 
 
-def let_go(step: RoomDraft, request: rq.Release) -> None:
+def let_go(step: RoomStep, request: rq.Release) -> None:
     step.change(members={}, state="Empty", state_since_clock_ms=step.at.clock_ms)
     step.answer(request)
 
 
-def told(step: RoomDraft, changed: Collection[str]) -> None:
+def told(step: RoomStep, changed: Collection[str]) -> None:
     if "brittle" in step.live.members:
         raise ZeroDivisionError("told")
-    step.change(topics={name: step.around.topics.get(name, 0) for name in changed})
+    step.change(topics={name: step.family.topics.get(name, 0) for name in changed})
     step.record("TopicsTold", reason=" ".join(changed))
 
 
-class Rooms:
-    """The least that is a kind."""
+class Rooms(GroupKind):
+    """A kind of group beside the classic ones."""
 
-    KIND = "room"
-    HANDLERS: ClassVar[dict[type[rq.Request], Callable[[Any, Any], None]]] = {
+    NAME = "room"
+    VALUE = Room
+    STEP = RoomStep
+    APIS: ClassVar[dict[type[rq.Request], Callable[[Any, Any], None]]] = {
+        **OF_ALL_GROUPS,
         rq.Subscribe: enter,
         rq.Release: let_go,
         rq.OffsetCommit: lambda step, request: offset_commit(step, request, lambda *_: None),
-        rq.OffsetFetch: offset_fetch,
-        rq.DeleteGroup: delete_group,
     }
-    topics_changed: Callable[[Any, Collection[str]], None] | None = staticmethod(told)
-    draft = staticmethod(RoomDraft)
-    adopt = staticmethod(RoomDraft.adopt)
-    decode = staticmethod(msgspec.msgpack.Decoder(Room).decode)
-    encode = staticmethod(msgspec.msgpack.encode)
-    decode_saved = staticmethod(msgspec.json.Decoder(Room).decode)
-    encode_saved = staticmethod(msgspec.json.encode)
+    topics_changed = staticmethod(told)
 
-    def size_bytes(self, group: Room) -> int:
-        return 512 + 64 * len(group.members) + 64 * len(group.topics)
+    def facts_of_members(self, value: Room, known: Known) -> Facts:
+        assert known.settings
+        return Facts(size_bytes=512 + 64 * len(value.members) + 64 * len(value.topics))
 
-    def known_topics(self, group: Room) -> Mapping[str, int]:
-        return group.topics
+    def known_topics(self, value: Room) -> Mapping[str, int]:
+        return value.topics
 
     def wishes(self, _: Room) -> msgspec.Raw:
         return UNKNOWN_WISHES
@@ -137,45 +134,16 @@ class Rooms:
 
         return never
 
-    def check(self, group: Room) -> None:
-        assert isinstance(group, Room)
 
-    def next_due(self, _group: Room, heard: Mapping[str, int]) -> Any:
-        return Timer(duration_ms=0, cause=len(heard), due_ms=NEVER)
-
-    def fire(self, draft: Any, due: Any) -> None:
-        raise AssertionError(f"nothing of {draft.name} is ever due: {due}")
-
-    def cover(self, group: Room, published: int, clock_ms: int) -> tuple[Room, list[str]]:
-        raise AssertionError(f"{group.group} waits for no tick: {published}, {clock_ms}")
-
-    def uncovered(self, _: Room) -> None:
-        return None
-
-    def restart(self, group: Room, clock_ms: int) -> Room:
-        assert clock_ms
-        return group
-
-    def quiet_generation(self, _: Room) -> int:
-        return NO_GENERATION
-
-    def shortest_timeout_ms(self, _: Room) -> int:
-        return 0
-
-    def instances(self, _: Room) -> dict[str, str]:
-        return {}
-
-    def reply_partitions(self, _: Room) -> list[int]:
-        return []
+def registry_of(*kinds: GroupKind) -> Registry:
+    """Groups of these kinds."""
+    return Registry(type("WithRooms", (Groups,), {"KINDS": kinds}))
 
 
 @pytest.fixture(autouse=True)
 def _rooms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The registry with rooms in it."""
-    rooms = Rooms()
-    monkeypatch.setitem(registry.MACHINES, "room", rooms)
-    for request in (rq.Subscribe, rq.Release):
-        monkeypatch.setitem(registry.MACHINE_OF, request, rooms)
+    """The job's registry with rooms in it."""
+    monkeypatch.setattr(core, "REGISTRY", registry_of(CLASSIC, Rooms()))
 
 
 def subscribe(client: str, **fields: Any) -> rq.Subscribe:
@@ -243,7 +211,7 @@ def test_an_empty_group_becomes_of_another_kind_and_goes_on() -> None:
     ]
     assert msgspec.json.decode(talk.outputs[-1].value or b"")["protocol"] == "room"
     assert (room(talk).generation, list(room(talk).members)) == (generation + 1, ["x"])
-    assert next(iter(talk.shard.cells["g"].offsets))[:2] == ("t", 0)
+    assert next(iter(offsets_of(talk.shard.groups["g"])))[:2] == ("t", 0)
 
 
 def test_the_new_kind_survives_the_batch_and_the_rebuild() -> None:
@@ -267,7 +235,7 @@ def test_the_new_kind_survives_the_batch_and_the_rebuild() -> None:
     )
 
     assert room(talk) == wanted
-    assert talk.shard.cells["g"].stored.offset_count == 1
+    assert talk.shard.groups["g"].entry_count == 1
 
 
 def test_a_room_that_emptied_becomes_classic_again() -> None:
@@ -295,7 +263,7 @@ def test_a_refused_request_changes_no_kind() -> None:
     assert lines[0] == "answer x#u Subscribe INVALID_REQUEST"
     assert not [line for line in lines if "GroupKindChanged" in line]
     assert talk.group() is before
-    assert talk.shard.cells["g"].stored.kind == "classic"
+    assert talk.shard.groups["g"].stored.kind == "classic"
 
 
 def test_a_change_of_kind_that_breaks_sets_the_group_aside_as_it_was() -> None:
@@ -320,13 +288,13 @@ def test_what_all_kinds_have_goes_to_the_kind_that_the_group_is_of() -> None:
     assert talk.send(commit("tool", offset=7))[-1].startswith("event OffsetsCommitted")
     room(talk)
     talk.send(delete("ops"))
-    assert "g" not in talk.shard.cells
+    assert "g" not in talk.shard.groups
 
 
 class RoomsWithoutOffsets(Rooms):
     """A kind that leaves commits and fetches to others."""
 
-    HANDLERS: ClassVar[dict[type[rq.Request], Callable[[Any, Any], None]]] = {
+    APIS: ClassVar[dict[type[rq.Request], Callable[[Any, Any], None]]] = {
         rq.Subscribe: enter,
         rq.Release: let_go,
     }
@@ -335,7 +303,7 @@ class RoomsWithoutOffsets(Rooms):
 @pytest.fixture
 def empty_room(monkeypatch: pytest.MonkeyPatch) -> Conversation:
     """An empty group of a kind that judges no commits."""
-    monkeypatch.setitem(registry.MACHINES, "room", RoomsWithoutOffsets())
+    monkeypatch.setattr(core, "REGISTRY", registry_of(CLASSIC, RoomsWithoutOffsets()))
     talk = an_open_room()
     talk.send(release("a", "a"))
     return talk
@@ -360,7 +328,7 @@ def test_a_commit_that_was_answered_is_kept_whichever_kind_judged_it(
     assert talk.send(fetch("x"))[0].endswith("offsets=[(topic=t offset=7 error=NONE)] parts=1")
     position = talk.shard.status().position
     talk.end_batch()
-    assert talk.shard.cells["g"].stored.offset_count == 1
+    assert talk.shard.groups["g"].entry_count == 1
     newest = {(o.topic, o.key): o.value for o in talk.outputs}
     talk.load(
         restore(
@@ -369,7 +337,7 @@ def test_a_commit_that_was_answered_is_kept_whichever_kind_judged_it(
             position,
         )
     )
-    assert talk.shard.cells["g"].stored.offset_count == 1
+    assert talk.shard.groups["g"].entry_count == 1
 
 
 def test_a_group_keeps_its_kind_when_another_one_stores_its_offsets(
@@ -389,25 +357,25 @@ def test_a_group_keeps_its_kind_when_another_one_stores_its_offsets(
 def test_a_session_is_not_renewed_by_positions_of_no_members() -> None:
     """INV-02: their place among the requests depends on where batches end, whatever the kind."""
     talk = an_open_room()
-    heard = talk.shard.cells["g"].heard["a"]
+    heard = talk.shard.groups["g"].heard["a"]
     named = commit("tool", -1, "a", offset=7)
 
     talk.now_ms += 1_000
     assert talk.send(named, topic=COMMITS)[0] == "commit t/0 offset=7 member=a"
-    assert talk.shard.cells["g"].heard["a"] == heard
+    assert talk.shard.groups["g"].heard["a"] == heard
 
     talk.tick(after_ms=1_000)
     talk.send(named)
-    assert talk.shard.cells["g"].heard["a"] == talk.shard.clock_ms > heard
+    assert talk.shard.groups["g"].heard["a"] == talk.shard.clock_ms > heard
 
 
 def emit_to(group: str) -> Callable[[Any, Any], None]:
-    def handler(step: RoomDraft, request: rq.OffsetCommit) -> None:
+    def handler(step: RoomStep, request: rq.OffsetCommit) -> None:
         value = CommittedValue(
             offset=1, leader_epoch=-1, metadata="", commit_ms=1, commit_clock_ms=1, generation=-1,
             member="",
         )  # fmt: skip
-        step.emit(fx.Commit(group, "t", 0, value))
+        step.emit(fx.Put("committed", b"", group, OFFSETS.name, ("t", 0), value))
         step.answer(request)
 
     return handler
@@ -420,9 +388,8 @@ def test_a_step_that_commits_to_no_group_of_its_own_is_taken_back(
     """INV-42, INV-44: a defect of a kind. An acknowledged offset of a group that is not there, or
     of another one, would be lost by the shard and would stop the next rebuild."""
     rooms = Rooms()
-    monkeypatch.setattr(rooms, "HANDLERS", {**Rooms.HANDLERS, rq.OffsetCommit: emit_to(to)})
-    monkeypatch.setitem(registry.MACHINES, "room", rooms)
-    monkeypatch.setitem(registry.MACHINE_OF, rq.OffsetCommit, rooms)
+    monkeypatch.setitem(vars(rooms), "APIS", {**Rooms.APIS, rq.OffsetCommit: emit_to(to)})
+    monkeypatch.setattr(core, "REGISTRY", registry_of(rooms, CLASSIC))
     talk = an_open_room()
     before = len(talk.outputs)
 
@@ -431,7 +398,7 @@ def test_a_step_that_commits_to_no_group_of_its_own_is_taken_back(
     assert [line.split()[1] for line in lines] == ["GroupQuarantined", "tool#c"]
     assert lines[1].endswith("OffsetCommit COORDINATOR_NOT_AVAILABLE")
     assert not [o for o in talk.outputs[before:] if o.topic == COMMITTED]
-    assert list(talk.shard.cells) == ["g"]
+    assert list(talk.shard.groups) == ["g"]
 
 
 def test_groups_are_told_of_topics_by_their_kind() -> None:
@@ -474,11 +441,10 @@ def test_a_rebuild_knows_the_topics_that_groups_tell() -> None:
     assert talk.shard.topics == {"a": 1, "b": 2}
 
 
-def test_a_kind_that_this_code_lacks_refuses_the_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_this_code_lacks_refuses_the_rebuild() -> None:
     """Somebody went back to code without rooms: a room must not pass for a classic group."""
     position = ShardPosition(clock_ms=1, previous_ms=1, offset=5, commits_offset=-1, published=5)
     saved = msgspec.json.encode(Room(group="g"))
-    monkeypatch.delitem(registry.MACHINES, "room")
 
     with pytest.raises(UnknownSavedVersion, match="saved as 'room', which this code lacks"):
-        restore([saved], [], position)
+        restore([saved], [], position, Registry(Groups))

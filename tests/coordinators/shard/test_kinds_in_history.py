@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.shard import UNTRUSTED_TIME_MS, InputRecord
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.assigned_groups import let_go, subscribe
+from tests.tools.core import UNTRUSTED_TIME_MS, InputRecord
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import (
     SETTINGS,
@@ -165,7 +165,7 @@ def test_a_first_request_whose_step_breaks(request_: rq.Request, kind: str | Non
         talk.send(request_)
 
     assert kinds_named(talk) == [("GroupQuarantined", kind)]
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_a_group_that_is_set_aside_and_released_keeps_its_kind() -> None:

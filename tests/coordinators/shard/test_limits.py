@@ -4,11 +4,12 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.soundness import check_invariants
 from coordlib.records import requests as rq
 from tests.coordinators.shard.refusals import OTHER_GENERATION, refused
 from tests.tools.assigned_groups import let_go
+from tests.tools.core import offsets_of
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -58,7 +59,7 @@ def test_a_group_over_four_mebibytes_is_refused() -> None:
         refused("answer m5#j1 JoinGroup GROUP_MAX_SIZE_REACHED", generation=0, cause="r0-5"),
     ]
     talk.end_batch()
-    saved = classic.encode_saved(talk.group())
+    saved = CLASSIC.save(talk.group())
     assert len(saved) < talk.group().size_bytes <= limits.GROUP_BYTES_MAX
 
 
@@ -98,9 +99,9 @@ def test_the_size_of_a_group_is_never_more_than_was_counted(text: str) -> None:
     )
     talk.end_batch()
 
-    (group,) = [cell.group for cell in talk.shard.cells.values()]
+    (group,) = [cell.value for cell in talk.shard.groups.values()]
     assert group is not None
-    assert len(classic.encode_saved(group)) <= group.size_bytes + limits.KIB
+    assert len(CLASSIC.save(group)) <= group.size_bytes + limits.KIB
 
 
 def test_as_many_protocols_as_a_request_may_name() -> None:
@@ -218,7 +219,7 @@ def test_an_answer_that_is_too_large_has_to_be_asked_for_in_parts() -> None:
     for first in range(0, 2_100, 70):
         rows = (msgspec.structs.replace(row, partition=p) for p in range(first, first + 70))
         talk.send(commit("tool", offsets=tuple(rows)))
-    assert talk.shard.cells["g"].offsets.count == 2_100
+    assert offsets_of(talk.shard.groups["g"]).count == 2_100
     talk.outputs.clear()
 
     everything = talk.send(fetch("tool"))
@@ -334,7 +335,7 @@ def test_the_shard_takes_no_more_groups_than_it_may() -> None:
     assert talk.send(commit("a", group="h"))[0] == (
         "answer[h] a#c OffsetCommit COORDINATOR_NOT_AVAILABLE"
     )
-    assert list(talk.shard.cells) == ["g"]
+    assert list(talk.shard.groups) == ["g"]
 
 
 def test_offsets_beyond_the_limits_are_refused_row_by_row() -> None:
@@ -376,7 +377,7 @@ def test_offsets_that_are_kept_count_for_the_next_commit() -> None:
         "event CommitRefused cause=r0-2 reason=INVALID_COMMIT_OFFSET_SIZE client=tool "
         "offsets=[(topic=t partition=2 offset=1 error=INVALID_COMMIT_OFFSET_SIZE)]",
     ]
-    assert talk.shard.cells["g"].offsets.count == 2
+    assert offsets_of(talk.shard.groups["g"]).count == 2
 
 
 @pytest.mark.parametrize(

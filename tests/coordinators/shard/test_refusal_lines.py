@@ -86,7 +86,7 @@ def test_groups_that_are_not_there_are_counted_together() -> None:
 
     told = [o for o in talk.outputs if o.topic == EVENTS and b"RequestRejected" in (o.value or b"")]
     assert len(told) == FIRST
-    assert list(talk.shard.cells) == ["g"]
+    assert list(talk.shard.groups) == ["g"]
 
 
 def test_where_batches_end_changes_nothing_of_what_is_told() -> None:
@@ -125,7 +125,7 @@ def test_a_refused_request_leaves_the_group_alone_when_it_is_not_told() -> None:
 
     assert talk.group() is not None
     assert talk.group() == before
-    assert not talk.shard.cells["g"].changed
+    assert not talk.shard.groups["g"].changed
     assert talk.send(heartbeat("a", 2, "a-t-0-0")) == []
 
 

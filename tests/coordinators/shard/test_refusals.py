@@ -84,7 +84,7 @@ def test_a_refusal_makes_no_group(request_: rq.Request) -> None:
     assert answer.startswith("answer x#")
     assert event.startswith("event RequestRejected ")
     assert " cause=r0-0 " in event
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
     assert talk.end_batch() == []
 
 

@@ -10,13 +10,12 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from coordlib.coordinators.shard.restore import orphans, restore
-from coordlib.coordinators.shard.shard import Shard
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import codec
 from coordlib.records.stored import CommittedValue, Marker, ShardPosition
 from coordlib.streaming.rebuild import GROUPS_NAMED_MAX, seed_blobs
 from tests.tools.assigned_groups import group_of, owned_in, subscribe, topics
+from tests.tools.core import Shard, orphans, restore
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import SETTINGS, Conversation, commit, leave, release
 
@@ -124,8 +123,8 @@ def test_offsets_without_their_group_are_left_out_and_named() -> None:
 
     shard = Shard(restore(values, committed.items(), NOWHERE), SETTINGS)
 
-    assert list(shard.cells) == ["g"]
-    assert shard.cells["g"].stored.offset_count == 1
+    assert list(shard.groups) == ["g"]
+    assert shard.groups["g"].entry_count == 1
     assert orphans({b"g"}, committed) == ["h", "z"]
     assert orphans({b"g"}, [key("g")]) == []
 
@@ -152,7 +151,7 @@ def test_the_job_warns_of_offsets_that_it_left_out(count: int) -> None:
         if count
         else []
     )
-    assert list(Shard(blobs[0], SETTINGS).cells) == ["g"]
+    assert list(Shard(blobs[0], SETTINGS).groups) == ["g"]
 
 
 def test_a_foreign_key_refuses_the_rebuild() -> None:

@@ -6,19 +6,18 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.groups.classic import machine as classic
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.registry import MACHINE_OF
-from coordlib.coordinators.shard.shard import (
+from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.shard.step import BrokenInvariant
+from coordlib.records import requests as rq
+from coordlib.records.partitioner import shard_of
+from tests.coordinators.shard.refusals import JUDGED_BEFORE, OTHER_GENERATION, refused
+from tests.tools.core import (
     UNTRUSTED_TIME_MS,
     InputRecord,
     Shard,
     UnknownStateVersion,
     fold,
 )
-from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
-from tests.coordinators.shard.refusals import JUDGED_BEFORE, OTHER_GENERATION, refused
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -58,7 +57,7 @@ def test_a_group_of_another_shard_is_refused() -> None:
         f"event RequestRejected cause=r{other.shard}-0 reason={why} error=WRONG_SHARD client=a"
     )
     assert len(lines) == 2
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_answers_go_where_the_request_says() -> None:
@@ -117,16 +116,6 @@ def test_only_positions_of_non_members_belong_into_the_offsets_topic(request_: A
     assert all("Rejected INVALID_REQUEST" in line for line in lines[:-1])
 
 
-def test_what_is_not_built_yet_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client must not wait for an answer that will never come."""
-    monkeypatch.delitem(MACHINE_OF, rq.DescribeGroup)
-
-    assert settled().send(describe("a"))[0] == (
-        "answer a#d Rejected UNSUPPORTED_VERSION "
-        '"DescribeGroup is not built yet: use a newer coordinator."'
-    )
-
-
 def test_an_empty_group_id_is_refused() -> None:
     """testInvalidGroupId."""
     lines = Conversation().send(join("a", group=""))
@@ -162,7 +151,7 @@ def test_every_request_of_another_shard_is_refused(request_: Any) -> None:
     assert [line.split()[:4] for line in lines[:-1]] == [
         ["answer", f"a#{request_.id}", "Rejected", "WRONG_SHARD"]
     ]
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 @of_all_kinds
@@ -331,7 +320,7 @@ def break_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_draft: Any, request: Any) -> None:
         raise BrokenInvariant(f"a defect at {request.member}\ud800")
 
-    monkeypatch.setitem(classic.HANDLERS, rq.Heartbeat, broken)
+    monkeypatch.setitem(CLASSIC.handlers, rq.Heartbeat, broken)
 
 
 def test_a_defect_quarantines_its_group_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,8 +398,8 @@ def test_a_group_that_is_still_unsound_is_not_released(monkeypatch: pytest.Monke
     talk = settled()
     break_heartbeats(monkeypatch)
     talk.send(heartbeat("b", 1, FOLLOWER))
-    cell = talk.shard.cells["g"]
-    cell._group = msgspec.structs.replace(talk.group(), leader="nobody")
+    cell = talk.shard.groups["g"]
+    cell._value = msgspec.structs.replace(talk.group(), leader="nobody")
 
     assert talk.send(release("ops")) == ["answer ops#q ReleaseQuarantine INVALID_REQUEST"]
 
@@ -422,7 +411,7 @@ def test_a_defect_in_a_deadline_quarantines_too(monkeypatch: pytest.MonkeyPatch)
         raise ZeroDivisionError(due.kind)
 
     talk = settled()
-    monkeypatch.setattr(classic, "fire", broken)
+    monkeypatch.setattr(CLASSIC, "fire", broken)
 
     assert talk.wait(12_000) == [
         "event GroupQuarantined generation=2 cause=r0-18 reason=ZeroDivisionError"
@@ -439,7 +428,7 @@ def test_a_first_request_that_meets_a_defect_makes_no_group(
     lines = talk.send(heartbeat("b", 1, "m"))
 
     assert lines[-1] == "answer b#h Heartbeat COORDINATOR_NOT_AVAILABLE"
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 # -- the end of a batch ----------------------------------------------------------------------
@@ -470,7 +459,7 @@ def test_the_order_of_commits_does_not_show_in_the_blob() -> None:
     def offsets_of(rows: list[rq.CommittedOffset]) -> bytes:
         talk = Conversation()
         talk.send(commit("tool", offsets=tuple(rows)))
-        return bytes(talk.shard.cells["g"].encoded().offsets)
+        return bytes(talk.shard.groups["g"].encoded().tables["committed"].blocks)
 
     assert offsets_of(rows) == offsets_of(rows[::-1])
 

@@ -5,16 +5,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from coordlib.coordinators.groups.assigned import machine as assigned
 from coordlib.coordinators.groups.assigned.group import State as AssignedState
-from coordlib.coordinators.groups.classic import machine as classic
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.group import State
-from coordlib.coordinators.shard.blob import decode_blob
-from coordlib.coordinators.shard.shard import STATE_VERSION, Shard, UnknownStateVersion, fold
+from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.groups.family import GroupsState
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker
 from coordlib.streaming.rebuild import seed_blobs
 from tests.tools import stored_state
+from tests.tools.core import STATE_VERSION, Shard, UnknownStateVersion, decode_blob, fold
 from tests.tools.stored_state import SETTINGS, Stored
 
 FOLDER = Path(__file__).parent / "stored_states"
@@ -59,11 +59,7 @@ def test_a_stored_state_goes_on_as_it_would_have(path: Path) -> None:
     If the difference is meant: python -m tests.tools.stored_state --outputs
     """
     fixture = stored_state.read(path)
-    if fixture.version == STATE_VERSION:
-        assert fixture.go_on(fixture.blob) == fixture.outputs
-    else:
-        with pytest.raises(UnknownStateVersion, match="--rebuild"):
-            fold(fixture.blob, [], SETTINGS)
+    assert fixture.go_on(fixture.blob) == fixture.outputs
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=name_of)
@@ -76,8 +72,8 @@ def test_the_compacted_topics_of_any_version_can_be_rebuilt(path: Path) -> None:
 
 def test_the_fixture_is_a_rich_shard() -> None:
     """A field that no stored group uses could change unseen."""
-    cells = Shard(CURRENT.blob, SETTINGS).cells.values()
-    groups = [cell.group for cell in cells if cell.stored.kind == "classic"]
+    cells = Shard(CURRENT.blob, SETTINGS).groups.values()
+    groups = [cell.value for cell in cells if cell.stored.kind == "classic"]
     members = [member for group in groups if group for member in group.members.values()]
 
     assert {group.state for group in groups if group} == set(State) - {State.DEAD}
@@ -95,15 +91,16 @@ def test_the_fixture_is_a_rich_shard() -> None:
     assert len(CURRENT.committed) > 20
     state = decode_blob(CURRENT.blob)
     assert CURRENT.position.answered == state.answered
-    assert all((state.answered, state.free_us, state.offsets_free_us))
-    assert any(row.answered >= 0 for row in state.cells)
+    groups = msgspec.msgpack.decode(state.families["group"], type=GroupsState)
+    assert all((state.answered, groups.free_us, groups.offsets_free_us))
+    assert any(row.answered >= 0 for row in state.rows)
     assert CURRENT.position.commits_offset >= 0
 
 
 def test_the_fixture_has_rich_server_assigned_groups() -> None:
     """Demands that run and that wait, guards, grants of several records, all wishes."""
     shard = Shard(CURRENT.blob, SETTINGS)
-    groups = [cell.group for cell in shard.cells.values() if cell.stored.kind == "assigned"]
+    groups = [cell.value for cell in shard.groups.values() if cell.stored.kind == "assigned"]
     members = [member for group in groups for member in group.members.values()]
     demands = [demand.timer.due_ms for member in members for demand in member.demands]
 
@@ -183,4 +180,4 @@ def test_the_version_of_saved_groups_is_the_one_that_is_written() -> None:
     """Who raises one must raise the other."""
     versions = {msgspec.json.decode(value)["v"] for value in CURRENT.groups.values()}
 
-    assert versions == {classic.SAVED_VERSION, assigned.SAVED_VERSION}
+    assert versions == {CLASSIC.SAVED_VERSION, ASSIGNED.SAVED_VERSION}

@@ -5,11 +5,13 @@ from random import Random
 import msgspec
 import pytest
 
-from coordlib.coordinators.groups.classic import machine as classic
-from coordlib.coordinators.shard.row import Cell
-from coordlib.coordinators.shard.table import BLOCK_PARTITIONS, NO_OFFSETS, OffsetTable
+from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.table import BLOCK_ENTRIES, NO_ENTRIES, Entries, Table
 from coordlib.records import requests as rq
 from coordlib.records.stored import CommittedValue
+from tests.tools.core import offsets_of
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -34,9 +36,9 @@ def value(offset: int) -> CommittedValue:
     )
 
 
-def decoded_blocks(table: OffsetTable) -> int:
+def decoded_blocks(table: Entries) -> int:
     return sum(
-        isinstance(block, dict) for blocks in table._topics.values() for block in blocks.values()
+        isinstance(block, dict) for blocks in table._names.values() for block in blocks.values()
     )
 
 
@@ -44,37 +46,37 @@ def decoded_blocks(table: OffsetTable) -> int:
 def test_a_table_is_a_dictionary_in_any_order_and_across_any_reload(seed: int) -> None:
     """INV-03: a rebuild stores the same offsets in another order, and batches end anywhere."""
     rnd = Random(seed)
-    table, model = OffsetTable(), {}
+    table, model = Entries(OFFSETS), {}
     for step in range(400):
-        place = (rnd.choice("tuv"), rnd.randrange(3 * BLOCK_PARTITIONS))
+        place = (rnd.choice("tuv"), rnd.randrange(3 * BLOCK_ENTRIES))
         if rnd.random() < 0.4:
-            table.apply(*place, None)
+            table.apply(place, None)
             model.pop(place, None)
         else:
-            table.apply(*place, value(step))
+            table.apply(place, value(step))
             model[place] = step
         if rnd.random() < 0.05:
-            table = OffsetTable(table.encoded(), table.count)
+            table = Entries(OFFSETS, table.stored())
 
         assert table.count == len(model)
     assert [(t, p, kept.offset) for t, p, kept in table] == [
         (*place, model[place]) for place in sorted(model)
     ]
-    fresh = OffsetTable()
+    fresh = Entries(OFFSETS)
     for place in rnd.sample(sorted(model), len(model)):
-        fresh.apply(*place, value(model[place]))
-    assert bytes(fresh.encoded()) == bytes(table.encoded())
+        fresh.apply(place, value(model[place]))
+    assert fresh.stored() == table.stored()
 
 
 def test_a_table_without_offsets_is_as_a_new_one() -> None:
     """INV-03: nothing is left of what was forgotten."""
-    table = OffsetTable()
-    table.apply("t", 0, value(1))
-    table.apply("t", 0, None)
-    table.apply("t", 0, None)
-    table.apply("u", 5, None)
+    table = Entries(OFFSETS)
+    table.apply(("t", 0), value(1))
+    table.apply(("t", 0), None)
+    table.apply(("t", 0), None)
+    table.apply(("u", 5), None)
 
-    assert (bytes(table.encoded()), table.count, table.topics()) == (bytes(NO_OFFSETS), 0, [])
+    assert (bytes(table.stored().blocks), table.count, table.names()) == (bytes(NO_ENTRIES), 0, [])
 
 
 def large() -> Conversation:
@@ -89,20 +91,20 @@ def large() -> Conversation:
 def test_a_commit_reads_and_writes_only_the_blocks_that_it_names() -> None:
     """A hundred members commit every five seconds, each a hundredth of the group's partitions."""
     talk = large()
-    cell = talk.shard.cells["g"]
+    cell = talk.shard.groups["g"]
 
     talk.send(commit("a", 2, LEADER))
     talk.send(fetch("a", topics=(rq.TopicPartitions("t", (0, 1, 999)),)))
 
-    assert decoded_blocks(cell.offsets) == 2
-    assert len(cell.offsets._topics["t"]) == -(-1_000 // BLOCK_PARTITIONS)
+    assert decoded_blocks(offsets_of(cell)) == 2
+    assert len(offsets_of(cell)._names["t"]) == -(-1_000 // BLOCK_ENTRIES)
 
 
 def test_a_commit_does_not_write_the_group_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand members' metadata is no part of a position."""
     talk = large()
-    monkeypatch.setattr(classic, "encode", None)
-    monkeypatch.setattr(classic, "encode_saved", None)
+    monkeypatch.setattr(CLASSIC, "encode", None)
+    monkeypatch.setattr(CLASSIC, "save", None)
     talk.send(commit("a", 2, LEADER))
 
     assert talk.end_batch() == [f"progress offset={talk.next_offset - 1}"]
@@ -112,11 +114,10 @@ def test_members_come_and_go_without_reading_offsets(monkeypatch: pytest.MonkeyP
     """The offsets of a large group do not slow its rebalances."""
     talk = large()
 
-    def touched(_: Cell) -> None:
-        raise AssertionError("offsets were read")
+    def touched(_: Row, table: Table) -> None:
+        raise AssertionError(f"{table.name} was read")
 
-    monkeypatch.setattr(Cell, "offsets", property(touched))
-    monkeypatch.setattr(Cell, "load_offsets", touched)
+    monkeypatch.setattr(Row, "entries", touched)
     lines = [
         *talk.send_all(join("c"), heartbeat("b", 2, FOLLOWER)),
         *talk.send_all(join("a", "j3", member=LEADER), join("b", "j3", member=FOLLOWER)),
@@ -127,12 +128,12 @@ def test_members_come_and_go_without_reading_offsets(monkeypatch: pytest.MonkeyP
     assert "Quarantined" not in str(lines)
     assert "GenerationStarted generation=3" in str(lines)
     monkeypatch.undo()
-    assert talk.shard.cells["g"].offsets.count == 1_000
+    assert offsets_of(talk.shard.groups["g"]).count == 1_000
 
 
 def test_a_thousand_offsets_are_half_as_large_as_with_names() -> None:
     """A shard's blob is rewritten every batch."""
-    cell = large().shard.cells["g"]
+    cell = large().shard.groups["g"]
     named = msgspec.msgpack.encode([value(p) for p in range(1_000)])
 
-    assert len(cell.stored.offsets) < len(named) / 2
+    assert len(cell.stored.tables["committed"].blocks) < len(named) / 2

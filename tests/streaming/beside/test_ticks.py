@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-from coordlib.coordinators.shard.shard import Status
 from coordlib.records.requests import Tick
 from coordlib.records.stored import ShardPosition
 from coordlib.streaming.beside.ticks import ShardTicks, TickWriter
+from tests.tools.core import Status
 
 CAP_MS = 2_000
 

@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib.config import ClassicConfig
-from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
+from coordlib.config import GroupConfig
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
 from coordlib.errors import CannotReach, SetupError
@@ -30,6 +29,7 @@ from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.figures import tell, tell_machine
 from tests.tools.bench.probes import Probes
 from tests.tools.bench.stand import JOB_ARGS
+from tests.tools.core import Fold, InputRecord, ShardSettings, fold
 
 NAME: Final = "bench-rebuild"
 ANSWER_TIMEOUT_S: Final = 120.0
@@ -47,7 +47,7 @@ class History:
             reply_partitions=reply_partitions,
             incarnation=incarnation,
             # All of the crowd comes at once.
-            group=ClassicConfig(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
+            group=GroupConfig(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
         )
         self._now_ms = time.time_ns() // 1_000_000
         #: Requests by shard: a record's place is its offset.

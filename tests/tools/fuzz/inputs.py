@@ -3,12 +3,12 @@
 import struct
 from functools import cache
 
-from coordlib.coordinators.shard.shard import InputRecord
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools import driving
+from tests.tools.core import InputRecord
 from tests.tools.random_logs import draw_log
 
 _LOGS = 6

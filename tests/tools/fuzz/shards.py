@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from tests.tools import driving
+from tests.tools.core import ShardSettings
 from tests.tools.driving import Conversation
 from tests.tools.fuzz import inputs
 from tests.tools.fuzz.mutate import Mutator, crossed

@@ -12,7 +12,6 @@ from random import Random
 import msgspec
 from confluent_kafka import KafkaException
 
-from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, UnknownStateVersion
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
 from coordlib.records.stored import Layout, Marker
@@ -24,6 +23,7 @@ from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.signatures import Signatures
 from coordlib.streaming.sink import TransactionalSink, transactional_id
 from coordlib.streaming.start import agree
+from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion
 from tests.tools.defects import Defect
 from tests.tools.simulation.checkpoint import Checkpoint, Ranges
 from tests.tools.simulation.cluster import Cluster, Place, Transaction

@@ -11,12 +11,12 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard.shard import InputRecord, Shard
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import EVENTS, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.control import with_signature
+from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.evidence import Evidence

@@ -14,16 +14,26 @@ from unittest.mock import patch
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.registry import MACHINES
-from coordlib.coordinators.shard import restore
+from coordlib.coordinators.groups.kind import GroupKind
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard import shard as shard_module
-from coordlib.coordinators.shard.blob import StoredShard, decode_blob
-from coordlib.coordinators.shard.shard import InputRecord, Shard, ShardSettings, UnknownStateVersion
+from coordlib.coordinators.shard.restore import restore
+from coordlib.coordinators.shard.row import StoredRow
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.transition import At
+from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition
 from coordlib.streaming.operator import judge_rows
+from tests.tools.core import (
+    InputRecord,
+    Shard,
+    ShardSettings,
+    StoredShard,
+    UnknownStateVersion,
+    decode_blob,
+    topics_known,
+)
 from tests.tools.defects import Defect, in_force
 from tests.tools.simulation.violation import Violation
 
@@ -56,15 +66,15 @@ class WatchedShard(Shard):
     """A shard of which somebody looks on: refused requests must leave everything alone."""
 
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
-        cell = self.cells.get(request.group)
-        before = None if cell is None else (dict(cell.heard), cell.group)
+        cell = self.rows.get(request.entity)
+        before = None if cell is None else (dict(cell.heard), cell.value)
         count = len(self.outputs)
         super()._judge_request(at, request, value)
-        after = self.cells.get(request.group)
+        after = self.rows.get(request.entity)
         if cell is None or before is None or after is not cell:
             return
         heard, group = before
-        if cell.heard == heard and cell.group is group:
+        if cell.heard == heard and cell.value is group:
             return
         if self._is_refused(request, self.outputs[count:], at.coordinate):
             who = [name for name in heard if cell.heard.get(name) != heard[name]]
@@ -149,17 +159,17 @@ class Inspector:
 
     def check_states(self, settings: ShardSettings, state: StoredShard) -> None:
         """INV-09, INV-13 to INV-15: what the core would have checked after every step."""
-        for row in state.cells:
-            key, hard = (settings.shard, row.name), bytes(row.hard)
+        for row in state.rows:
+            key, hard = (settings.shard, row.name), bytes(row.head)
             if self._sound.get(key) == hard or not hard:
                 continue
-            machine = MACHINES[row.kind]
+            machine = REGISTRY.kinds[row.kind]
             try:
                 machine.check(machine.decode(hard))
             except BrokenInvariant as broken:
                 raise Violation(f"INV-13: {row.name} is unsound after a batch: {broken}") from None
             self._sound[key] = hard
-        kept = sum(row.size_bytes for row in state.cells)
+        kept = sum(row.facts.size_bytes + _entry_bytes(row) for row in state.rows)
         most = settings.group.shard_bytes_max
         if kept > most + most // limits.SHARD_RESERVE_SHARE:
             where = f"shard {settings.shard}"
@@ -170,7 +180,7 @@ class Inspector:
     def note_topics(self, checkpoint: str, batch: int, judged: Mapping[int, bytes]) -> None:
         """By the end of this batch, in which these shards had records."""
         before = self._topics.get((checkpoint, batch - 1), {})
-        fresh = {shard: decode_blob(blob).topics for shard, blob in judged.items()}
+        fresh = {shard: topics_known(decode_blob(blob)) for shard, blob in judged.items()}
         self._topics[(checkpoint, batch)] = {**before, **fresh}
 
     def check_rebuilt(self, checkpoint: str, batch: int, seeds: Mapping[int, bytes]) -> None:
@@ -182,7 +192,7 @@ class Inspector:
             if shard not in seeds:
                 continue
             rebuilt = decode_blob(seeds[shard])
-            for topic, count in rebuilt.topics.items():
+            for topic, count in topics_known(rebuilt).items():
                 is_sure = topic not in _known_in_quarantine_alone(rebuilt)
                 if is_sure and known.get(topic, count) != count:
                     raise Violation(
@@ -193,9 +203,10 @@ class Inspector:
 
 def _known_in_quarantine_alone(state: StoredShard) -> set[str]:
     known: dict[bool, set[str]] = {True: set(), False: set()}
-    for row in state.cells:
-        machine = MACHINES[row.kind]
-        group = machine.decode(bytes(row.hard))
+    for row in state.rows:
+        machine = REGISTRY.kinds[row.kind]
+        group = machine.decode(bytes(row.head))
+        assert isinstance(machine, GroupKind)
         known[group.is_quarantined] |= machine.known_topics(group).keys()
     return known[True] - known[False]
 
@@ -211,20 +222,24 @@ def check_against_topics(
     position = ShardPosition(
         clock_ms=state.clock_ms,
         previous_ms=state.previous_ms,
-        offset=state.offset,
-        commits_offset=state.commits_offset,
+        offset=state.offsets.get("r", -1),
+        commits_offset=state.offsets.get("o", -1),
         published=state.published,
     )
-    told = decode_blob(restore.restore(saved.values(), list(committed.items()), position))
-    ours, theirs = ({row.name: row for row in each.cells} for each in (state, told))
+    told = decode_blob(restore({GROUPS: saved, COMMITTED: committed}, position, REGISTRY))
+    ours, theirs = ({row.name: row for row in each.rows} for each in (state, told))
     if ours.keys() != theirs.keys():
         odd = sorted(ours.keys() ^ theirs.keys())
         raise Violation(f"INV-38: shard {shard}: {odd[0]} is in its state or in its topics only")
     for name, row in ours.items():
-        for what in ("kind", "hard", "offsets"):
+        for what in ("kind", "head", "tables"):
             if _bytes_of(getattr(row, what)) != _bytes_of(getattr(theirs[name], what)):
                 raise Violation(f"INV-38: shard {shard}: the {what} of {name} is not as its topics")
 
 
-def _bytes_of(value: str | msgspec.Raw) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
+def _bytes_of(value: Any) -> bytes:
+    return bytes(value) if isinstance(value, msgspec.Raw) else msgspec.msgpack.encode(value)
+
+
+def _entry_bytes(row: StoredRow) -> int:
+    return sum(table.size_bytes for table in row.tables.values())

@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard.shard import InputRecord, Shard
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import requests as rq
+from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
 from tests.tools.simulation import inspection
 from tests.tools.simulation.evidence import Evidence, newest_marker

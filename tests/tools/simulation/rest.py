@@ -2,7 +2,7 @@
 
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.groups.assigned.group import Group, State
-from coordlib.coordinators.registry import MACHINES
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.records.partitioner import shard_of
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.teams import Team
@@ -17,7 +17,7 @@ def saved_group(world: World, name: str = GROUP) -> Group | None:
     value = values[-1] if values else None
     if value is None or b'"assigned"' not in value:
         return None
-    group: Group = MACHINES[ASSIGNED].decode_saved(value)
+    group: Group = REGISTRY.kinds[ASSIGNED].load(value)
     return group
 
 

@@ -6,7 +6,8 @@ in the log must fit to that, and so must all other lines of the history.
 
 from dataclasses import dataclass
 
-from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of

@@ -4,9 +4,9 @@ from typing import Final
 
 import msgspec
 
-from coordlib.config import ClassicConfig
-from coordlib.coordinators.shard.shard import ShardSettings
+from coordlib.config import GroupConfig
 from coordlib.records.stored import FEATURES, Layout
+from tests.tools.core import ShardSettings
 from tests.tools.simulation.plan import ASSIGNED, Plan
 
 #: Faults that bring server-assigned groups into a world whose first group is none.
@@ -37,9 +37,9 @@ def shard(plan: Plan, incarnation: str, replies: int) -> ShardSettings:
     )
 
 
-def group_config(plan: Plan) -> ClassicConfig:
+def group_config(plan: Plan) -> GroupConfig:
     """The production's bounds, but for those that the plan wants near."""
-    config = ClassicConfig(
+    config = GroupConfig(
         initial_rebalance_delay_ms=plan.initial_rebalance_delay_ms,
         requires_member_id=plan.requires_member_id,
     )

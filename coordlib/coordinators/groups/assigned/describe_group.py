@@ -2,33 +2,36 @@
 
 from collections.abc import Iterator
 
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Group, State
 from coordlib.coordinators.groups.assigned.reconciliation import encoded
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 
-def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
+def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     """Answer with state and members; assignments in the layout of Kafka's consumers."""
-    group = draft.group
-    draft.answer(
+    group = step.group
+    step.answer(
         request,
-        kind=draft.KIND,
+        kind=step.kind.NAME,
         state=(group.state if group else State.DEAD).value,
         generation=group.generation if group else -1,
         protocol_type=group.protocol_type if group else None,
         protocol=group.protocol if group else None,
         leader=None,
-        members=tuple(
-            rs.DescribedMember(member.member, None, member.client, encoded(member.owned))
-            for member in (group.members.values() if group else ())
-        ),
-        waits_for=tuple(_awaited(group)) if group else (),
+        members=tuple(described(group)) if group else (),
+        waits_for=tuple(awaited(group)) if group else (),
     )
 
 
-def _awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+def described(group: Group) -> Iterator[rs.DescribedMember]:
+    """Its members, with all that they may be working on."""
+    for member in group.members.values():
+        yield rs.DescribedMember(member.member, None, member.client, encoded(member.owned))
+
+
+def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
     """Who has not let go yet of what others are to have."""
     for name, guard in group.guards.items():
         yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)

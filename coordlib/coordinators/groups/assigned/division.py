@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.coordinators.groups.assigned import reconciliation
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Group, Member, State, count, text_bytes
 from coordlib.coordinators.groups.assigned.matches import MATCHES, Expression
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.dividing.strategies.chosen import divide
 from coordlib.coordinators.groups.dividing.strategies.model import Subscriber
 from coordlib.coordinators.groups.generations import after
@@ -22,14 +22,14 @@ from coordlib.records import stored
 MEMBERS_NAMED_MAX: Final = 100
 
 
-def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) -> None:
+def renew(step: Step, reason: str, detail: Mapping[str, Any] | None = None) -> None:
     """Divide anew, and tell whom it concerns. With nobody left the group empties."""
-    group = draft.live
+    group = step.live
     if not group.members:
-        _empty(draft, reason)
+        _empty(step, reason)
         return
-    wanted = _wanted(group, draft.topics)
-    topics, left_out = _within_bounds(draft, wanted)
+    wanted = _wanted(group, step.topics)
+    topics, left_out = _within_bounds(step, wanted)
     if left_out:
         wanted = _kept(wanted, topics)
     subscribers = {
@@ -40,27 +40,27 @@ def renew(draft: Draft, reason: str, detail: Mapping[str, Any] | None = None) ->
         )
         for name, member in group.members.items()
     }
-    division = divide(draft.strategies, group.protocol or "", subscribers, topics)
-    draft.change(
+    division = divide(step.strategies, group.protocol or "", subscribers, topics)
+    step.change(
         generation=after(group.generation),
         topics=topics,
         has_left_out=bool(left_out),
         strategy_fault=division.fault,
         rebalance_reason=reason,
-        rebalance_started_ms=draft.at.time_ms,
+        rebalance_started_ms=step.at.time_ms,
     )
     targets = {name: _without_empty(share) for name, share in division.shares.items()}
-    draft.put(
+    step.put(
         *(
             replace(member, target=targets[name])
             for name, member in group.members.items()
             if member.target != targets[name]
         )
     )
-    _record(draft, left_out, detail or {})
+    _record(step, left_out, detail or {})
     if division.fault is not None and division.fault != group.strategy_fault:
-        draft.record(stored.EVENT_STRATEGY_FAILED, reason=division.fault)
-    reconciliation.go_on(draft)
+        step.record(stored.EVENT_STRATEGY_FAILED, reason=division.fault)
+    reconciliation.go_on(step)
 
 
 def _wanted(group: Group, topics: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
@@ -100,25 +100,25 @@ def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
     return _wanted_by(member, topics, _matched([member], topics))
 
 
-def go_on(draft: Draft) -> None:
+def go_on(step: Step) -> None:
     """Ask, grant and tell as `reconciliation`; and divide what there was no room for before.
 
     While others held what they were asked to let go of, new topics may have been left out. When
     the group has come to rest there is room, and nobody else would ever ask for them.
     """
-    reconciliation.go_on(draft)
-    group = draft.live
-    if group.has_left_out and group.state is State.STABLE and wanted_by_all(draft) != group.topics:
-        renew(draft, "room for more topics")
+    reconciliation.go_on(step)
+    group = step.live
+    if group.has_left_out and group.state is State.STABLE and wanted_by_all(step) != group.topics:
+        renew(step, "room for more topics")
 
 
-def wanted_by_all(draft: Draft) -> dict[str, int]:
+def wanted_by_all(step: Step) -> dict[str, int]:
     """All topics that somebody wants and that exist, as far as the group has room."""
-    return _within_bounds(draft, _wanted(draft.live, draft.topics))[0]
+    return _within_bounds(step, _wanted(step.live, step.topics))[0]
 
 
 def _within_bounds(
-    draft: Draft, wanted: Mapping[str, tuple[str, ...]]
+    step: Step, wanted: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, int], list[str]]:
     """The topics to divide, and those for which group or shard have no room; both by name.
 
@@ -128,14 +128,14 @@ def _within_bounds(
     """
     topics: dict[str, int] = {}
     left_out: list[str] = []
-    held = _held(draft.live)
-    room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, _room_beside(draft, held)
-    shard_bytes = max(draft.room_for(is_known=True), 0)
+    held = _held(step.live)
+    room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, _room_beside(step, held)
+    shard_bytes = max(step.room_for(is_known=True), 0)
     some = {topic for topics_of_one in dict.fromkeys(wanted.values()) for topic in topics_of_one}
-    for topic in sorted(some, key=lambda each: (each not in draft.live.topics, each)):
-        count, known = draft.topics[topic], held.get(topic, 0)
-        grows_by = _bytes_of(draft, topic, max(count, known)) - _bytes_of(draft, topic, known)
-        new_bytes = 0 if topic in draft.live.topics else grows_by
+    for topic in sorted(some, key=lambda each: (each not in step.live.topics, each)):
+        count, known = step.topics[topic], held.get(topic, 0)
+        grows_by = _bytes_of(step, topic, max(count, known)) - _bytes_of(step, topic, known)
+        new_bytes = 0 if topic in step.live.topics else grows_by
         if count > room or grows_by > room_bytes or new_bytes > shard_bytes:
             left_out.append(topic)
             continue
@@ -154,19 +154,19 @@ def _held(group: Group) -> dict[str, int]:
     return found
 
 
-def _room_beside(draft: Draft, held: Mapping[str, int]) -> int:
+def _room_beside(step: Step, held: Mapping[str, int]) -> int:
     """How many bytes of the record are left beside what is held; a group keeps what it has."""
-    held_bytes = sum(_bytes_of(draft, topic, count) for topic, count in held.items())
+    held_bytes = sum(_bytes_of(step, topic, count) for topic, count in held.items())
     return max(limits.ASSIGNED_PARTITIONS_BYTES_MAX - held_bytes, 0)
 
 
-def _bytes_of(draft: Draft, topic: str, count: int) -> int:
+def _bytes_of(step: Step, topic: str, count: int) -> int:
     """What it takes to keep who has this topic, however it is divided: targets, grants, demands.
 
     The name stands once among the topics, and once for each member, each of its grants and each of
     its demands that has something of it: nowhere more often than there are partitions.
     """
-    members = draft.config.max_size
+    members = step.config.max_size
     names = min(count, 1) + min(count, members)
     names += min(count, members * limits.GRANTS_PER_MEMBER_MAX)
     names += min(count, members * limits.DEMANDS_PER_MEMBER_MAX)
@@ -188,9 +188,9 @@ def _without_empty(share: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int,
     return {topic: share[topic] for topic in sorted(share) if share[topic]}
 
 
-def _record(draft: Draft, left_out: list[str], detail: Mapping[str, Any]) -> None:
-    group = draft.live
-    draft.record(
+def _record(step: Step, left_out: list[str], detail: Mapping[str, Any]) -> None:
+    group = step.live
+    step.record(
         stored.EVENT_GENERATION_STARTED,
         reason=group.rebalance_reason,
         detail={
@@ -206,17 +206,17 @@ def _record(draft: Draft, left_out: list[str], detail: Mapping[str, Any]) -> Non
     )
 
 
-def _empty(draft: Draft, reason: str) -> None:
-    draft.change(
-        generation=after(draft.live.generation),
+def _empty(step: Step, reason: str) -> None:
+    step.change(
+        generation=after(step.live.generation),
         protocol=None,
         topics={},
         strategy_fault=None,
         rebalance_reason=reason,
-        rebalance_started_ms=draft.at.time_ms,
+        rebalance_started_ms=step.at.time_ms,
     )
-    if draft.live.guards:
-        draft.enter(State.RECONCILING)
+    if step.live.guards:
+        step.enter(State.RECONCILING)
         return
-    draft.enter(State.EMPTY)
-    draft.record(stored.EVENT_GROUP_EMPTIED, reason=reason)
+    step.enter(State.EMPTY)
+    step.record(stored.EVENT_GROUP_EMPTIED, reason=reason)

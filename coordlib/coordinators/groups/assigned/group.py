@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators.groups.group import BrokenInvariant
 from coordlib.coordinators.shard.clock import Timer
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.records import consumer_protocol as cp
 
 #: Topic to partitions, in ascending order; no topic without partitions.

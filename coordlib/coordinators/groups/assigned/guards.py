@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from coordlib.coordinators.groups.assigned import division, reconciliation
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Guard, Member, State
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.records import stored
 
 
-def place(draft: Draft, owner: Member, reason: str) -> None:
+def place(step: Step, owner: Member, reason: str) -> None:
     """Keep what this member owns from others, if it may still be working on it."""
-    clock_ms = draft.at.clock_ms
+    clock_ms = step.at.clock_ms
     # Until a tick covers its newest answer its session has not begun to run.
     heard_ms = (
-        clock_ms if owner.awaits_cover is not None else draft.heard.get(owner.member, clock_ms)
+        clock_ms if owner.awaits_cover is not None else step.heard.get(owner.member, clock_ms)
     )
     due_ms = heard_ms + owner.session_timeout_ms
     if not owner.owned or due_ms <= clock_ms:
@@ -29,11 +29,11 @@ def place(draft: Draft, owner: Member, reason: str) -> None:
         client=owner.client,
         session_timeout_ms=owner.session_timeout_ms,
         due_ms=due_ms,
-        told=deadlines.reaction(owner.rebalance_timeout_ms, draft.at.offset),
+        told=deadlines.reaction(owner.rebalance_timeout_ms, step.at.offset),
         partitions=owner.owned,
     )
-    draft.change(guards={**draft.live.guards, owner.member: guard})
-    draft.record(
+    step.change(guards={**step.live.guards, owner.member: guard})
+    step.record(
         stored.EVENT_HAND_OVER_DELAYED,
         member=owner.member,
         reason=reason,
@@ -46,24 +46,24 @@ def place(draft: Draft, owner: Member, reason: str) -> None:
     )
 
 
-def renew(draft: Draft, member_id: str) -> None:
+def renew(step: Step, member_id: str) -> None:
     """It heartbeats: by its own clock it may go on for one session from now."""
-    guard = draft.group.guards.get(member_id) if draft.group else None
+    guard = step.group.guards.get(member_id) if step.group else None
     if guard is not None:
-        due_ms = draft.at.clock_ms + guard.session_timeout_ms
-        draft.change(guards={**draft.live.guards, member_id: replace(guard, due_ms=due_ms)})
+        due_ms = step.at.clock_ms + guard.session_timeout_ms
+        step.change(guards={**step.live.guards, member_id: replace(guard, due_ms=due_ms)})
 
 
-def drop(draft: Draft, member_id: str) -> None:
+def drop(step: Step, member_id: str) -> None:
     """It has stopped. What follows from that is for `conclude`, or for a new division."""
-    draft.change(guards={name: g for name, g in draft.live.guards.items() if name != member_id})
+    step.change(guards={name: g for name, g in step.live.guards.items() if name != member_id})
 
 
-def conclude(draft: Draft, before: Mapping[str, Member]) -> None:
+def conclude(step: Step, before: Mapping[str, Member]) -> None:
     """Give what former owners had to whom it is meant for. `before`: the members of old."""
-    if not draft.live.members and not draft.live.guards:
-        draft.enter(State.EMPTY)
-        draft.record(stored.EVENT_GROUP_EMPTIED, reason="former owner stopped")
+    if not step.live.members and not step.live.guards:
+        step.enter(State.EMPTY)
+        step.record(stored.EVENT_GROUP_EMPTIED, reason="former owner stopped")
         return
-    division.go_on(draft)
-    reconciliation.tell(draft, before)
+    division.go_on(step)
+    reconciliation.tell(step, before)

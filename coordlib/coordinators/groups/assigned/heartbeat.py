@@ -4,15 +4,15 @@ What comes here is of nobody, or of a former owner that others made to leave.
 """
 
 from coordlib.coordinators.groups.assigned import guards
-from coordlib.coordinators.groups.assigned.draft import Draft
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
 
-def heartbeat(draft: Draft, request: rq.Heartbeat) -> None:
+def heartbeat(step: Step, request: rq.Heartbeat) -> None:
     """Judge one Heartbeat."""
-    if draft.group is not None and request.member in draft.group.members:
-        draft.touched.append(request.member)  # it named an instance, which nobody has here
+    if step.group is not None and request.member in step.group.members:
+        step.touched.append(request.member)  # it named an instance, which nobody has here
         return
-    guards.renew(draft, request.member)
-    draft.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+    guards.renew(step, request.member)
+    step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -5,43 +5,43 @@ by somebody else may be at it still: what it had is guarded (guards.py, rule 14)
 """
 
 from coordlib.coordinators.groups.assigned import division, guards, reconciliation
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.membership import remove
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 
-def leave_group(draft: Draft, request: rq.LeaveGroup) -> None:
+def leave_group(step: Step, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
-    start = draft.group
-    rows = tuple(_leave(draft, request, leaver) for leaver in request.members)
-    draft.answer(request, members=rows)
+    start = step.group
+    rows = tuple(_leave(step, request, leaver) for leaver in request.members)
+    step.answer(request, members=rows)
     if start is None:
         return
-    if draft.live.members.keys() != start.members.keys():
+    if step.live.members.keys() != start.members.keys():
         detail = {"client": request.client}
         if request.reason:
             detail["client_reason"] = request.reason
-        division.renew(draft, "member left", detail)
-        reconciliation.tell(draft, start.members)
-    elif draft.live.guards.keys() != start.guards.keys():
-        guards.conclude(draft, start.members)
+        division.renew(step, "member left", detail)
+        reconciliation.tell(step, start.members)
+    elif step.live.guards.keys() != start.guards.keys():
+        guards.conclude(step, start.members)
 
 
-def _leave(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
-    code = _judge(draft, request, leaver)
+def _leave(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
+    code = _judge(step, request, leaver)
     return rs.LeftMember(member=leaver.member, instance=leaver.instance, error=code.name)
 
 
-def _judge(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
-    if draft.group is None:
+def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
+    if step.group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    guard = draft.live.guards.get(leaver.member)
+    guard = step.live.guards.get(leaver.member)
     if guard is not None and guard.client == request.client:
-        guards.drop(draft, leaver.member)  # the former owner itself says that it stopped
+        guards.drop(step, leaver.member)  # the former owner itself says that it stopped
         return ErrorCode.UNKNOWN_MEMBER_ID
-    member = draft.live.members.get(leaver.member)
+    member = step.live.members.get(leaver.member)
     if member is None or leaver.instance is not None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     is_itself = member.client == request.client
@@ -50,6 +50,6 @@ def _judge(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode
     what = "left" if is_itself else f"removed by {request.client}"
     reason = f"{what}: {request.reason}" if request.reason else what
     if not is_itself:
-        guards.place(draft, member, reason)
-    remove(draft, member, reason)
+        guards.place(step, member, reason)
+    remove(step, member, reason)
     return ErrorCode.NONE

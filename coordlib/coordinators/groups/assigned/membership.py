@@ -1,7 +1,7 @@
 """The checks that several requests share, and how members go.  # INV-18"""
 
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Member
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.generations import is_older
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -10,30 +10,30 @@ from coordlib.records import responses as rs
 from coordlib.records import stored
 
 
-def find_member(draft: Draft, member_id: str, generation: int) -> Member | ErrorCode:
+def find_member(step: Step, member_id: str, generation: int) -> Member | ErrorCode:
     """The live member of this id, or why the request must not be judged for it.
 
     An older generation than the group's is fine: members that a division did not concern are not
     told of it (rule 13). A newer one than there ever was is a defect of its sender.
     """
-    if draft.group is None:
+    if step.group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    member = draft.group.members.get(member_id)
+    member = step.group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    is_newer = is_older(draft.group.generation, generation)
+    is_newer = is_older(step.group.generation, generation)
     return ErrorCode.ILLEGAL_GENERATION if is_newer else member
 
 
 def find_own(
-    draft: Draft, request: rq.Subscribe | rq.Release
+    step: Step, request: rq.Subscribe | rq.Release
 ) -> Member | tuple[ErrorCode, str | None]:
     """The member whose own word this request is, or why it is not judged, and a sentence.
 
     Nobody else knows what a member wants, or whether it has let go. The names of clients are what
     a member's own word is told by, as in LeaveGroup.
     """
-    member = find_member(draft, request.member, request.generation)
+    member = find_member(step, request.member, request.generation)
     if isinstance(member, ErrorCode):
         return member, None
     if member.client != request.client:
@@ -41,20 +41,20 @@ def find_own(
     return member
 
 
-def remove(draft: Draft, member: Member, reason: str) -> None:
+def remove(step: Step, member: Member, reason: str) -> None:
     """Take a member out and tell it, history, and readers of assignments.
 
     What becomes of its partitions is for the caller to say.
     """
-    draft.drop(member)
-    draft.record(
+    step.drop(member)
+    step.record(
         stored.EVENT_MEMBER_REMOVED,
         member=member.member,
         reason=reason,
         detail={"client": member.client},
     )
     notice = rs.MemberRemoved(
-        group=draft.name, cause=draft.at.coordinate, member=member.member, reason=reason
+        group=step.name, cause=step.at.coordinate, member=member.member, reason=reason
     )
-    draft.emit(fx.Notify(member.reply, notice))
-    draft.emit(fx.Assign(draft.name, member.member, None))
+    step.emit(fx.Notify(member.reply, notice))
+    step.assign(member.member, None)

@@ -5,24 +5,24 @@ it. So each row is held against the grant: another member's partition, one that 
 a late commit from before the partition came back are all refused, and disturb nothing else.
 """
 
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Member
 from coordlib.coordinators.groups.assigned.membership import find_member
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.generations import is_older
 from coordlib.coordinators.groups.offsets import offset_commit as offsets
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
 
-def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
+def offset_commit(step: Step, request: rq.OffsetCommit) -> None:
     """Judge one OffsetCommit."""
-    member = draft.group.members.get(request.member) if draft.group else None
-    of_row = fault_of_row(draft, member) if member is not None else None
-    offsets.offset_commit(draft, request, _refused, of_row)
+    member = step.group.members.get(request.member) if step.group else None
+    of_row = fault_of_row(step, member) if member is not None else None
+    offsets.offset_commit(step, request, _refused, of_row)
 
 
-def _refused(draft: Draft, request: rq.OffsetCommit) -> offsets.Refused:
-    member = find_member(draft, request.member, request.generation)
+def _refused(step: Step, request: rq.OffsetCommit) -> offsets.Refused:
+    member = find_member(step, request.member, request.generation)
     if isinstance(member, ErrorCode):
         return member, None
     # As in Kafka: who names a member must name a generation, too. Only the requests have a place
@@ -30,9 +30,9 @@ def _refused(draft: Draft, request: rq.OffsetCommit) -> offsets.Refused:
     return (ErrorCode.ILLEGAL_GENERATION, None) if request.generation < 0 else None
 
 
-def fault_of_row(draft: Draft, member: Member) -> offsets.OfRow:
+def fault_of_row(step: Step, member: Member) -> offsets.OfRow:
     """Holds rows of a commit against what the member owns."""
-    newest = draft.live.generation
+    newest = step.live.generation
 
     def judge(request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset) -> ErrorCode:
         grant = member.grant_of(row.topic, row.partition)

@@ -13,7 +13,6 @@ taken back: the Release may be on its way, and who has let go must not be believ
 from collections.abc import Collection, Mapping
 
 from coordlib import limits
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import (
     Demand,
     Grant,
@@ -24,6 +23,7 @@ from coordlib.coordinators.groups.assigned.group import (
     minus,
     union,
 )
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.generations import is_older
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.effects import effect as fx
@@ -32,16 +32,16 @@ from coordlib.records import responses as rs
 from coordlib.records import stored
 
 
-def go_on(draft: Draft) -> None:
+def go_on(step: Step) -> None:
     """Ask for what must be let go of, grant what is free, and tell whom it concerns."""
-    for member in [m for m in draft.live.members.values() if not m.is_reconciled]:
-        _ask_back(draft, member)
-    waiting = [m for m in draft.live.members.values() if m.missing]
+    for member in [m for m in step.live.members.values() if not m.is_reconciled]:
+        _ask_back(step, member)
+    waiting = [m for m in step.live.members.values() if m.missing]
     if waiting:
-        taken = _taken(draft.live, {topic for m in waiting for topic in m.missing})
+        taken = _taken(step.live, {topic for m in waiting for topic in m.missing})
         for member in waiting:
-            _grant(draft, member, taken)
-    _settle(draft)
+            _grant(step, member, taken)
+    _settle(step)
 
 
 def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
@@ -57,7 +57,7 @@ def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
     return {topic: frozenset(some) for topic, some in found.items()}
 
 
-def _ask_back(draft: Draft, member: Member) -> None:
+def _ask_back(step: Step, member: Member) -> None:
     """One demand for all that it owns beyond its target and was not asked for yet.
 
     One record may divide twice, when two deadlines are due before it. It gives its name to one
@@ -66,35 +66,35 @@ def _ask_back(draft: Draft, member: Member) -> None:
     nothing, has few demands.
     """
     is_asked_enough = len(member.demands) >= limits.DEMANDS_PER_MEMBER_MAX
-    if is_asked_enough or member.demand(draft.at.offset) is not None:
+    if is_asked_enough or member.demand(step.at.offset) is not None:
         return
     surplus = minus(member.surplus, member.asked_back)
     if not surplus:
         return
-    timer = deadlines.reaction(member.rebalance_timeout_ms, draft.at.offset)
+    timer = deadlines.reaction(member.rebalance_timeout_ms, step.at.offset)
     demand = Demand(timer=timer, partitions=surplus)
-    draft.update(member, demands=(*member.demands, demand))
-    draft.record(
+    step.update(member, demands=(*member.demands, demand))
+    step.record(
         stored.EVENT_RELEASE_DEMANDED,
         member=member.member,
-        detail={"client": member.client, "cause": draft.at.offset, "partitions": surplus},
+        detail={"client": member.client, "cause": step.at.offset, "partitions": surplus},
     )
 
 
-def _grant(draft: Draft, member: Member, taken: Mapping[str, Collection[int]]) -> None:
+def _grant(step: Step, member: Member, taken: Mapping[str, Collection[int]]) -> None:
     """Everything of its target that nobody has."""
     free = minus(member.missing, taken)
     if not free:
         return
-    at = draft.at
+    at = step.at
     older = tuple(each for each in member.grants if each.fence != at.offset)
     same = [each for each in member.grants if each.fence == at.offset]
     # One record may free something twice, by a deadline and by what it says. Nobody can have named
     # the first of its generations before it, so commits that do are none from before the grant.
-    generation = same[0].generation if same else draft.live.generation
+    generation = same[0].generation if same else step.live.generation
     partitions = union([*(each.partitions for each in same), free])
     grant = Grant(fence=at.offset, generation=generation, partitions=partitions)
-    draft.update(member, grants=_few((*older, grant)), fence=at.offset)
+    step.update(member, grants=_few((*older, grant)), fence=at.offset)
 
 
 def _few(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
@@ -116,22 +116,22 @@ def _few(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
     return (Grant(fence=oldest[-1].fence, generation=generation, partitions=partitions), *rest)
 
 
-def _settle(draft: Draft) -> None:
+def _settle(step: Step) -> None:
     """Reconciled or not: who owns all of its target owes nothing and waits for nothing."""
-    group = draft.live
+    group = step.live
     if not group.members:
         return
     if not all(member.is_reconciled for member in group.members.values()):
-        draft.enter(State.RECONCILING)
+        step.enter(State.RECONCILING)
         return
     was_open = group.state is State.RECONCILING
-    draft.enter(State.STABLE)
+    step.enter(State.STABLE)
     if was_open:
-        waited_ms = draft.at.time_ms - group.rebalance_started_ms
-        draft.record(stored.EVENT_GROUP_SETTLED, detail={"duration_ms": waited_ms})
+        waited_ms = step.at.time_ms - group.rebalance_started_ms
+        step.record(stored.EVENT_GROUP_SETTLED, detail={"duration_ms": waited_ms})
 
 
-def let_go(draft: Draft, member: Member, demand: Demand) -> Member:
+def let_go(step: Step, member: Member, demand: Demand) -> Member:
     """What was demanded is the member's no more."""
     grants = []
     for grant in member.grants:
@@ -139,29 +139,29 @@ def let_go(draft: Draft, member: Member, demand: Demand) -> Member:
         if rest:
             grants.append(Grant(fence=grant.fence, generation=grant.generation, partitions=rest))
     demands = tuple(each for each in member.demands if each is not demand)
-    return draft.update(member, grants=tuple(grants), demands=demands)
+    return step.update(member, grants=tuple(grants), demands=demands)
 
 
 # ---- telling ------------------------------------------------------------------------------------
 
 
-def tell(draft: Draft, before: Mapping[str, Member], but: str = "") -> None:
+def tell(step: Step, before: Mapping[str, Member], but: str = "") -> None:
     """Write down who owns something else than before, and send it to those who must hear of it.
 
     `before`: the members as they were when the step began; `but`: who is answered instead.
     """
-    for name, member in draft.live.members.items():
+    for name, member in step.live.members.items():
         older = before.get(name)
         if older is member:
             continue
         if older is None or older.owned != member.owned or _has_more(older, member):
-            _issue(draft, member)
+            _issue(step, member)
         if name == but or older is None:
             continue
         if _has_more(older, member) or older.demands != member.demands:
             if _owes_only_less(older, member):
                 continue
-            draft.emit(fx.Notify(member.reply, picture(draft, member)))
+            step.emit(fx.Notify(member.reply, picture(step, member)))
 
 
 def _has_more(older: Member, member: Member) -> bool:
@@ -175,13 +175,13 @@ def _owes_only_less(older: Member, member: Member) -> bool:
     return not _has_more(older, member) and all(each in older.demands for each in member.demands)
 
 
-def picture(draft: Draft, member: Member) -> rs.AssignmentChanged:
+def picture(step: Step, member: Member) -> rs.AssignmentChanged:
     """All that a member holds by now."""
     return rs.AssignmentChanged(
-        group=draft.name,
-        cause=draft.at.coordinate,
+        group=step.name,
+        cause=step.at.coordinate,
         member=member.member,
-        generation=draft.live.generation,
+        generation=step.live.generation,
         fence=member.fence,
         partitions=granted(member),
         release=demanded(member),
@@ -207,9 +207,9 @@ def demanded(member: Member) -> tuple[rs.DemandedRelease, ...]:
     )
 
 
-def _issue(draft: Draft, member: Member) -> None:
+def _issue(step: Step, member: Member) -> None:
     """To `coord.assignments` and into history: all that it owns."""
-    group, at, owned = draft.live, draft.at, member.owned
+    group, at, owned = step.live, step.at, member.owned
     value = stored.AssignmentValue(
         generation=group.generation,
         protocol=group.protocol,
@@ -217,8 +217,8 @@ def _issue(draft: Draft, member: Member) -> None:
         fence=member.fence,
         since_ms=at.time_ms,
     )
-    draft.emit(fx.Assign(group.group, member.member, value))
-    draft.record(
+    step.assign(member.member, value)
+    step.record(
         stored.EVENT_ASSIGNMENT_ISSUED,
         member=member.member,
         detail={"fence": member.fence, "sync": at.offset, "partitions": owned},

@@ -5,38 +5,38 @@ not open, changes nothing and is no fault: it has happened already.
 """
 
 from coordlib.coordinators.groups.assigned import division, reconciliation
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Demand, Member
 from coordlib.coordinators.groups.assigned.membership import find_own
 from coordlib.coordinators.groups.assigned.offset_commit import fault_of_row
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.offsets import offset_commit as offsets
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
 
-def release(draft: Draft, request: rq.Release) -> None:
+def release(step: Step, request: rq.Release) -> None:
     """Judge one Release."""
-    member = find_own(draft, request)
+    member = find_own(step, request)
     if not isinstance(member, Member):
         code, message = member
-        draft.refuse(request, code, message)
+        step.refuse(request, code, message)
         return
-    before = draft.live.members
-    draft.touched.append(member.member)
+    before = step.live.members
+    step.touched.append(member.member)
     demand = member.demand(request.cause)
     # The offsets first: the partitions are still the member's own.
-    of_row = _of_demand(draft, member, demand)
-    room_bytes = draft.room_for(is_known=True)
-    offsets.store(draft, request, room_bytes, of_row)
+    of_row = _of_demand(step, member, demand)
+    room_bytes = step.room_for(is_known=True)
+    offsets.store(step, request, room_bytes, of_row)
     if demand is not None:
-        reconciliation.let_go(draft, member, demand)
-        division.go_on(draft)
-        reconciliation.tell(draft, before)
+        reconciliation.let_go(step, member, demand)
+        division.go_on(step)
+        reconciliation.tell(step, before)
 
 
-def _of_demand(draft: Draft, member: Member, demand: Demand | None) -> offsets.OfRow:
+def _of_demand(step: Step, member: Member, demand: Demand | None) -> offsets.OfRow:
     """Only of what is let go of: a late duplicate must not bring older positions back (rule 12)."""
-    as_commit = fault_of_row(draft, member)
+    as_commit = fault_of_row(step, member)
     partitions = demand.partitions if demand is not None else {}
 
     def judge(request: rq.Release, row: rq.CommittedOffset) -> ErrorCode:

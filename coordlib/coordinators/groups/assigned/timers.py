@@ -14,9 +14,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib.coordinators.groups.assigned import division, guards, reconciliation
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import Demand, Group, Guard, Member
 from coordlib.coordinators.groups.assigned.membership import remove
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.shard.clock import NEVER, Due, rerun
 
 SESSION: Final = "session"
@@ -41,31 +41,31 @@ def _dues(group: Group, heard: Mapping[str, int]) -> Iterator[Due]:
                 yield Due(demand.timer.due_ms, RELEASE, name)
 
 
-def fire(draft: Draft, due: Due) -> None:
+def fire(step: Step, due: Due) -> None:
     """Do what follows from a deadline, and from all others of the group that are due by now.
 
     One division for all of them: what a dead member had must not be given to another dead one,
     nor be asked back from the living for its sake.
     """
-    before = draft.live.members
-    dues = [each for each in _dues(draft.live, draft.heard) if each.due_ms <= draft.at.clock_ms]
+    before = step.live.members
+    dues = [each for each in _dues(step.live, step.heard) if each.due_ms <= step.at.clock_ms]
     removed: list[tuple[Member, str]] = []
     for each in sorted(dues):
-        draft.cause = each.name
+        step.cause = each.name
         if each.kind == GUARD:
-            guards.drop(draft, each.member)
-        elif each.member in draft.live.members:
+            guards.drop(step, each.member)
+        elif each.member in step.live.members:
             reason = "session expired" if each.kind == SESSION else "did not let go in time"
             removed.append((before[each.member], reason))
-            remove(draft, before[each.member], reason)
-    draft.cause = due.name
+            remove(step, before[each.member], reason)
+    step.cause = due.name
     if not removed:
-        guards.conclude(draft, before)
+        guards.conclude(step, before)
         return
     member, reason = removed[0]
     detail = {"member": member.member, "client": member.client}
-    division.renew(draft, reason, detail if len(removed) == 1 else {"removed": len(removed)})
-    reconciliation.tell(draft, before)
+    division.renew(step, reason, detail if len(removed) == 1 else {"removed": len(removed)})
+    reconciliation.tell(step, before)
 
 
 def cover(group: Group, published: int, clock_ms: int) -> tuple[Group, list[str]]:

@@ -17,7 +17,7 @@ import msgspec
 from coordlib import limits
 from coordlib.coordinators.groups.assigned.group import Group
 from coordlib.coordinators.groups.assigned.matches import Expression
-from coordlib.coordinators.shard.kind import NO_WISHES, UNKNOWN_WISHES
+from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES
 from coordlib.records.patterns import BadPattern, compile_pattern, resolve
 
 #: The heads of the lists.

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Group, State
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 
-def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
+def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     """Answer with state and members. A group that does not exist is Dead, and that is no error:
     so says Kafka up to version 5 of the request (version 6 refuses it, KIP-1043).
     """
-    group = draft.group
+    group = step.group
     if group is None:
-        draft.answer(
+        step.answer(
             request,
             state=State.DEAD.value,
             generation=-1,
@@ -25,7 +25,7 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
             waits_for=(),
         )
         return
-    draft.answer(
+    step.answer(
         request,
         state=group.state.value,
         generation=group.generation,
@@ -33,15 +33,18 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
         # While members change, the protocol may too.
         protocol=group.protocol if group.state is State.STABLE else None,
         leader=group.leader,
-        members=tuple(
-            rs.DescribedMember(member.member, member.instance, member.client, member.assignment)
-            for member in group.members.values()
-        ),
-        waits_for=tuple(_awaited(group)),
+        members=tuple(described(group)),
+        waits_for=tuple(awaited(group)),
     )
 
 
-def _awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+def described(group: Group) -> Iterator[rs.DescribedMember]:
+    """Its members, with what they own."""
+    for member in group.members.values():
+        yield rs.DescribedMember(member.member, member.instance, member.client, member.assignment)
+
+
+def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
     """Who holds the group up, or will hold up its next join phase, and by what."""
     for name, guard in group.guards.items():
         yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)

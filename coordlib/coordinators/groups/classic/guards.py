@@ -13,8 +13,8 @@ heartbeats on. Source: rule 14.
 from msgspec.structs import replace
 
 from coordlib.coordinators.groups.classic import rebalance
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Group, Guard, Member, State
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.groups.classic.sync_answer import issue, send_assignment
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.records import consumer_protocol as cp
@@ -22,15 +22,15 @@ from coordlib.records import requests as rq
 from coordlib.records import stored
 
 
-def place(draft: Draft, owner: Member, reason: str, successor: str | None = None) -> None:
+def place(step: Step, owner: Member, reason: str, successor: str | None = None) -> None:
     """Guard what this owner has, if it has anything; `reason`: why it owns it no more."""
-    due_ms = _heard_ms(draft, owner) + owner.session_timeout_ms
+    due_ms = _heard_ms(step, owner) + owner.session_timeout_ms
     # Nobody expires while parked: its fence may have closed long ago.
-    may_work = _may_work(draft, owner) and due_ms > draft.at.clock_ms
+    may_work = _may_work(step, owner) and due_ms > step.at.clock_ms
     # A successor that is replaced itself hands its own wait on.
     guards = {
         name: replace(guard, successor=successor) if guard.successor == owner.member else guard
-        for name, guard in draft.live.guards.items()
+        for name, guard in step.live.guards.items()
     }
     if may_work:
         guards[owner.member] = Guard(
@@ -39,41 +39,41 @@ def place(draft: Draft, owner: Member, reason: str, successor: str | None = None
             first_id=owner.first_id,
             session_timeout_ms=owner.session_timeout_ms,
             due_ms=due_ms,
-            told=deadlines.reaction(owner.rebalance_timeout_ms, draft.at.offset),
+            told=deadlines.reaction(owner.rebalance_timeout_ms, step.at.offset),
             successor=successor,
             was_replaced=successor is not None,
         )
-    draft.change(guards=guards)
+    step.change(guards=guards)
     if may_work:
-        _record_delay(draft, owner, guards[owner.member], reason)
+        _record_delay(step, owner, guards[owner.member], reason)
 
 
-def _record_delay(draft: Draft, owner: Member, guard: Guard, reason: str) -> None:
+def _record_delay(step: Step, owner: Member, guard: Guard, reason: str) -> None:
     """How long others wait, on the shard's clock: if it is not heard of any more, and at most.
 
     The latter counts from when it could read that it is out.
     """
     wait_max_ms = guard.told.duration_ms
-    draft.record(
+    step.record(
         stored.EVENT_HAND_OVER_DELAYED,
         member=owner.member,
         reason=reason,
         detail={
             "client": owner.client,
             "successor": guard.successor,
-            "wait_ms": min(max(guard.due_ms - draft.at.clock_ms, 0), wait_max_ms),
+            "wait_ms": min(max(guard.due_ms - step.at.clock_ms, 0), wait_max_ms),
             "wait_max_ms": wait_max_ms,
         },
     )
 
 
-def _may_work(draft: Draft, owner: Member) -> bool:
+def _may_work(step: Step, owner: Member) -> bool:
     """Whether it was given something and has not let go of it.
 
     A parked JoinGroup or SyncGroup is consent, but for what its subscription names as owned.
     """
-    was_given = draft.live.fence >= 0 and not owner.is_new and not is_waited_for(draft, owner)
-    has_let_go = owner.has_let_go or (owner.parked is not None and not _keeps(draft.live, owner))
+    was_given = step.live.fence >= 0 and not owner.is_new and not is_waited_for(step, owner)
+    has_let_go = owner.has_let_go or (owner.parked is not None and not _keeps(step.live, owner))
     return was_given and not has_let_go
 
 
@@ -90,57 +90,57 @@ def _keeps(group: Group, owner: Member) -> bool:
         return True
 
 
-def _heard_ms(draft: Draft, owner: Member) -> int:
+def _heard_ms(step: Step, owner: Member) -> int:
     """When its newest row of heartbeats may have begun to count for it.
 
     The answer to a JoinGroup or SyncGroup counts as a heartbeat, and until a tick covers it the
     shard's own note of when the member was heard is older than that.
     """
     if owner.awaits_cover is not None:
-        return draft.at.clock_ms
-    return draft.heard.get(owner.member, draft.at.clock_ms)
+        return step.at.clock_ms
+    return step.heard.get(owner.member, step.at.clock_ms)
 
 
-def renew(draft: Draft, member_id: str) -> None:
+def renew(step: Step, member_id: str) -> None:
     """A former owner heartbeats: by its own clock it may go on for one session from now."""
-    guard = draft.group.guards.get(member_id) if draft.group else None
+    guard = step.group.guards.get(member_id) if step.group else None
     if guard is not None:
-        due_ms = draft.at.clock_ms + guard.session_timeout_ms
-        draft.change(guards={**draft.live.guards, member_id: replace(guard, due_ms=due_ms)})
+        due_ms = step.at.clock_ms + guard.session_timeout_ms
+        step.change(guards={**step.live.guards, member_id: replace(guard, due_ms=due_ms)})
 
 
-def is_waited_for(draft: Draft, member: Member) -> bool:
+def is_waited_for(step: Step, member: Member) -> bool:
     """Whether this static member must wait for the one that it replaced."""
-    return any(guard.successor == member.member for guard in draft.live.guards.values())
+    return any(guard.successor == member.member for guard in step.live.guards.values())
 
 
-def first_join(draft: Draft, request: rq.JoinGroup) -> Guard | None:
+def first_join(step: Step, request: rq.JoinGroup) -> Guard | None:
     """The former owner that this first JoinGroup made: it comes once more, late (rule 12)."""
-    for guard in draft.live.guards.values():
+    for guard in step.live.guards.values():
         if (guard.client, guard.first_id) == (request.client, request.id):
             return guard
     return None
 
 
-def end(draft: Draft, member_id: str) -> None:
+def end(step: Step, member_id: str) -> None:
     """The former owner has stopped: its successor has the assignment now."""
-    successor = draft.live.guards[member_id].successor
-    draft.change(guards={name: g for name, g in draft.live.guards.items() if name != member_id})
-    if draft.live.state is State.STABLE and successor is not None:
-        hand_over(draft, draft.live.members[successor])
+    successor = step.live.guards[member_id].successor
+    step.change(guards={name: g for name, g in step.live.guards.items() if name != member_id})
+    if step.live.state is State.STABLE and successor is not None:
+        hand_over(step, step.live.members[successor])
 
 
-def hand_over(draft: Draft, member: Member) -> None:
+def hand_over(step: Step, member: Member) -> None:
     """A static successor owns from now on what the older twin had, unless it must wait."""
-    if is_waited_for(draft, member):
+    if is_waited_for(step, member):
         return
-    issue(draft, member)
+    issue(step, member)
     if member.parked is not None:
-        send_assignment(draft, member, member.parked)
-        draft.put(replace(member, parked=None, awaits_cover=draft.at.offset))
+        send_assignment(step, member, member.parked)
+        step.put(replace(member, parked=None, awaits_cover=step.at.offset))
 
 
-def lift(draft: Draft, member_id: str) -> None:
+def lift(step: Step, member_id: str) -> None:
     """As `end`, and a join phase that waited for it alone is complete."""
-    end(draft, member_id)
-    rebalance.go_on(draft)
+    end(step, member_id)
+    rebalance.go_on(step)

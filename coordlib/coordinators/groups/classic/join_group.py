@@ -19,7 +19,6 @@ from coordlib.coordinators.groups.classic import (
     rebalance,
     static_member,
 )
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import (
     ANNOUNCED_BYTES_MAX,
     JOIN,
@@ -32,7 +31,9 @@ from coordlib.coordinators.groups.classic.group import (
     offered_bytes,
 )
 from coordlib.coordinators.groups.classic.membership import find_member
-from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_THROTTLED, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.groups.classic.step import Step
+from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -42,35 +43,33 @@ from coordlib.records import stored
 _OTHER_GENERATION: Final = "Join again with the generation of your newest answer, or with -1."
 
 
-def join_group(draft: Draft, request: rq.JoinGroup) -> None:
+def join_group(step: Step, request: rq.JoinGroup) -> None:
     """Judge one JoinGroup."""
-    refused = _refused_before_group(draft, request)
+    refused = _refused_before_group(step, request)
     if refused is not None:
         code, message = refused
-        draft.refuse(request, code, message, member=request.member)
+        step.refuse(request, code, message, member=request.member)
         return
-    if draft.group is None:
-        draft.create("first member joins")
+    if step.group is None:
+        step.create("first member joins")
     if request.member:
-        _join_known(draft, request)
-    elif (repeated := draft.live.first_join(request.client, request.id)) is not None:
-        _join_again(draft, request, repeated)
-    elif (former := guards.first_join(draft, request)) is not None:
+        _join_known(step, request)
+    elif (repeated := step.live.first_join(request.client, request.id)) is not None:
+        _join_again(step, request, repeated)
+    elif (former := guards.first_join(step, request)) is not None:
         fenced = ErrorCode.FENCED_INSTANCE_ID if former.was_replaced else None
         code = fenced or ErrorCode.UNKNOWN_MEMBER_ID
-        draft.refuse(request, code, member=former.member)
+        step.refuse(request, code, member=former.member)
     elif request.instance is None:
-        _join_new(draft, request)
-    elif (older := draft.live.static_member(request.instance)) is not None:
-        _join_in_place(draft, request, older)
+        _join_new(step, request)
+    elif (older := step.live.static_member(request.instance)) is not None:
+        _join_in_place(step, request, older)
     else:
-        _join_new(draft, request)
+        _join_new(step, request)
 
 
-def _refused_before_group(
-    draft: Draft, request: rq.JoinGroup
-) -> tuple[ErrorCode, str | None] | None:
-    config = draft.config
+def _refused_before_group(step: Step, request: rq.JoinGroup) -> tuple[ErrorCode, str | None] | None:
+    config = step.config
     session_ms = request.session_timeout_ms
     if not config.session_timeout_min_ms <= session_ms <= config.session_timeout_max_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT, (
@@ -83,44 +82,44 @@ def _refused_before_group(
             f"rebalance_timeout_ms must be {limits.REBALANCE_TIMEOUT_MIN_MS}"
             f" to {limits.REBALANCE_TIMEOUT_MAX_MS}."
         )
-    if draft.group is None:
+    if step.group is None:
         if request.member:
             return ErrorCode.UNKNOWN_MEMBER_ID, None
         if not (request.protocol_type and request.protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
-        if not draft.may_create:
+        if not step.may_create:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
-        if draft.is_throttled:
+        if step.is_throttled:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
-        if not _fits_into_shard(draft, request, None):
+        if not _fits_into_shard(step, request, None):
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE
     return None
 
 
-def _join_new(draft: Draft, request: rq.JoinGroup) -> None:
-    code = _refused_by_group(draft, request, None)
+def _join_new(step: Step, request: rq.JoinGroup) -> None:
+    code = _refused_by_group(step, request, None)
     if code is not None:
-        draft.refuse(request, code)
+        step.refuse(request, code)
         return
-    member_id = pending.find(draft, request)
+    member_id = pending.find(step, request)
     if member_id is not None:
-        pending.announce(draft, request, member_id)
-    elif not (draft.config.requires_member_id and request.instance is None):
-        _add(draft, request, _new_id(draft, request))
-    elif len(draft.live.pending) < draft.config.max_size:
-        pending.announce(draft, request, _new_id(draft, request))
+        pending.announce(step, request, member_id)
+    elif not (step.config.requires_member_id and request.instance is None):
+        _add(step, request, _new_id(step, request))
+    elif len(step.live.pending) < step.config.max_size:
+        pending.announce(step, request, _new_id(step, request))
     else:
-        draft.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
-def _new_id(draft: Draft, request: rq.JoinGroup) -> str:
+def _new_id(step: Step, request: rq.JoinGroup) -> str:
     """A client knows its id from the produce acknowledgement: it is where the request stands."""
-    at = draft.at
+    at = step.at
     return f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}"  # INV-16
 
 
-def _made_from(draft: Draft, request: rq.JoinGroup, member_id: str) -> Member:
-    at = draft.at
+def _made_from(step: Step, request: rq.JoinGroup, member_id: str) -> Member:
+    at = step.at
     return Member(
         member=member_id,
         client=request.client,
@@ -131,79 +130,79 @@ def _made_from(draft: Draft, request: rq.JoinGroup, member_id: str) -> Member:
         protocols=_offered(request),
         first_id=request.id,
         joined_ms=at.time_ms,
-        parked=_parked(draft, request),
+        parked=_parked(step, request),
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
     )
 
 
-def _join_in_place(draft: Draft, request: rq.JoinGroup, older: Member) -> None:
+def _join_in_place(step: Step, request: rq.JoinGroup, older: Member) -> None:
     """A newer process under the instance id of a member."""
-    code = _refused_by_group(draft, request, older)
+    code = _refused_by_group(step, request, older)
     if code is not None:
-        draft.refuse(request, code)
+        step.refuse(request, code)
         return
-    newcomer = _made_from(draft, request, _new_id(draft, request))
-    _record_joined(draft, request, newcomer)
-    static_member.take_place(draft, older, newcomer, _parked(draft, request))
+    newcomer = _made_from(step, request, _new_id(step, request))
+    _record_joined(step, request, newcomer)
+    static_member.take_place(step, older, newcomer, _parked(step, request))
 
 
-def _add(draft: Draft, request: rq.JoinGroup, member_id: str, first_id: str = "") -> None:
+def _add(step: Step, request: rq.JoinGroup, member_id: str, first_id: str = "") -> None:
     """One member more, and so a rebalance; `first_id` names the request that was announced."""
-    group = draft.live
-    member = _made_from(draft, request, member_id)
+    group = step.live
+    member = _made_from(step, request, member_id)
     if first_id:
         member = replace(member, first_id=first_id, rejoin_id=request.id)
     if group.state is State.EMPTY:
-        draft.change(protocol_type=request.protocol_type)
-    draft.put(member)
-    draft.change(leader=group.leader or member_id, has_newcomer=group.is_initial)
-    _record_joined(draft, request, member)
-    rebalance.membership_changed(draft, "member joined", _client_reason(request))
+        step.change(protocol_type=request.protocol_type)
+    step.put(member)
+    step.change(leader=group.leader or member_id, has_newcomer=group.is_initial)
+    _record_joined(step, request, member)
+    rebalance.membership_changed(step, "member joined", _client_reason(request))
 
 
-def _join_known(draft: Draft, request: rq.JoinGroup) -> None:
+def _join_known(step: Step, request: rq.JoinGroup) -> None:
     """A member joins again: for the next generation, or with other metadata."""
-    group = draft.live
+    group = step.live
     if request.member in group.pending and request.instance is None:
-        _join_announced(draft, request)
+        _join_announced(step, request)
         return
-    member = find_member(draft, request.member, request.instance)
+    member = find_member(step, request.member, request.instance)
     if isinstance(member, ErrorCode):
-        draft.refuse(request, member, member=request.member)
+        step.refuse(request, member, member=request.member)
         return
     if _is_repeat(request, member):
-        _join_again(draft, request, member)
+        _join_again(step, request, member)
         return
     # Rule 12: a join that knows an older generation is a late duplicate, and must not count as
     # this member's consent to let go now.
     if request.generation >= 0 and request.generation != group.generation:
         code, message = ErrorCode.ILLEGAL_GENERATION, _OTHER_GENERATION
-        draft.refuse(request, code, message, member=request.member)
+        step.refuse(request, code, message, member=request.member)
         return
-    refused = _refused_by_group(draft, request, member)
+    refused = _refused_by_group(step, request, member)
     if refused is not None:
-        draft.refuse(request, refused, member=request.member)
-        if not _has_place(draft, member):
-            _turn_away(draft, request, member)
+        step.refuse(request, refused, member=request.member)
+        if not _has_place(step, member):
+            _turn_away(step, request, member)
         return
-    draft.is_reaction = True
+    step.is_reaction = True
     changed = member.protocols != _offered(request)
     is_leader = member.member == group.leader
     if group.state is State.PREPARING_REBALANCE:
-        _park(draft, request, member)
-        rebalance.complete_if_all_joined(draft)
+        _park(step, request, member)
+        rebalance.complete_if_all_joined(step)
     elif changed or (group.state is State.STABLE and is_leader):
-        _park(draft, request, member)
+        _park(step, request, member)
         reason = "metadata changed" if changed else "leader rejoined"
-        rebalance.prepare(draft, reason, _client_reason(request))
+        rebalance.prepare(step, reason, _client_reason(request))
     else:
-        rebalance.answer_join(draft, member, _parked(draft, request))
+        rebalance.answer_join(step, member, _parked(step, request))
         # Rule 3: it waits for this answer and may not heartbeat until it can read it.
-        awaited = None if member.parked else draft.at.offset
-        reply = reply_of(request, draft.at)
+        awaited = None if member.parked else step.at.offset
+        reply = reply_of(request, step.at)
         named = _rejoin_id(request, member)
-        draft.put(
+        step.put(
             replace(member, reply=reply, rejoin_id=named, has_let_go=False, awaits_cover=awaited)
         )
 
@@ -223,60 +222,56 @@ def _rejoin_id(request: rq.JoinGroup, member: Member) -> str:
     return request.id if request.generation < 0 else member.rejoin_id
 
 
-def _turn_away(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+def _turn_away(step: Step, request: rq.JoinGroup, member: Member) -> None:
     """Others took all places of a group whose limit was lowered: it is out, as in Kafka.
 
     By joining it has let go, but for what this JoinGroup names as owned. Other than in Kafka
     nobody waits any more for who is out and has nothing.
     """
     reason = "group is full"
-    asked = replace(member, protocols=_offered(request), parked=_parked(draft, request))
-    guards.place(draft, asked, reason)
-    rebalance.remove(draft, member, reason)
-    rebalance.go_on(draft)
+    asked = replace(member, protocols=_offered(request), parked=_parked(step, request))
+    guards.place(step, asked, reason)
+    rebalance.remove(step, member, reason)
+    rebalance.go_on(step)
 
 
-def _join_announced(draft: Draft, request: rq.JoinGroup) -> None:
-    code = _refused_by_group(draft, request, None)
+def _join_announced(step: Step, request: rq.JoinGroup) -> None:
+    code = _refused_by_group(step, request, None)
     if code is None:
-        first_id = draft.live.pending[request.member].first_id
-        pending.forget(draft, request.member)
-        _add(draft, request, request.member, first_id)
+        first_id = step.live.pending[request.member].first_id
+        pending.forget(step, request.member)
+        _add(step, request, request.member, first_id)
         return
-    draft.refuse(request, code, member=request.member)
+    step.refuse(request, code, member=request.member)
     if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
-        pending.drop(draft, request.member)  # it will not come, so nobody may wait for it
+        pending.drop(step, request.member)  # it will not come, so nobody may wait for it
 
 
-def _join_again(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+def _join_again(step: Step, request: rq.JoinGroup, member: Member) -> None:
     """A JoinGroup that a live member was made by, or came back by, once more.
 
     It may be a late duplicate, so it is never taken as consent to a new generation.
     """
     if member.is_joining and member.parked and member.parked.id == request.id:
-        draft.put(
-            replace(member, parked=_parked(draft, request), reply=reply_of(request, draft.at))
-        )
-    elif draft.live.state is State.PREPARING_REBALANCE:
-        draft.refuse(
+        step.put(replace(member, parked=_parked(step, request), reply=reply_of(request, step.at)))
+    elif step.live.state is State.PREPARING_REBALANCE:
+        step.refuse(
             request,
             ErrorCode.REBALANCE_IN_PROGRESS,
             "This JoinGroup was judged before: let go, then join again under an id of its own.",
             member=member.member,
         )
     else:
-        rebalance.answer_join(draft, member, _parked(draft, request))
+        rebalance.answer_join(step, member, _parked(step, request))
 
 
-def _refused_by_group(
-    draft: Draft, request: rq.JoinGroup, member: Member | None
-) -> ErrorCode | None:
+def _refused_by_group(step: Step, request: rq.JoinGroup, member: Member | None) -> ErrorCode | None:
     """Size, then protocol, as Kafka orders them."""
-    if not (_has_place(draft, member) and _fits(draft, request, member)):
+    if not (_has_place(step, member) and _fits(step, request, member)):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
-    if not _fits_into_shard(draft, request, member):
+    if not _fits_into_shard(step, request, member):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
-    group = draft.live
+    group = step.live
     if not (request.protocol_type and request.protocols):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if group.state is State.EMPTY:
@@ -290,49 +285,49 @@ def _refused_by_group(
     return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def _fits(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
+def _fits(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
     """Whether the group can still be written with what this member sends."""
-    group = draft.live
+    group = step.live
     announced_bytes = len(group.pending) * ANNOUNCED_BYTES_MAX
-    grows_by = _grows_by(draft, request, member)
+    grows_by = _grows_by(step, request, member)
     return grows_by <= 0 or group.size_bytes + announced_bytes + grows_by <= limits.GROUP_BYTES_MAX
 
 
-def _fits_into_shard(draft: Draft, request: rq.JoinGroup, member: Member | None) -> bool:
+def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
     """Whether the shard's blob has room for what this member sends."""
-    if draft.room_bytes >= kept_bytes.JOIN_BYTES_MAX:
+    if step.room_bytes >= kept_bytes.JOIN_BYTES_MAX:
         return True  # spares most joins the counting
     if member is None:
-        grows_by = kept_bytes.of_member(_made_from(draft, request, _new_id(draft, request)))
-        grows_by += 0 if draft.group is not None else kept_bytes.new_group(draft.name)
-        return grows_by <= draft.room_for(is_known=False)
+        grows_by = kept_bytes.of_member(_made_from(step, request, _new_id(step, request)))
+        grows_by += 0 if step.group is not None else kept_bytes.new_group(step.name)
+        return grows_by <= step.room_for(is_known=False)
     if request.member:
         after = replace(member, protocols=_offered(request), rejoin_id=_rejoin_id(request, member))
         grows_by = 0
     else:
         # In the place of an older twin, whose share it gets and for whom a guard may stay.
-        made = _made_from(draft, request, _new_id(draft, request))
+        made = _made_from(step, request, _new_id(step, request))
         after = replace(made, assignment=member.assignment)
         grows_by = kept_bytes.GUARD_BYTES
     grows_by += kept_bytes.of_member(after) - kept_bytes.of_member(member)
-    return grows_by <= max(draft.room_for(is_known=True), 0)
+    return grows_by <= max(step.room_for(is_known=True), 0)
 
 
-def _has_place(draft: Draft, member: Member | None) -> bool:
+def _has_place(step: Step, member: Member | None) -> bool:
     """Whether the group takes one more member, or goes on with this one."""
-    group = draft.live
+    group = step.live
     if member is not None and group.state is not State.PREPARING_REBALANCE:
         return True
-    if len(group.members) < draft.config.max_size:
+    if len(group.members) < step.config.max_size:
         return True
     if group.state is State.PREPARING_REBALANCE:
         # The last to rejoin an over-sized group are refused, as in Kafka.
         joining = group.joining
-        return (member is not None and member.is_joining) or joining < draft.config.max_size
+        return (member is not None and member.is_joining) or joining < step.config.max_size
     return False
 
 
-def _grows_by(draft: Draft, request: rq.JoinGroup, member: Member | None) -> int:
+def _grows_by(step: Step, request: rq.JoinGroup, member: Member | None) -> int:
     """By how many bytes the group's hard state grows at most."""
     grows_by = offered_bytes(_offered(request))
     if member is None:
@@ -341,33 +336,31 @@ def _grows_by(draft: Draft, request: rq.JoinGroup, member: Member | None) -> int
     if request.member:
         return grows_by + names_bytes(_rejoin_id(request, member)) - names_bytes(member.rejoin_id)
     # In the place of an older twin, perhaps with longer names.
-    names = names_bytes(_new_id(draft, request), request.client, request.id)
+    names = names_bytes(_new_id(step, request), request.client, request.id)
     before = names_bytes(member.member, member.client, member.first_id, member.rejoin_id)
     return grows_by + names - before
 
 
-def _park(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
+def _park(step: Step, request: rq.JoinGroup, member: Member) -> None:
     """The member waits for the next generation; what it waited for before is refused."""
-    member = rebalance.supersede(draft, member, JOIN, request)
-    draft.put(
+    member = rebalance.supersede(step, member, JOIN, request)
+    step.put(
         replace(
             member,
-            reply=reply_of(request, draft.at),
+            reply=reply_of(request, step.at),
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=_offered(request),
-            parked=_parked(draft, request),
+            parked=_parked(step, request),
             rejoin_id=_rejoin_id(request, member),
             has_let_go=False,
-            awaits_cover=draft.at.offset if member.is_new else None,
+            awaits_cover=step.at.offset if member.is_new else None,
         )
     )
 
 
-def _parked(draft: Draft, request: rq.JoinGroup) -> Parked:
-    return Parked(
-        JOIN, request.id, request.client, draft.at.coordinate, reply_of(request, draft.at)
-    )
+def _parked(step: Step, request: rq.JoinGroup) -> Parked:
+    return Parked(JOIN, request.id, request.client, step.at.coordinate, reply_of(request, step.at))
 
 
 def _offered(request: rq.JoinGroup) -> tuple[OfferedProtocol, ...]:
@@ -380,8 +373,8 @@ def _client_reason(request: rq.JoinGroup) -> dict[str, str]:
     return {**detail, "client_reason": request.reason} if request.reason else detail
 
 
-def _record_joined(draft: Draft, request: rq.JoinGroup, member: Member) -> None:
-    draft.record(
+def _record_joined(step: Step, request: rq.JoinGroup, member: Member) -> None:
+    step.record(
         stored.EVENT_MEMBER_JOINED,
         member=member.member,
         reason=request.reason or "",

@@ -8,68 +8,68 @@ Kafka's Java coordinator, as its Scala one did: an announced id that leaves begi
 from msgspec.structs import replace
 
 from coordlib.coordinators.groups.classic import guards, pending, rebalance
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Member
 from coordlib.coordinators.groups.classic.membership import find_member
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 
-def leave_group(draft: Draft, request: rq.LeaveGroup) -> None:
+def leave_group(step: Step, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
-    before = draft.group
-    rows = tuple(_leave(draft, request, leaver) for leaver in request.members)
-    draft.answer(request, members=rows)
+    before = step.group
+    rows = tuple(_leave(step, request, leaver) for leaver in request.members)
+    step.answer(request, members=rows)
     if before is None:
         return
-    if draft.live.members.keys() != before.members.keys():
+    if step.live.members.keys() != before.members.keys():
         detail = {"client": request.client}
         if request.reason:
             detail["client_reason"] = request.reason
-        rebalance.membership_changed(draft, "member left", detail)
-    rebalance.go_on(draft)
+        rebalance.membership_changed(step, "member left", detail)
+    rebalance.go_on(step)
 
 
-def _leave(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
+def _leave(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
     return rs.LeftMember(
         member=leaver.member,
         instance=leaver.instance,
-        error=_judge(draft, request, leaver).name,
+        error=_judge(step, request, leaver).name,
     )
 
 
-def _judge(draft: Draft, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
-    if draft.group is None:
+def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
+    if step.group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if leaver.member in draft.live.pending:
-        pending.forget(draft, leaver.member)
+    if leaver.member in step.live.pending:
+        pending.forget(step, leaver.member)
         return ErrorCode.NONE
-    member = _find(draft, leaver)
+    member = _find(step, leaver)
     if isinstance(member, ErrorCode):
-        guard = draft.live.guards.get(leaver.member)
+        guard = step.live.guards.get(leaver.member)
         if guard is not None and guard.client == request.client:
-            guards.end(draft, leaver.member)  # the former owner itself says that it stopped
+            guards.end(step, leaver.member)  # the former owner itself says that it stopped
         return member
     # A newer process of the same configuration has the client id too, but not the member id.
     is_itself = member.client == request.client and member.member == leaver.member
     if request.remain and not is_itself:
         return ErrorCode.INVALID_REQUEST  # nobody else knows whether it has stopped
     if request.remain and member.instance is not None:
-        draft.put(replace(member, has_let_go=True))
+        step.put(replace(member, has_let_go=True))
         return ErrorCode.NONE
     reason = _reason(request, is_itself)
     if not is_itself:
-        guards.place(draft, member, reason)
-    rebalance.remove(draft, member, reason)
+        guards.place(step, member, reason)
+    rebalance.remove(step, member, reason)
     return ErrorCode.NONE
 
 
-def _find(draft: Draft, leaver: rq.Leaver) -> Member | ErrorCode:
+def _find(step: Step, leaver: rq.Leaver) -> Member | ErrorCode:
     """By member id, or (an operator) by instance id alone."""
     if leaver.member == "" and leaver.instance is not None:
-        return draft.live.static_member(leaver.instance) or ErrorCode.UNKNOWN_MEMBER_ID
-    return find_member(draft, leaver.member, leaver.instance)
+        return step.live.static_member(leaver.instance) or ErrorCode.UNKNOWN_MEMBER_ID
+    return find_member(step, leaver.member, leaver.instance)
 
 
 def _reason(request: rq.LeaveGroup, is_itself: bool) -> str:

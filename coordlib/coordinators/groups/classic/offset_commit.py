@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import State
 from coordlib.coordinators.groups.classic.membership import find_in_generation
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.groups.offsets import offset_commit as offsets
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -12,15 +12,15 @@ from coordlib.records import requests as rq
 _NOT_ASSIGNED: Final = "Sync first, then commit what is still yours: a generation has just begun."
 
 
-def offset_commit(draft: Draft, request: rq.OffsetCommit) -> None:
+def offset_commit(step: Step, request: rq.OffsetCommit) -> None:
     """Judge one OffsetCommit."""
-    offsets.offset_commit(draft, request, _refused)
+    offsets.offset_commit(step, request, _refused)
 
 
-def _refused(draft: Draft, request: rq.OffsetCommit) -> offsets.Refused:
-    member = find_in_generation(draft, request.member, request.instance, request.generation)
+def _refused(step: Step, request: rq.OffsetCommit) -> offsets.Refused:
+    member = find_in_generation(step, request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
         return member, None
-    if draft.live.state is State.COMPLETING_REBALANCE:
+    if step.live.state is State.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS, _NOT_ASSIGNED
     return None

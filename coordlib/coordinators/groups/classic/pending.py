@@ -6,38 +6,38 @@ is up. As in Kafka it has no place in the group yet: a group may be full when it
 """
 
 from coordlib.coordinators.groups.classic import rebalance
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Announced
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
 
-def find(draft: Draft, request: rq.JoinGroup) -> str | None:
+def find(step: Step, request: rq.JoinGroup) -> str | None:
     """The id that this very JoinGroup was given, when it comes once more."""
-    for member_id, announced in draft.live.pending.items():
+    for member_id, announced in step.live.pending.items():
         if (announced.client, announced.first_id) == (request.client, request.id):
             return member_id
     return None
 
 
-def announce(draft: Draft, request: rq.JoinGroup, member_id: str) -> None:
+def announce(step: Step, request: rq.JoinGroup, member_id: str) -> None:
     """Hand out an id, perhaps again; the member joins with it."""
     announced = Announced(
-        timer=deadlines.reaction(request.session_timeout_ms, draft.at.offset),
+        timer=deadlines.reaction(request.session_timeout_ms, step.at.offset),
         client=request.client,
         first_id=request.id,
     )
-    draft.change(pending={**draft.live.pending, member_id: announced})
-    draft.refuse(request, ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
+    step.change(pending={**step.live.pending, member_id: announced})
+    step.refuse(request, ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
 
 
-def forget(draft: Draft, member_id: str) -> None:
+def forget(step: Step, member_id: str) -> None:
     """It has joined, or has gone."""
-    draft.change(pending={n: a for n, a in draft.live.pending.items() if n != member_id})
+    step.change(pending={n: a for n, a in step.live.pending.items() if n != member_id})
 
 
-def drop(draft: Draft, member_id: str) -> None:
+def drop(step: Step, member_id: str) -> None:
     """It will not join: perhaps the join phase waited for it alone."""
-    forget(draft, member_id)
-    rebalance.go_on(draft)
+    forget(step, member_id)
+    rebalance.go_on(step)

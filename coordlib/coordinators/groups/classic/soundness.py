@@ -6,7 +6,7 @@ A step that would break one of these sentences is undone, and its group is quara
 from collections.abc import Iterator
 
 from coordlib.coordinators.groups.classic.group import Group, State
-from coordlib.coordinators.groups.group import BrokenInvariant
+from coordlib.coordinators.shard.step import BrokenInvariant
 
 
 def check_invariants(group: Group) -> None:

@@ -9,8 +9,8 @@ topics. The older twin is fenced: it is told at once, and the successor waits un
 from msgspec.structs import replace
 
 from coordlib.coordinators.groups.classic import guards, rebalance
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Member, Parked, State
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import stored
@@ -18,45 +18,43 @@ from coordlib.records import stored
 REASON = "static member replaced"
 
 
-def take_place(draft: Draft, older: Member, newcomer: Member, parked: Parked) -> None:
+def take_place(step: Step, older: Member, newcomer: Member, parked: Parked) -> None:
     """Put the newcomer, made from its JoinGroup, in the place of the older twin."""
-    rebalance.answer_parked(draft, older, ErrorCode.FENCED_INSTANCE_ID)
-    guards.place(draft, older, REASON, successor=newcomer.member)
+    rebalance.answer_parked(step, older, ErrorCode.FENCED_INSTANCE_ID)
+    guards.place(step, older, REASON, successor=newcomer.member)
     newcomer = replace(
         newcomer,
         assignment=older.assignment,
         is_new=older.is_new,
         has_synced=True,
         parked=None,
-        fence=draft.at.offset,
+        fence=step.at.offset,
     )
-    draft.rename(older, newcomer)
-    _tell_older_twin(draft, older, newcomer)
-    if draft.live.state is not State.STABLE:
-        _join_phase(draft, newcomer, parked)
-    elif _agreed_protocol(draft) == draft.live.protocol and not _wants_others(
-        draft, older, newcomer
-    ):
-        rebalance.answer_join(draft, newcomer, parked, is_static_return=True)
-        newcomer = replace(newcomer, awaits_cover=draft.at.offset)
-        draft.put(newcomer)
-        rebalance.stop_sync_timer_when_all_synced(draft)  # the older one had perhaps not synced
-        guards.hand_over(draft, newcomer)
+    step.rename(older, newcomer)
+    _tell_older_twin(step, older, newcomer)
+    if step.live.state is not State.STABLE:
+        _join_phase(step, newcomer, parked)
+    elif _agreed_protocol(step) == step.live.protocol and not _wants_others(step, older, newcomer):
+        rebalance.answer_join(step, newcomer, parked, is_static_return=True)
+        newcomer = replace(newcomer, awaits_cover=step.at.offset)
+        step.put(newcomer)
+        rebalance.stop_sync_timer_when_all_synced(step)  # the older one had perhaps not synced
+        guards.hand_over(step, newcomer)
     else:
-        _join_phase(draft, newcomer, parked)
+        _join_phase(step, newcomer, parked)
 
 
-def _agreed_protocol(draft: Draft) -> str | None:
-    return rebalance.select_protocol(list(draft.live.members.values()))
+def _agreed_protocol(step: Step) -> str | None:
+    return rebalance.select_protocol(list(step.live.members.values()))
 
 
-def _wants_others(draft: Draft, older: Member, newcomer: Member) -> bool:
+def _wants_others(step: Step, older: Member, newcomer: Member) -> bool:
     """Whether a consumer comes back for other topics than its share was cut for.
 
     Kafka compares only what the group agrees on, and its consumer joins once more when it is given
     what it does not want; until then nobody reads that. Bytes that are no subscription say nothing.
     """
-    if draft.live.protocol_type != cp.CONSUMER:
+    if step.live.protocol_type != cp.CONSUMER:
         return False
     try:
         return _topics(older) != _topics(newcomer)
@@ -68,23 +66,23 @@ def _topics(member: Member) -> set[str]:
     return {topic for offer in member.protocols for topic in cp.decode_topics(offer.metadata)}
 
 
-def _join_phase(draft: Draft, newcomer: Member, parked: Parked) -> None:
-    draft.put(
+def _join_phase(step: Step, newcomer: Member, parked: Parked) -> None:
+    step.put(
         replace(
             newcomer,
             parked=parked,
             has_synced=False,
-            awaits_cover=draft.at.offset if newcomer.is_new else None,
+            awaits_cover=step.at.offset if newcomer.is_new else None,
         )
     )
-    rebalance.membership_changed(draft, REASON, {"instance": newcomer.instance or ""})
+    rebalance.membership_changed(step, REASON, {"instance": newcomer.instance or ""})
 
 
-def _tell_older_twin(draft: Draft, older: Member, newcomer: Member) -> None:
-    draft.record(
+def _tell_older_twin(step: Step, older: Member, newcomer: Member) -> None:
+    step.record(
         stored.EVENT_MEMBER_FENCED,
         member=older.member,
         reason=REASON,
         detail={"instance": older.instance, "replaced_by": newcomer.member},
     )
-    rebalance.tell_removed(draft, older, REASON)
+    rebalance.tell_removed(step, older, REASON)

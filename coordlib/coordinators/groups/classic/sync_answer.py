@@ -1,7 +1,7 @@
 """The answer to a SyncGroup: a member's share, and what the world is told of it."""
 
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Failure, Member, Parked
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.shard.transition import refusal
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -10,23 +10,18 @@ from coordlib.records import responses as rs
 from coordlib.records import stored
 
 
-def issue(draft: Draft, member: Member) -> None:
+def issue(step: Step, member: Member) -> None:
     """Write the share to `coord.assignments` and into history."""
-    group, at = draft.live, draft.at
-    draft.emit(
-        fx.Assign(
-            group.group,
-            member.member,
-            stored.AssignmentValue(
-                generation=group.generation,
-                protocol=group.protocol,
-                assignment=member.assignment,
-                fence=member.fence,
-                since_ms=at.time_ms,
-            ),
-        )
+    group, at = step.live, step.at
+    value = stored.AssignmentValue(
+        generation=group.generation,
+        protocol=group.protocol,
+        assignment=member.assignment,
+        fence=member.fence,
+        since_ms=at.time_ms,
     )
-    draft.record(
+    step.assign(member.member, value)
+    step.record(
         stored.EVENT_ASSIGNMENT_ISSUED,
         member=member.member,
         detail={
@@ -48,23 +43,23 @@ def _readable(protocol_type: str | None, assignment: bytes) -> dict[str, object]
     return {"bytes": assignment}
 
 
-def record_failure(draft: Draft, client: str, failure: Failure) -> None:
+def record_failure(step: Step, client: str, failure: Failure) -> None:
     """Write into history why nobody is given anything."""
-    draft.record(
+    step.record(
         stored.EVENT_ASSIGNMENT_FAILED,
-        member=draft.live.leader or "",
+        member=step.live.leader or "",
         reason=failure.reason,
         detail={"client": client, "error": failure.error},
     )
 
 
-def send_assignment(draft: Draft, member: Member, parked: Parked | None) -> None:
+def send_assignment(step: Step, member: Member, parked: Parked | None) -> None:
     """Answer a SyncGroup with the member's share; it is empty where the leader gave an error."""
     if parked is None:
         return
-    group, failure = draft.live, draft.live.failure
+    group, failure = step.live, step.live.failure
     failed = {} if failure is None else refusal(ErrorCode[failure.error], failure.reason)
-    draft.emit(
+    step.emit(
         fx.Respond(
             parked.reply,
             rs.SyncGroupResponse(

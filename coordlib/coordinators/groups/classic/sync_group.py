@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.coordinators.groups.classic import guards, kept_bytes, rebalance
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import SYNC, Failure, Member, Parked, State
 from coordlib.coordinators.groups.classic.membership import find_in_generation
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.groups.classic.sync_answer import issue, record_failure, send_assignment
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.errors import ErrorCode
@@ -19,113 +19,111 @@ _OTHER_PROTOCOL: Final = "Name the protocol type and protocol of your JoinGroup'
 _TOO_LARGE: Final = "Join again, and let the leader assign in fewer bytes: the group is too large."
 
 
-def sync_group(draft: Draft, request: rq.SyncGroup) -> None:
+def sync_group(step: Step, request: rq.SyncGroup) -> None:
     """Judge one SyncGroup."""
-    member = find_in_generation(draft, request.member, request.instance, request.generation)
+    member = find_in_generation(step, request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
-        draft.refuse(request, member)
-    elif _names_another_protocol(draft, request):
+        step.refuse(request, member)
+    elif _names_another_protocol(step, request):
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        draft.refuse(request, code, _OTHER_PROTOCOL)
-    elif draft.live.state is State.PREPARING_REBALANCE:
-        draft.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
-    elif draft.live.state is State.STABLE:
-        draft.is_reaction = not member.has_synced
-        _return_assignment(draft, request, member)
+        step.refuse(request, code, _OTHER_PROTOCOL)
+    elif step.live.state is State.PREPARING_REBALANCE:
+        step.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
+    elif step.live.state is State.STABLE:
+        step.is_reaction = not member.has_synced
+        _return_assignment(step, request, member)
     else:
-        draft.is_reaction = True
-        _park(draft, request, member)
-        if member.member == draft.live.leader:
-            _assign(draft, request)
+        step.is_reaction = True
+        _park(step, request, member)
+        if member.member == step.live.leader:
+            _assign(step, request)
 
 
-def _names_another_protocol(draft: Draft, request: rq.SyncGroup) -> bool:
-    group = draft.live
+def _names_another_protocol(step: Step, request: rq.SyncGroup) -> bool:
+    group = step.live
     return (request.protocol_type is not None and request.protocol_type != group.protocol_type) or (
         request.protocol is not None and request.protocol != group.protocol
     )
 
 
-def _return_assignment(draft: Draft, request: rq.SyncGroup, member: Member) -> None:
-    if guards.is_waited_for(draft, member):
-        _park(draft, request, member)
+def _return_assignment(step: Step, request: rq.SyncGroup, member: Member) -> None:
+    if guards.is_waited_for(step, member):
+        _park(step, request, member)
         return
-    draft.put(replace(member, has_synced=True, has_let_go=False, awaits_cover=draft.at.offset))
-    rebalance.stop_sync_timer_when_all_synced(draft)
-    send_assignment(draft, member, _parked(draft, request))
+    step.put(replace(member, has_synced=True, has_let_go=False, awaits_cover=step.at.offset))
+    rebalance.stop_sync_timer_when_all_synced(step)
+    send_assignment(step, member, _parked(step, request))
 
 
-def _park(draft: Draft, request: rq.SyncGroup, member: Member) -> None:
-    member = rebalance.supersede(draft, member, SYNC, request)
-    draft.put(
+def _park(step: Step, request: rq.SyncGroup, member: Member) -> None:
+    member = rebalance.supersede(step, member, SYNC, request)
+    step.put(
         replace(
             member,
-            parked=_parked(draft, request),
+            parked=_parked(step, request),
             has_synced=True,
             has_let_go=False,
             awaits_cover=None,
         )
     )
-    rebalance.stop_sync_timer_when_all_synced(draft)
+    rebalance.stop_sync_timer_when_all_synced(step)
 
 
-def _parked(draft: Draft, request: rq.SyncGroup) -> Parked:
-    return Parked(
-        SYNC, request.id, request.client, draft.at.coordinate, reply_of(request, draft.at)
-    )
+def _parked(step: Step, request: rq.SyncGroup) -> Parked:
+    return Parked(SYNC, request.id, request.client, step.at.coordinate, reply_of(request, step.at))
 
 
-def _assign(draft: Draft, request: rq.SyncGroup) -> None:
+def _assign(step: Step, request: rq.SyncGroup) -> None:
     """The leader has spoken: members that it forgot get an empty share, as in Kafka.
 
     If it says why it cannot divide, everybody gets an empty share and that error: nobody is put
     out, and nobody waits for it in vain (seed 002, assignment failure).
     """
     given = {row.member: row.assignment for row in request.assignments}
-    before_bytes = _assigned_bytes(draft)
-    draft.put(
+    before_bytes = _assigned_bytes(step)
+    step.put(
         *(
-            replace(member, assignment=given.get(member.member, b""), fence=draft.at.offset)
-            for member in draft.live.members.values()
+            replace(member, assignment=given.get(member.member, b""), fence=step.at.offset)
+            for member in step.live.members.values()
         )
     )
-    grows_by = _assigned_bytes(draft) - before_bytes
-    is_too_large = draft.live.size_bytes > limits.GROUP_BYTES_MAX
-    if is_too_large or grows_by > max(draft.room_for(is_known=True), 0):
-        _refuse_too_large(draft)
+    grows_by = _assigned_bytes(step) - before_bytes
+    is_too_large = step.live.size_bytes > limits.GROUP_BYTES_MAX
+    if is_too_large or grows_by > max(step.room_for(is_known=True), 0):
+        _refuse_too_large(step)
         return
-    draft.enter(State.STABLE)
-    failure = _failure_of(draft, request, grows_by)
-    draft.change(fence=draft.at.offset, failure=failure)
+    step.enter(State.STABLE)
+    failure = _failure_of(step, request, grows_by)
+    step.change(fence=step.at.offset, failure=failure)
     if failure is not None:
-        record_failure(draft, request.client, failure)
-    for member in draft.live.members.values():
-        issue(draft, member)
-    waiting = [member for member in draft.live.members.values() if member.is_syncing]
+        record_failure(step, request.client, failure)
+    for member in step.live.members.values():
+        issue(step, member)
+    waiting = [member for member in step.live.members.values() if member.is_syncing]
     for member in waiting:
-        send_assignment(draft, member, member.parked)
-    draft.put(*(replace(m, parked=None, awaits_cover=draft.at.offset) for m in waiting))
+        send_assignment(step, member, member.parked)
+    step.put(*(replace(m, parked=None, awaits_cover=step.at.offset) for m in waiting))
 
 
-def _failure_of(draft: Draft, request: rq.SyncGroup, grows_by: int) -> Failure | None:
+def _failure_of(step: Step, request: rq.SyncGroup, grows_by: int) -> Failure | None:
     """Why the leader could not divide. A full shard keeps the error and not the message."""
     if not request.has_failed:
         return None
     failure = Failure(str(request.error), request.message or "")
-    has_room = grows_by + kept_bytes.of_failure(failure) <= draft.room_for(is_known=True)
+    has_room = grows_by + kept_bytes.of_failure(failure) <= step.room_for(is_known=True)
     return failure if has_room else replace(failure, message="")
 
 
-def _assigned_bytes(draft: Draft) -> int:
-    return sum(len(member.assignment) for member in draft.live.members.values())
+def _assigned_bytes(step: Step) -> int:
+    return sum(len(member.assignment) for member in step.live.members.values())
 
 
-def _refuse_too_large(draft: Draft) -> None:
+def _refuse_too_large(step: Step) -> None:
     """As when Kafka cannot append the record: everybody is told, and the group starts over."""
-    draft.put(
+    step.put(
         *(
-            rebalance.answer_parked(draft, member, ErrorCode.UNKNOWN_SERVER_ERROR, _TOO_LARGE)
-            for member in draft.live.members.values()
+            rebalance.answer_parked(step, member, ErrorCode.UNKNOWN_SERVER_ERROR, _TOO_LARGE)
+            for member in step.live.members.values()
         )
     )
-    rebalance.prepare(draft, "assignment too large")
+    rebalance.prepare(step, "assignment too large")

@@ -17,8 +17,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib.coordinators.groups.classic import guards, pending, rebalance
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Group, Member, State
+from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.shard.clock import NEVER, Due, rerun
 from coordlib.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 
@@ -68,39 +68,39 @@ def _of_the_group(group: Group) -> Iterator[Due]:
         yield Due(min(guard.due_ms, told_ms), GUARD, name)
 
 
-def fire(draft: Draft, due: Due) -> None:
+def fire(step: Step, due: Due) -> None:
     """Do what follows from one deadline."""
-    draft.cause = due.name
+    step.cause = due.name
     if due.kind == JOIN_PHASE:
-        rebalance.complete(draft)
+        rebalance.complete(step)
     elif due.kind == INITIAL_DELAY:
-        rebalance.initial_delay_over(draft)
+        rebalance.initial_delay_over(step)
     elif due.kind == SYNC_PHASE:
-        _drop_who_did_not_sync(draft)
+        _drop_who_did_not_sync(step)
     elif due.kind == GUARD:
-        guards.lift(draft, due.member)
+        guards.lift(step, due.member)
     elif due.kind == PENDING:
-        pending.drop(draft, due.member)
+        pending.drop(step, due.member)
     else:
         reason = "session expired" if due.kind == SESSION else "never answered while joining"
-        _expire(draft, draft.live.members[due.member], reason)
+        _expire(step, step.live.members[due.member], reason)
 
 
-def _expire(draft: Draft, member: Member, reason: str) -> None:
-    rebalance.remove(draft, member, reason)
-    if draft.live.state is State.PREPARING_REBALANCE:
+def _expire(step: Step, member: Member, reason: str) -> None:
+    rebalance.remove(step, member, reason)
+    if step.live.state is State.PREPARING_REBALANCE:
         # Other than a leave, an expiry may cut the initial delay short, as in Kafka.
-        if draft.live.all_joined:
-            rebalance.complete(draft)
+        if step.live.all_joined:
+            rebalance.complete(step)
     else:
-        rebalance.prepare(draft, reason, {"member": member.member, "client": member.client})
+        rebalance.prepare(step, reason, {"member": member.member, "client": member.client})
 
 
-def _drop_who_did_not_sync(draft: Draft) -> None:
-    draft.change(sync_timer=None)
-    for member in [m for m in draft.live.members.values() if not m.has_synced]:
-        rebalance.remove(draft, member, "did not sync in time")
-    rebalance.prepare(draft, "member did not sync in time")
+def _drop_who_did_not_sync(step: Step) -> None:
+    step.change(sync_timer=None)
+    for member in [m for m in step.live.members.values() if not m.has_synced]:
+        rebalance.remove(step, member, "did not sync in time")
+    rebalance.prepare(step, "member did not sync in time")
 
 
 def cover(group: Group, published: int, clock_ms: int) -> tuple[Group, list[str]]:

@@ -3,21 +3,21 @@
 from typing import Any
 
 from coordlib.coordinators.groups.offsets.removal import remove_group, remove_offsets
-from coordlib.coordinators.shard.step import Draft
+from coordlib.coordinators.groups.step import GroupStep
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import stored
 
 
-def delete_group(draft: Draft[Any], request: rq.DeleteGroup) -> None:
+def delete_group(step: GroupStep[Any], request: rq.DeleteGroup) -> None:
     """Judge one DeleteGroup."""
-    if draft.group is None:
-        draft.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
-    elif not draft.group.is_empty:
-        draft.refuse(request, ErrorCode.NON_EMPTY_GROUP)
+    if step.group is None:
+        step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
+    elif not step.group.is_empty:
+        step.refuse(request, ErrorCode.NON_EMPTY_GROUP)
     else:
         detail = {"client": request.client}
-        places = [(topic, partition) for topic, partition, _ in draft.offsets]
-        remove_offsets(draft, places, stored.EVENT_OFFSETS_DELETED, "group deleted", detail)
-        remove_group(draft, "deleted", detail)
-        draft.answer(request)
+        places = [(topic, partition) for topic, partition, _ in step.offsets]
+        remove_offsets(step, places, stored.EVENT_OFFSETS_DELETED, "group deleted", detail)
+        remove_group(step, "deleted", detail)
+        step.answer(request)

@@ -9,15 +9,11 @@ commit, and where, is their kind's own rule.
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordlib.coordinators.shard.step import (
-    SHARD_IS_FULL,
-    SHARD_IS_THROTTLED,
-    SHARD_IS_TOO_LARGE,
-    Draft,
-)
-from coordlib.coordinators.shard.table import offset_bytes, topic_bytes
+from coordlib.coordinators.groups.offsets.table import OFFSETS, offset_bytes
+from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED, GroupStep
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.shard.table import name_bytes
 from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -34,41 +30,41 @@ OfRow = Callable[[Any, rq.CommittedOffset], ErrorCode]
 
 
 def offset_commit(
-    draft: Draft[Any],
+    step: GroupStep[Any],
     request: rq.OffsetCommit,
     of_member: OfMember,
     of_row: OfRow | None = None,
 ) -> None:
     """Judge one OffsetCommit; members and their rows as their kind of group does."""
-    refused = _refused(draft, request, of_member)
+    refused = _refused(step, request, of_member)
     if refused is not None:
         code, message = refused
-        draft.refuse(request, code, message)
-        draft.record(
+        step.refuse(request, code, message)
+        step.record(
             stored.EVENT_COMMIT_REFUSED,
             member=request.member,
             reason=code.name,
             detail={"client": request.client, "request_generation": request.generation},
         )
         return
-    room_bytes = draft.room_for(is_known=request.generation >= 0)
-    if draft.group is None:
-        room_bytes -= draft.new_group_bytes
-    is_stored = store(draft, request, room_bytes, of_row)
+    room_bytes = step.room_for(is_known=request.generation >= 0)
+    if step.group is None:
+        room_bytes -= step.new_group_bytes
+    is_stored = store(step, request, room_bytes, of_row)
     # Positions of those who are no members have no fixed place among the requests: they must not
     # decide how long somebody lives.
-    if is_stored and draft.at.topic == REQUESTS and request.member in draft.live.members:
-        draft.touched.append(request.member)
+    if is_stored and step.at.topic == REQUESTS and request.member in step.live.members:
+        step.touched.append(request.member)
 
 
-def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
-    group = draft.group
+def _refused(step: GroupStep[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
+    group = step.group
     is_anonymous = request.generation < 0
-    if group is None and not draft.may_create:
+    if group is None and not step.may_create:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
-    if group is None and draft.is_throttled:
+    if group is None and step.is_throttled:
         return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
-    if group is None and draft.room_for(is_known=False) < draft.new_group_bytes:
+    if group is None and step.room_for(is_known=False) < step.new_group_bytes:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE
     if is_anonymous and (group is None or group.is_empty):
         return None  # member and instance are not looked at, as in Kafka
@@ -76,14 +72,14 @@ def _refused(draft: Draft[Any], request: rq.OffsetCommit, of_member: OfMember) -
         return ErrorCode.ILLEGAL_GENERATION, _NO_GROUP
     if is_anonymous and request.member == "" and request.instance is None:
         return ErrorCode.UNKNOWN_MEMBER_ID, _HAS_MEMBERS
-    return of_member(draft, request)
+    return of_member(step, request)
 
 
 class _Room:
     """What the group and its shard still take; the rows of a request use it up in their order."""
 
-    def __init__(self, draft: Draft[Any], shard_bytes: int) -> None:
-        config, self._kept = draft.config, draft.offsets
+    def __init__(self, step: GroupStep[Any], shard_bytes: int) -> None:
+        config, self._kept = step.config, step.offsets
         self._offsets = config.offsets_per_group_max - self._kept.count
         self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
         self._bytes = min(self._bytes, shard_bytes)
@@ -104,8 +100,8 @@ class _Room:
         else:
             before = self._costs[place]
         grows_by = cost - (before or 0)
-        if row.topic not in self._topics and not self._kept.has_topic(row.topic):
-            grows_by += topic_bytes(row.topic)
+        if row.topic not in self._topics and not self._kept.has_name(row.topic):
+            grows_by += name_bytes(row.topic)
         if (before is None and self._offsets <= 0) or grows_by > max(self._bytes, 0):
             return False
         self._offsets -= before is None
@@ -116,7 +112,7 @@ class _Room:
 
 
 def store(
-    draft: Draft[Any],
+    step: GroupStep[Any],
     request: rq.OffsetCommit | rq.Release,
     shard_bytes: int,
     of_row: OfRow | None = None,
@@ -128,34 +124,34 @@ def store(
     """
     accepted: list[rq.CommittedOffset] = []
     refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
-    room = _Room(draft, shard_bytes)
+    room = _Room(step, shard_bytes)
     for row in request.offsets:
         code = of_row(request, row) if of_row else ErrorCode.NONE
         if code is ErrorCode.NONE:
-            code = _judge_row(draft, request, row, room)
+            code = _judge_row(step, request, row, room)
         if code is ErrorCode.NONE:
             accepted.append(row)
         else:
             refused.append((row, code))
-    if accepted and draft.group is None:
-        draft.create("first commit")  # only keeps offsets: no protocol type, Empty
+    if accepted and step.group is None:
+        step.create("first commit")  # only keeps offsets: no protocol type, Empty
     for row in accepted:
-        draft.emit(fx.Commit(draft.name, row.topic, row.partition, _value(draft, request, row)))
+        step.put_entry(OFFSETS, (row.topic, row.partition), _value(step, request, row))
     failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
-    draft.answer(request, failed=tuple(failed))
+    step.answer(request, failed=tuple(failed))
     if accepted:
-        draft.record(
+        step.record(
             stored.EVENT_OFFSETS_COMMITTED,
             member=request.member,
             detail={"client": request.client, "offsets": [_named(row) for row in accepted]},
         )
     if refused:
-        _record_refused(draft, request, refused)
+        _record_refused(step, request, refused)
     return bool(accepted)
 
 
 def _record_refused(
-    draft: Draft[Any],
+    step: GroupStep[Any],
     request: rq.OffsetCommit | rq.Release,
     refused: list[tuple[rq.CommittedOffset, ErrorCode]],
 ) -> None:
@@ -165,7 +161,7 @@ def _record_refused(
     detail = {"client": request.client, "request_generation": request.generation, "offsets": rows}
     if isinstance(request, rq.Release):
         detail["request"] = type(request).__name__
-    draft.record(
+    step.record(
         stored.EVENT_COMMIT_REFUSED,
         member=request.member,
         reason=", ".join(sorted(names)),
@@ -178,9 +174,12 @@ def _named(row: rq.CommittedOffset) -> dict[str, object]:
 
 
 def _judge_row(
-    draft: Draft[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset, room: _Room
+    step: GroupStep[Any],
+    request: rq.OffsetCommit | rq.Release,
+    row: rq.CommittedOffset,
+    room: _Room,
 ) -> ErrorCode:
-    if _java_length(row.metadata) > draft.config.offset_metadata_length_max:
+    if _java_length(row.metadata) > step.config.offset_metadata_length_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     if not room.take(row, request.member):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -193,14 +192,14 @@ def _java_length(text: str) -> int:
 
 
 def _value(
-    draft: Draft[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset
+    step: GroupStep[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset
 ) -> stored.CommittedValue:
     return stored.CommittedValue(
         offset=row.offset,
         leader_epoch=row.leader_epoch,
         metadata=row.metadata,
-        commit_ms=draft.at.time_ms,
-        commit_clock_ms=draft.at.clock_ms,
+        commit_ms=step.at.time_ms,
+        commit_clock_ms=step.at.clock_ms,
         generation=request.generation,
         member=request.member,
     )

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from coordlib import limits
-from coordlib.coordinators.shard.step import Draft
-from coordlib.coordinators.shard.table import KeptOffset
+from coordlib.coordinators.groups.offsets.table import KeptOffset
+from coordlib.coordinators.groups.step import GroupStep
 from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -21,15 +21,15 @@ _TOO_LARGE: Final = (
 )
 
 
-def offset_fetch(draft: Draft[Any], request: rq.OffsetFetch) -> None:
+def offset_fetch(step: GroupStep[Any], request: rq.OffsetFetch) -> None:
     """Answer with the named partitions' offsets, or with all of them, sorted."""
-    rows = list(_all(draft) if request.topics is None else _named(draft, request.topics))
+    rows = list(_all(step) if request.topics is None else _named(step, request.topics))
     if _are_too_large(rows):
-        draft.refuse(request, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
+        step.refuse(request, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
         return
     parts = _parts(rows)
     for number, part in enumerate(parts):
-        draft.answer(
+        step.answer(
             request,
             offsets=tuple(part),
             part=number,
@@ -37,15 +37,17 @@ def offset_fetch(draft: Draft[Any], request: rq.OffsetFetch) -> None:
         )
 
 
-def _all(draft: Draft[Any]) -> Iterator[rs.FetchedOffset]:
-    for topic, partition, value in draft.offsets:
+def _all(step: GroupStep[Any]) -> Iterator[rs.FetchedOffset]:
+    for topic, partition, value in step.offsets:
         yield _row(topic, partition, value)
 
 
-def _named(draft: Draft[Any], topics: tuple[rq.TopicPartitions, ...]) -> Iterator[rs.FetchedOffset]:
+def _named(
+    step: GroupStep[Any], topics: tuple[rq.TopicPartitions, ...]
+) -> Iterator[rs.FetchedOffset]:
     for row in topics:
         for partition in row.partitions:
-            yield _row(row.topic, partition, draft.offsets.get(row.topic, partition))
+            yield _row(row.topic, partition, step.offsets.get(row.topic, partition))
 
 
 def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffset:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordlib import limits
-from coordlib.coordinators.shard.step import Draft
-from coordlib.effects import effect as fx
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.groups.step import GroupStep
 from coordlib.records import stored
 
 
 def remove_offsets(
-    draft: Draft[Any],
+    step: GroupStep[Any],
     places: Sequence[tuple[str, int]],
     event: str,
     reason: str,
@@ -18,14 +18,14 @@ def remove_offsets(
 ) -> None:
     """Forget the offsets of these partitions, which have some."""
     for topic, partition in places:
-        draft.emit(fx.Commit(draft.name, topic, partition, None))
+        step.put_entry(OFFSETS, (topic, partition), None)
     for first in range(0, len(places), limits.OFFSETS_PER_EVENT_MAX):
         told = places[first : first + limits.OFFSETS_PER_EVENT_MAX]
         rows = [{"topic": topic, "partition": partition} for topic, partition in told]
-        draft.record(event, reason=reason, detail={**(detail or {}), "offsets": rows})
+        step.record(event, reason=reason, detail={**(detail or {}), "offsets": rows})
 
 
-def remove_group(draft: Draft[Any], reason: str, detail: dict[str, str] | None = None) -> None:
+def remove_group(step: GroupStep[Any], reason: str, detail: dict[str, str] | None = None) -> None:
     """The group is no more; its offsets must be gone or go with it. Nobody is left in it.
 
     A group of this name may come again: its generations begin anew, and whoever knows one of the
@@ -33,5 +33,5 @@ def remove_group(draft: Draft[Any], reason: str, detail: dict[str, str] | None =
     # INV-27: so no late request brings back what was deleted. A position of somebody who is no
     member may: it is judged after the requests of its batch, whenever it was written.
     """
-    draft.record(stored.EVENT_GROUP_DELETED, reason=reason, detail=dict(detail or {}))
-    draft.delete()
+    step.record(stored.EVENT_GROUP_DELETED, reason=reason, detail=dict(detail or {}))
+    step.delete()

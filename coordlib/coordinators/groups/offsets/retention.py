@@ -29,17 +29,46 @@ from typing import Any
 
 from coordlib.coordinators.groups.group import AnyGroup
 from coordlib.coordinators.groups.offsets.removal import remove_group, remove_offsets
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.groups.step import GroupStep
 from coordlib.coordinators.shard.clock import NEVER
-from coordlib.coordinators.shard.step import Draft
-from coordlib.coordinators.shard.table import OffsetTable
+from coordlib.coordinators.shard.kind import Known
+from coordlib.coordinators.shard.table import Entries
 from coordlib.records import stored
 
 CAUSE = "deadline:retention"
 
 
-def newest_check(clock_ms: int, interval_ms: int) -> int:
-    """The newest check that lies not after this time."""
-    return clock_ms - clock_ms % interval_ms
+def look_at_ms(group: AnyGroup, known: Known) -> int:
+    """When the shard must look at a group next: not later than its first expiry.
+
+    Exact after a look. Otherwise found without reading offsets: by the group's state where that is
+    new, or where the group has its first offsets or has lost its last ones; a new offset expires
+    after those that there were, unless none of them could.
+    """
+    retention_ms = known.settings.group.offsets_retention_ms
+    if known.has_looked:
+        return first_expiry(group, known.row.entries(OFFSETS), retention_ms)
+    count, bound_ms = known.row.count(OFFSETS), known.facts.look_at_ms
+    before: AnyGroup | None = known.value
+    has_new_state = before is None or _expiring_as(before) != _expiring_as(group)
+    if has_new_state or bool(known.entry_count) != bool(count):
+        bound_ms = expiry_bound(group, count, retention_ms)
+    if known.has_put and expiry_bound(group, 1, retention_ms) < NEVER:
+        bound_ms = min(bound_ms, known.clock_ms + retention_ms)
+    return bound_ms
+
+
+def _expiring_as(group: AnyGroup) -> tuple[object, ...]:
+    """The fields of a group that decide when it may expire, beside its offsets."""
+    return (
+        group.is_empty,
+        group.is_settled,
+        group.state_since_clock_ms,
+        group.is_quarantined,
+        # What members subscribe to may change while the state does not.
+        group.generation,
+    )
 
 
 def expiry_bound(group: AnyGroup, offset_count: int, retention_ms: int) -> int:
@@ -52,28 +81,28 @@ def expiry_bound(group: AnyGroup, offset_count: int, retention_ms: int) -> int:
     return since_ms if offset_count else NEVER
 
 
-def first_expiry(group: AnyGroup, offsets: OffsetTable, retention_ms: int) -> int:
+def first_expiry(group: AnyGroup, offsets: Entries, retention_ms: int) -> int:
     """When something of this group expires first, if nothing changes; reads the offsets."""
     if offsets.count == 0:
         return expiry_bound(group, 0, retention_ms)
     return min((due_ms for due_ms, *_ in _dues(group, offsets, retention_ms)), default=NEVER)
 
 
-def expire(draft: Draft[Any], checked_ms: int) -> None:
+def expire(step: GroupStep[Any], checked_ms: int) -> None:
     """Forget what was due at a check."""
-    draft.cause = CAUSE
-    group, offsets = draft.live, draft.offsets
+    step.cause = CAUSE
+    group, offsets = step.live, step.offsets
     is_empty = group.is_empty
-    dues = _dues(group, offsets, draft.config.offsets_retention_ms)
+    dues = _dues(group, offsets, step.config.offsets_retention_ms)
     gone = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
     reason = "group empty" if is_empty else "topic not subscribed"
-    remove_offsets(draft, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
+    remove_offsets(step, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
     if not is_empty or len(gone) < offsets.count:
         return
     if gone:
-        remove_group(draft, "offsets expired")
+        remove_group(step, "offsets expired")
     elif expiry_bound(group, 0, 0) <= checked_ms:
-        remove_group(draft, "empty without offsets")
+        remove_group(step, "empty without offsets")
 
 
 def _may_expire(group: AnyGroup) -> bool:
@@ -81,15 +110,13 @@ def _may_expire(group: AnyGroup) -> bool:
     return (is_consuming or group.is_empty) and not group.is_quarantined
 
 
-def _dues(
-    group: AnyGroup, offsets: OffsetTable, retention_ms: int
-) -> Iterator[tuple[int, str, int]]:
+def _dues(group: AnyGroup, offsets: Entries, retention_ms: int) -> Iterator[tuple[int, str, int]]:
     """When each offset that may expire does, its topic and partition, in order of these."""
     if not _may_expire(group):
         return
-    for topic in offsets.topics():
+    for topic in offsets.names():
         if not group.is_subscribed(topic):
-            for partition, kept in offsets.of_topic(topic):
+            for partition, kept in offsets.of_name(topic):
                 yield _due(group, kept.commit_clock_ms, retention_ms), topic, partition
 
 

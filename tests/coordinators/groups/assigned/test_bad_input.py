@@ -30,6 +30,7 @@ from tests.tools.assigned_groups import (
     topics,
     with_strategies,
 )
+from tests.tools.core import offsets_of
 from tests.tools.driving import Conversation, commit, heartbeat, join, leave, settings
 
 
@@ -172,7 +173,7 @@ def test_a_full_shard_takes_no_new_group() -> None:
     lines = talk.send(subscribe("a", group="other"))
 
     assert lines[0] == "answer[other] a#j1 Subscribe GROUP_MAX_SIZE_REACHED"
-    assert "other" not in talk.shard.cells
+    assert "other" not in talk.shard.groups
 
 
 #: As many names as one record has room for.
@@ -282,7 +283,7 @@ def test_a_refused_newcomer_changes_no_kind() -> None:
     lines = talk.send(subscribe("a", strategy="fair"))
 
     assert lines[0].startswith("answer a#j1 Subscribe UNSUPPORTED_ASSIGNOR")
-    assert talk.shard.cells["g"].stored.kind == "classic"
+    assert talk.shard.groups["g"].stored.kind == "classic"
 
 
 # -- what the driver alone should write -----------------------------------------------------------
@@ -400,6 +401,6 @@ def test_a_release_of_what_was_never_demanded_stores_nothing(cause: int) -> None
         "client=a request_generation=2 offsets=[(topic=t offset=7 error=PARTITION_NOT_OWNED)] "
         "request=Release",
     ]
-    kept = talk.shard.cells["g"].offsets.get("t", 0)
+    kept = offsets_of(talk.shard.groups["g"]).get("t", 0)
     assert kept is not None
     assert kept.offset == 41

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from coordlib.coordinators.groups.assigned.causes import CAUSES
-from coordlib.coordinators.groups.assigned.draft import Draft
 from coordlib.coordinators.groups.assigned.group import VALID_PREVIOUS_STATES, Group, State
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard.step import Surroundings
-from coordlib.coordinators.shard.table import OffsetTable
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
+from coordlib.coordinators.groups.assigned.step import Step
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.records import codec
 from tests.tools import assigned_logs as logs
@@ -29,6 +28,7 @@ from tests.tools.assigned_groups import (
     told,
     topics,
 )
+from tests.tools.core import around
 from tests.tools.driving import Conversation, heartbeat, leave
 
 LOGS, LENGTH = 60, 150
@@ -41,30 +41,30 @@ class Watch:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.taken: set[tuple[Change, str]] = set()
         self._sent = ""
-        enter, create, send = Draft.enter, Draft.create, Conversation.send
+        enter, create, send = Step.enter, Step.create, Conversation.send
 
-        def entering(draft: Draft, state: State) -> None:
-            before = draft.live.state
-            enter(draft, state)
+        def entering(step: Step, state: State) -> None:
+            before = step.live.state
+            enter(step, state)
             if before is not state:
-                self._take((before, state), draft)
+                self._take((before, state), step)
 
-        def creating(draft: Draft, reason: str) -> None:
-            create(draft, reason)
-            self._take((None, draft.live.state), draft)
+        def creating(step: Step, reason: str) -> None:
+            create(step, reason)
+            self._take((None, step.live.state), step)
 
         def sending(talk: Conversation, request: Any, *more: Any, **fields: Any) -> list[str]:
             read = codec.decode_request(request) if isinstance(request, bytes) else request
             self._sent = type(read).__name__
             return send(talk, request, *more, **fields)
 
-        patch.setattr(Draft, "enter", entering)
-        patch.setattr(Draft, "create", creating)
+        patch.setattr(Step, "enter", entering)
+        patch.setattr(Step, "create", creating)
         patch.setattr(Conversation, "send", sending)
 
-    def _take(self, change: Change, draft: Draft) -> None:
-        is_deadline = draft.cause.startswith("deadline:")
-        deadline = ":".join(draft.cause.split(":")[:2])
+    def _take(self, change: Change, step: Step) -> None:
+        is_deadline = step.cause.startswith("deadline:")
+        deadline = ":".join(step.cause.split(":")[:2])
         self.taken.add((change, deadline if is_deadline else self._sent))
 
 
@@ -178,12 +178,11 @@ def test_events_lead_where_the_table_says_and_nowhere_else(
 def test_a_change_that_is_not_in_the_table_is_refused(before: State, state: State) -> None:
     """INV-12: the step is undone, instead of a group that nobody can lead out again."""
     at = At(0, 1, REQUESTS, 7, 1_000, 1_000, "t", 1)
-    around = Surroundings(config=driving.SETTINGS.group, load_offsets=OffsetTable)
-    draft = Draft("g", Group(group="g", state=before), at, around)
+    step = Step(ASSIGNED, "g", Group(group="g", state=before), at, around(driving.SETTINGS))
 
     if before is state or (before, state) in LEGAL:
-        draft.enter(state)
-        assert draft.live.state is state
+        step.enter(state)
+        assert step.live.state is state
     else:
         with pytest.raises(BrokenInvariant, match=f"g: {before.value} to {state.value}"):
-            draft.enter(state)
+            step.enter(state)

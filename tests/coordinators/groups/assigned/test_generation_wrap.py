@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from coordlib.coordinators.groups.assigned import machine
 from coordlib.coordinators.groups.assigned.group import State
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.generations import after, is_older
 from coordlib.limits import INT32_MAX
 from coordlib.records import requests as rq
@@ -20,6 +20,7 @@ from tests.tools.assigned_groups import (
     subscribe,
     topics,
 )
+from tests.tools.core import set_value
 from tests.tools.driving import Conversation, commit
 
 
@@ -41,9 +42,8 @@ def at_the_last() -> Conversation:
         )
         for name, member in group.members.items()
     }
-    cell = talk.shard.cells["g"]
     group = msgspec.structs.replace(group, generation=INT32_MAX, members=members)
-    cell.set_group(group, talk.shard.clock_ms, [])
+    set_value(talk.shard, "g", group)
     talk.end_batch()
     return talk
 
@@ -149,4 +149,4 @@ def test_a_release_across_the_wrap_commits_and_hands_over() -> None:
     assert lines[0].startswith("commit t/")
     assert lines[1] == f"answer {owing.client}#r Release"
     assert group_of(talk).state is State.STABLE
-    machine.check(group_of(talk))
+    ASSIGNED.check(group_of(talk))

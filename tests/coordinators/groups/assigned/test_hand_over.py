@@ -5,8 +5,9 @@ import json
 import msgspec
 import pytest
 
-from coordlib.coordinators.groups.assigned import machine, reconciliation
+from coordlib.coordinators.groups.assigned import reconciliation
 from coordlib.coordinators.groups.assigned.group import State
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.effects.routing import ASSIGNMENTS, EVENTS
 from coordlib.records import requests as rq
 from tests.tools import driving
@@ -26,6 +27,7 @@ from tests.tools.assigned_groups import (
     told,
     topics,
 )
+from tests.tools.core import set_value
 from tests.tools.driving import Conversation, commit, heartbeat, leave, settings
 from tests.tools.transcript import Session
 
@@ -437,13 +439,11 @@ def test_a_rebuilt_group_forgets_no_earlier_than_it_would_have() -> None:
 def test_after_the_last_int32_comes_1() -> None:
     """INV-11: after two milliards of divisions a group goes on."""
     talk = stable()
-    cell = talk.shard.cells["g"]
-    cell.set_group(
-        msgspec.structs.replace(cell.group, generation=2**31 - 1), talk.shard.clock_ms, []
-    )
+    cell = talk.shard.groups["g"]
+    set_value(talk.shard, "g", msgspec.structs.replace(cell.value, generation=2**31 - 1))
 
     talk.send(topics({"t": 5}))
 
     assert group_of(talk).generation == 1
-    machine.check(group_of(talk))
+    ASSIGNED.check(group_of(talk))
     assert not [o for o in talk.outputs if o.topic == EVENTS and b"Quarantined" in (o.value or b"")]

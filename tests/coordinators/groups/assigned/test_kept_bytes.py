@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coordlib.coordinators.groups.assigned import kept_bytes
-from coordlib.coordinators.shard.shard import Shard, restore
-from coordlib.coordinators.shard.table import offset_bytes, topic_bytes
+from coordlib.coordinators.groups.offsets.table import offset_bytes
+from coordlib.coordinators.shard.table import name_bytes
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import requests as rq
 from tests.coordinators.groups.test_kept_bytes import failed, row, size_of
@@ -26,6 +26,7 @@ from tests.tools.assigned_groups import (
     told,
     topics,
 )
+from tests.tools.core import Shard, offsets_of, restore
 from tests.tools.driving import Conversation, commit, leave, settings
 
 
@@ -49,7 +50,7 @@ def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
 
     assert refused(talk.send(subscribe("x", group="h")))
     assert refused(talk.send(subscribe("c", topics=tuple(f"topic-{n}" for n in range(50)))))
-    assert list(talk.shard.cells) == ["g"]
+    assert list(talk.shard.groups) == ["g"]
     assert group_of(talk) == before
     assert size_of(talk) == full
 
@@ -61,7 +62,7 @@ def test_what_a_newcomer_is_given_counts_before_it_is_in() -> None:
     full = filled(talk, kept_bytes.new_group("g") + 1_000)
 
     assert refused(talk.send(subscribe("a")))
-    assert list(talk.shard.cells) == ["h"]
+    assert list(talk.shard.groups) == ["h"]
     assert size_of(talk) == full
     assert not refused(talk.send(subscribe("a", topics=("none",))))
     assert size_of(talk) <= talk.settings.group.shard_bytes_max
@@ -86,7 +87,7 @@ def test_members_of_a_full_shard_go_on() -> None:
     talk.send(commit("a", 2, A, offsets=(row(0),)))
     assert not refused(talk.send(subscribe("a", "j2", member=A, generation=2, capacity=2)))
 
-    assert [place[1] for place in talk.shard.cells["g"].offsets] == [0, 2, 3]
+    assert [place[1] for place in offsets_of(talk.shard.groups["g"])] == [0, 2, 3]
     assert group_of(talk).members[A].capacity == 2
     assert full < size_of(talk) <= full * 5 // 4
     talk.send(leave("b", B))
@@ -104,19 +105,19 @@ def test_members_have_a_bound_too() -> None:
     lines = talk.send(let_go("a", 2, A, cause=3, offsets=(row(2, "m" * full), row(3))))
 
     assert failed(lines) == 1
-    assert [place[1] for place in talk.shard.cells["g"].offsets] == [3]
+    assert [place[1] for place in offsets_of(talk.shard.groups["g"])] == [3]
     assert owned_in(talk)["b"] == {"t": (2, 3)}
 
 
 def test_offsets_of_a_release_have_the_group_s_bound() -> None:
     """The same rows as in a commit, and the same bound."""
     talk = halved()
-    room = offset_bytes("", A) + topic_bytes("t")
+    room = offset_bytes("", A) + name_bytes("t")
     talk.settings = settings(offsets_bytes_per_group_max=room)
     talk.end_batch()
 
     assert failed(talk.send(let_go("a", 2, A, cause=3, offsets=(row(2), row(3))))) == 1
-    assert talk.shard.cells["g"].offsets.size_bytes == room
+    assert offsets_of(talk.shard.groups["g"]).size_bytes == room
 
 
 def test_new_topics_for_which_the_shard_has_no_room_are_left_out() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from coordlib import limits
 from coordlib.coordinators.groups.assigned import division
 from coordlib.coordinators.groups.assigned.matches import EXPRESSION_WORDS, Expression, Matches
-from coordlib.coordinators.shard.shard import fold
 from coordlib.records.patterns import Pattern, compile_pattern, resolve
 from tests.tools.assigned_groups import group_of, stable, subscribe, topics
+from tests.tools.core import fold
 from tests.tools.driving import SETTINGS, Conversation
 
 ALL: Expression = (".*", None)

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordlib.coordinators.groups.assigned import guards, machine, reconciliation
+from coordlib.coordinators.groups.assigned import guards, reconciliation
 from coordlib.coordinators.groups.assigned.group import Group, Member
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.effects.routing import EVENTS, RESPONSES
 from coordlib.records import requests as rq
 from tests.tools import driving
@@ -270,7 +271,7 @@ def test_if_demanded_partitions_were_free_two_would_own_one(
         return {topic: frozenset(some) for topic, some in kept.items()}
 
     monkeypatch.setattr(reconciliation, "_taken", taken)
-    monkeypatch.setattr(machine, "check", lambda _: None)
+    monkeypatch.setattr(ASSIGNED, "check", lambda _: None)
 
     assert some_world_has_two_owners()
 

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.groups.assigned import division, machine
-from coordlib.coordinators.groups.assigned.draft import Draft
+from coordlib.coordinators.groups.assigned import division
 from coordlib.coordinators.groups.assigned.group import (
     DEMAND_BYTES,
     GRANT_BYTES,
@@ -21,10 +20,9 @@ from coordlib.coordinators.groups.assigned.group import (
     partitions_bytes,
     text_bytes,
 )
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
+from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.shard.clock import NEVER, Timer
-from coordlib.coordinators.shard.shard import InputRecord, fold
-from coordlib.coordinators.shard.step import Surroundings
-from coordlib.coordinators.shard.table import OffsetTable
 from coordlib.effects.routing import EVENTS, GROUPS, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -37,6 +35,7 @@ from tests.tools.assigned_groups import (
     subscribe,
     topics,
 )
+from tests.tools.core import InputRecord, around, fold
 from tests.tools.driving import SETTINGS, START_MS, Conversation, leave, settings
 
 #: As the job runs: nothing is checked after a step that its transitions do not check.
@@ -223,7 +222,7 @@ def test_a_member_that_fills_up_by_many_releases_has_few_grants() -> None:
     assert len(last.grants) == limits.GRANTS_PER_MEMBER_MAX
     assert [each.fence for each in last.grants] == sorted(each.fence for each in last.grants)
     assert last.fence == last.grants[-1].fence == talk.next_offset - 1
-    machine.check(group_of(talk))
+    ASSIGNED.check(group_of(talk))
 
 
 def test_grants_that_became_one_keep_no_smaller_fence_and_no_older_generation() -> None:
@@ -296,15 +295,14 @@ def test_however_a_topic_is_divided_it_takes_no_more_than_was_counted(seed: int)
     members, name = luck.randint(1, 6), "n" * luck.randint(1, 249)
     count = luck.choice([1, 2, 7, 40, 300])
     how = settings(max_size=members)
-    around = Surroundings(config=how.group, load_offsets=OffsetTable)
-    draft = Draft("g", Group(group="g"), how.at("r", 0, 0, 0), around)
+    step = Step(ASSIGNED, "g", Group(group="g"), how.at("r", 0, 0, 0), around(how))
 
     kept: list[Partitions] = []
     for pieces in (1, limits.GRANTS_PER_MEMBER_MAX, limits.DEMANDS_PER_MEMBER_MAX):
         kept += [{name: some} for some in spread(luck, count, members * pieces)]
     taken_bytes = sum(map(partitions_bytes, kept)) + text_bytes(name) + 16
 
-    assert taken_bytes <= division._bytes_of(draft, name, count)
+    assert taken_bytes <= division._bytes_of(step, name, count)
 
 
 def test_a_group_that_has_all_that_it_may_have_can_be_written() -> None:
@@ -339,17 +337,16 @@ def test_a_group_that_has_all_that_it_may_have_can_be_written() -> None:
         if group.members_bytes() > limits.ASSIGNED_MEMBERS_BYTES_MAX:
             break
 
-    assert len(machine.encode_saved(group)) <= group.size_bytes()
+    assert len(ASSIGNED.save(group)) <= group.size_bytes()
     assert group.size_bytes() - wide.own_bytes <= limits.RECORD_BYTES_MAX
 
 
 _NOTHING: dict[str, object] = {"grants": (), "demands": (), "target": {}}
 
 
-def _draft() -> Draft:
+def _draft() -> Step:
     how = settings()
-    around = Surroundings(config=how.group, load_offsets=OffsetTable)
-    return Draft("g", Group(group="g"), how.at("r", 0, 0, 0), around)
+    return Step(ASSIGNED, "g", Group(group="g"), how.at("r", 0, 0, 0), around(how))
 
 
 # ---- a refusal as the last resort of admission --------------------------------------------------

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.shard import InputRecord, fold
 from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools.assigned_groups import B, stable
+from tests.tools.core import InputRecord, fold
 from tests.tools.driving import SETTINGS, Conversation, commit, heartbeat
 
 POSITION = codec.encode(commit("anybody", -1, B))

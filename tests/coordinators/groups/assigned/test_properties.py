@@ -10,15 +10,13 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordlib.coordinators.groups import topics
-from coordlib.coordinators.groups.assigned import machine
+from coordlib.coordinators.groups import family
 from coordlib.coordinators.groups.assigned.division import wanted_topics
 from coordlib.coordinators.groups.assigned.group import Group, Member, State, check_invariants
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.assigned.reconciliation import demanded, granted
 from coordlib.coordinators.groups.dividing.strategies.chosen import StrategyBook, divide
 from coordlib.coordinators.groups.dividing.strategies.model import Subscriber
-from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.shard import InputRecord, Shard, fold
 from coordlib.effects.routing import (
     ASSIGNMENTS,
     COMMITTED,
@@ -32,6 +30,7 @@ from coordlib.records import requests as rq
 from tests.coordinators.groups.test_properties import compacted, run_in_batches, said
 from tests.tools import assigned_groups, driving
 from tests.tools import assigned_logs as logs
+from tests.tools.core import InputRecord, Shard, assert_as_new, fold, offsets_of, restore
 
 SETTINGS = logs.SETTINGS
 SEEDS = st.integers(0, 2**32)
@@ -43,7 +42,7 @@ LENGTH = 150
 
 def groups_of(shard: Shard) -> dict[str, Group]:
     """Those that are server-assigned at this moment."""
-    found = {name: cell.group for name, cell in shard.cells.items()}
+    found = {name: cell.value for name, cell in shard.groups.items()}
     return {name: group for name, group in found.items() if isinstance(group, Group)}
 
 
@@ -100,9 +99,7 @@ def test_to_ask_every_group_about_every_topic_changes_nothing(seed: int) -> None
     records, _ = logs.draw_log(seed, LENGTH)
     asked = fold(None, records, SETTINGS)
 
-    with patch.object(
-        topics, "concerned", lambda cells, _: [(name, None) for name in sorted(cells)]
-    ):
+    with patch.object(family, "_may_matter", lambda *_: True):
         all_asked = fold(None, records, SETTINGS)
 
     assert asked.outputs == all_asked.outputs
@@ -128,15 +125,15 @@ def test_the_compacted_topics_give_the_groups_back(seed: int) -> None:
     assert rebuilt.status().owed == shard.status().owed
     assert rebuilt.status().cap_ms == shard.status().cap_ms
     assert rebuilt._agenda.size_bytes == shard._agenda.size_bytes
-    for name, cell in shard.cells.items():
-        assert rebuilt.cells[name].group == cell.group
-        assert list(rebuilt.cells[name].offsets) == list(cell.offsets)
-        assert set(rebuilt.cells[name].heard.values()) <= {shard.clock_ms}
+    for name, cell in shard.groups.items():
+        assert rebuilt.groups[name].value == cell.value
+        assert list(offsets_of(rebuilt.groups[name])) == list(offsets_of(cell))
+        assert set(rebuilt.groups[name].heard.values()) <= {shard.clock_ms}
     assert rebuilt.topics.items() <= shard.topics.items()
     for (topic, _, key), value in newest.items():
         if topic == ASSIGNMENTS:  # of whoever is in a group, and nobody else
             name, member = msgspec.json.decode(key)
-            there = shard.cells[name].group.members if name in shard.cells else {}
+            there = shard.groups[name].value.members if name in shard.groups else {}
             assert (value is not None) == (member in there)
 
 
@@ -155,19 +152,14 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
         came_anew = {o.key.decode() for o in shard.outputs[count:] if gone(o)}
         for name, group in groups_of(shard).items():
             check_invariants(group)
-            assert len(machine.encode_saved(group)) <= group.size_bytes()
-            assert len(machine.encode(group)) <= group.size_bytes()
-            cell = shard.cells[name]
+            assert len(ASSIGNED.save(group)) <= group.size_bytes()
+            assert len(ASSIGNED.encode(group)) <= group.size_bytes()
+            cell = shard.groups[name]
             assert list(cell.heard) == list(group.members)
-            again = msgspec.structs.replace(group)  # has nothing that was counted before
-            assert cell.stored.kept_bytes == machine.size_bytes(again)
-            due = machine.next_due(group, cell.heard)
-            assert cell.stored.next_due_ms <= due.due_ms
+            due = ASSIGNED.next_due(group, cell.heard)
+            assert cell.facts.next_due_ms <= due.due_ms
             assert due.due_ms > shard.clock_ms
-            assert cell.stored.timeout_ms == machine.shortest_timeout_ms(group)
-            assert cell.stored.wishes == machine.wishes(group)
-            waits = (cell.stored.uncovered_min, cell.stored.uncovered_max)
-            assert waits == (machine.uncovered(group) or (-1, -1))
+            assert_as_new(cell, shard)
             if name in before and name not in came_anew:
                 assert group.generation >= before[name].generation
 
@@ -319,8 +311,8 @@ def test_late_duplicates_change_nothing(seed: int) -> None:
         if not is_ghost(request, groups_of(kept).get(request.group)):
             after = judged(done.blob, records[-1], record.value)
             assert groups_of(after) == groups_of(kept)
-            for name, cell in kept.cells.items():
-                assert list(after.cells[name].offsets) == list(cell.offsets)
+            for name, cell in kept.groups.items():
+                assert list(offsets_of(after.groups[name])) == list(offsets_of(cell))
 
 
 def is_ghost(request: Any, group: Group | None) -> bool:

@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.groups.assigned import machine, wishes
+from coordlib.coordinators.groups.assigned import wishes
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.assigned.matches import MATCHES
-from coordlib.coordinators.shard.kind import NO_WISHES, UNKNOWN_WISHES
-from coordlib.coordinators.shard.restore import restore
+from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES
 from coordlib.effects.routing import GROUPS
 from coordlib.records import patterns
 from tests.tools.assigned_groups import A, group_of, owned_in, subscribe, topics
+from tests.tools.core import restore
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import Conversation, join, leave, release
 
@@ -36,14 +37,14 @@ class Decoded(list[str]):
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Decoded:
     found = Decoded()
-    decode = machine.decode
+    decode = ASSIGNED.decode
 
     def decode_and_note(value: Any, /) -> Any:
         group = decode(value)
         found.append(group.group)
         return group
 
-    monkeypatch.setattr(machine, "decode", decode_and_note)
+    monkeypatch.setattr(ASSIGNED, "decode", decode_and_note)
     return found
 
 
@@ -95,10 +96,10 @@ def test_a_change_decodes_the_groups_that_it_concerns(
 def test_a_row_of_before_is_decoded_once(decoded: Decoded) -> None:
     """A job is upgraded: its rows have no wishes yet, and nothing is missed meanwhile."""
     talk = crowd()
-    raw = msgspec.msgpack.decode(talk.shard.encode())
-    rows = 7  # its place in the blob
-    raw[rows] = [row[:-2] for row in raw[rows]]  # `wishes`, and what came later
-    talk.load(msgspec.msgpack.encode(raw))
+    for row in talk.shard.groups.values():
+        row.reindex(UNKNOWN_WISHES)
+    talk.load(talk.shard.encode())
+    decoded.clear()
 
     assert talk.send(topics({**COUNTS, "__other": 1})) == []
     assert sorted(decoded) == sorted([*WISHES, "emptied"])
@@ -114,7 +115,7 @@ def test_wishes_follow_the_members() -> None:
     talk.send(topics({"t": 1}))
 
     def wanted() -> Any:
-        row = talk.shard.cells["g"].stored.wishes
+        row = talk.shard.groups["g"].facts.index
         return row if row == NO_WISHES else msgspec.msgpack.decode(row)
 
     talk.send(subscribe("a", topics=("t", "s")))
@@ -170,7 +171,7 @@ def test_wishes_that_are_too_large_are_not_kept_twice(decoded: Decoded) -> None:
     some = tuple(f"topic-{number:05}" for number in range(limits.SUBSCRIBED_TOPICS_MAX))
     talk.send(subscribe("a", topics=some))
     talk.send(subscribe("a", group="small", topics=("u",)))
-    assert talk.shard.cells["g"].stored.wishes == UNKNOWN_WISHES
+    assert talk.shard.groups["g"].facts.index == UNKNOWN_WISHES
     talk.end_batch()
 
     for count in (1, 2):
@@ -205,7 +206,7 @@ def test_a_row_that_cannot_be_asked_sets_its_own_group_aside() -> None:
     """INV-42: other code wrote what the row keeps. One listing asks all groups of a shard, and the
     job would meet the row again after every restart."""
     talk = crowd()
-    talk.shard.cells["by-name"].stored.wishes = msgspec.Raw(b"\x92\xc3\xc3")
+    talk.shard.groups["by-name"].reindex(msgspec.Raw(b"\x92\xc3\xc3"))
 
     lines = talk.send(topics({**COUNTS, "orders": 3}))
     assert of_history(lines, "GroupQuarantined") == ["by-name"]
@@ -222,16 +223,16 @@ def test_a_row_of_before_whose_wishes_cannot_be_found_sets_its_own_group_aside(
 ) -> None:
     """INV-42: a job is upgraded, and the new code has a defect that one group meets."""
     talk = crowd()
-    of_group = machine.wishes
+    of_group = ASSIGNED.wishes
 
     def broken(group: Any, /) -> Any:
         if group.group == "by-name" and not group.is_quarantined:
             raise ZeroDivisionError("wishes")
         return of_group(group)
 
-    monkeypatch.setattr(machine, "wishes", broken)
-    for cell in talk.shard.cells.values():
-        cell.stored.wishes = UNKNOWN_WISHES
+    monkeypatch.setattr(ASSIGNED, "wishes", broken)
+    for cell in talk.shard.groups.values():
+        cell.reindex(UNKNOWN_WISHES)
 
     lines = talk.send(topics({**COUNTS, "orders": 3}))
     assert of_history(lines, "GroupQuarantined") == ["by-name"]

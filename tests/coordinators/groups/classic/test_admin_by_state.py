@@ -9,6 +9,7 @@ from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
 from tests.coordinators.groups.classic.static_states import stable as static_stable
 from tests.coordinators.shard.refusals import in_state, refused
+from tests.tools.core import offsets_of
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -131,7 +132,7 @@ def test_any_shard_tells_where_a_group_belongs() -> None:
         talk = Conversation(msgspec.structs.replace(SETTINGS, shards=4, shard=shard))
 
         assert talk.send(find("ops")) == [f"answer ops#f FindCoordinator shard={home}"]
-        assert talk.shard.cells == {}
+        assert talk.shard.rows == {}
 
 
 # -- offsets of consumers --------------------------------------------------------------------
@@ -173,7 +174,7 @@ def test_offsets_of_subscribed_topics_are_kept(metadata: bytes) -> None:
         f"event RequestRejected generation=1 cause={at} error=GROUP_SUBSCRIBED_TO_TOPIC "
         "request=OffsetDelete client=ops partitions=(t=[0, 1])",
     ]
-    assert talk.shard.cells["g"].offsets.count == 5
+    assert offsets_of(talk.shard.groups["g"]).count == 5
 
 
 @pytest.mark.parametrize("metadata", [b"", b"m", wants("t")[:5], b"\xff\xff\x00\x00\x00\x00"])
@@ -232,7 +233,7 @@ def test_a_deleted_group_takes_its_offsets_with_it() -> None:
     assert talk.send(fetch("ops")) == ["answer ops#f OffsetFetch parts=1"]
     assert talk.end_batch() == ["saved gone"]
     assert talk.end_batch() == []
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_a_group_that_came_again_in_the_same_batch_is_saved_once() -> None:

@@ -15,7 +15,7 @@ from tests.tools.driving import (
 
 
 def announcing(talk: Conversation, **bounds: int) -> Conversation:
-    talk.settings = talk.shard.settings = settings(requires_member_id=True, **bounds)
+    talk.use(settings(requires_member_id=True, **bounds))
     return talk
 
 

@@ -26,7 +26,7 @@ in_every_state = pytest.mark.parametrize("state", STATES)
 def announced(state: str) -> tuple[Conversation, str]:
     """A group in this state to which x is announced, and its id."""
     talk = STATES[state]()
-    talk.settings = talk.shard.settings = settings(requires_member_id=True)
+    talk.use(settings(requires_member_id=True))
     member_id = f"x-t-0-{talk.next_offset}"
     talk.send(join("x", "x1"))
     talk.tick()

@@ -14,7 +14,6 @@ import pytest
 from coordlib import limits
 from coordlib.config import load_config
 from coordlib.coordinators.groups.classic.soundness import check_invariants
-from coordlib.coordinators.shard.shard import Shard
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES
 from coordlib.errors import ErrorCode, SetupError
@@ -24,6 +23,7 @@ from coordlib.records import requests as rq
 from tests.coordinators.groups.classic.static_states import STATES as STATIC_STATES
 from tests.coordinators.shard.refusals import refused
 from tests.tools import random_logs as logs
+from tests.tools.core import Shard, set_value
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -233,7 +233,7 @@ def test_who_somebody_is_comes_before_what_it_offers(request_: rq.JoinGroup, err
     """Kafka looks at size and protocols first: a member that was expelled from a full group would
     read that the group is full, which is fatal, and not that it must join anew."""
     talk = STATIC_STATES["Stable"]()
-    talk.settings = talk.shard.settings = settings(max_size=2)
+    talk.use(settings(max_size=2))
 
     assert talk.send(request_)[0].split()[:4] == [
         "answer",
@@ -289,7 +289,7 @@ def test_no_time_at_all_is_refused(
             "INVALID_REQUEST",
             f"Expected `int` >= 0 - at `$.{field}`",
         )
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 def test_a_member_may_not_ask_for_more_by_joining_again() -> None:
@@ -351,7 +351,7 @@ def test_numbers_that_are_none_are_refused(row: dict[str, Any], where: str) -> N
         ["answer", "a#c", "Rejected", "INVALID_REQUEST"]
     ]
     assert where in lines[0]
-    assert talk.shard.cells == {}
+    assert talk.shard.rows == {}
 
 
 @pytest.mark.parametrize(
@@ -407,9 +407,8 @@ def test_a_number_that_no_generation_has_is_no_request(generation: int) -> None:
 
 def with_generation(talk: Conversation, generation: int) -> Conversation:
     """The same group after very many rebalances."""
-    cell = talk.shard.cells["g"]
     changed = msgspec.structs.replace(talk.group(), generation=generation)
-    cell.set_group(changed, talk.shard.clock_ms, [])
+    set_value(talk.shard, "g", changed)
     talk.end_batch()
     return talk
 
@@ -470,7 +469,7 @@ def test_the_longest_retention_is_the_one_of_kafka() -> None:
         assert talk.tick(after_ms=600_000) == []
     talk.end_batch()
 
-    assert Shard(talk.shard.encode(), talk.settings).cells["g"].stored.offset_count == 1
+    assert Shard(talk.shard.encode(), talk.settings).groups["g"].entry_count == 1
     with pytest.raises(SetupError, match="offsets_retention_ms"):
         load_config(None, [f"group.offsets_retention_ms={longest_ms + 1}"])
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.shard import InputRecord, Shard, fold
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from tests.tools.core import InputRecord, Shard, fold, offsets_of
 from tests.tools.driving import (
     LEADER,
     SETTINGS,
@@ -45,7 +45,7 @@ def test_nothing_late_brings_a_group_or_its_offsets_back(is_made_anew: bool) -> 
         assert not [line for line in said if line.startswith("commit ")]
 
     assert talk.send(fetch("b")) == ["answer b#f OffsetFetch parts=1"]
-    assert ("g" in talk.shard.cells) is is_made_anew
+    assert ("g" in talk.shard.groups) is is_made_anew
 
 
 @pytest.mark.parametrize("checks", [True, False])
@@ -68,10 +68,10 @@ def test_a_position_has_no_order_against_a_deletion(checks: bool) -> None:
     together = fold(first.blob, [position, deletion], how)
     apart = fold(fold(first.blob, [position], how).blob, [deletion], how)
 
-    assert list(Shard(apart.blob, how).cells) == []
-    (cell,) = Shard(together.blob, how).cells.values()
-    assert [(topic, kept.offset) for topic, _, kept in cell.offsets] == [("t", 2)]
-    assert cell.group.generation == 0
+    assert list(Shard(apart.blob, how).groups) == []
+    (cell,) = Shard(together.blob, how).groups.values()
+    assert [(topic, kept.offset) for topic, _, kept in offsets_of(cell)] == [("t", 2)]
+    assert cell.value.generation == 0
 
 
 def test_deleted_offsets_are_not_shown_again_after_a_replay() -> None:

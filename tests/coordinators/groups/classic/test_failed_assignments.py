@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.groups.classic import kept_bytes, machine
+from coordlib.coordinators.groups.classic import kept_bytes
 from coordlib.coordinators.groups.classic.group import Failure, State
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.soundness import check_invariants
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.shard import ShardSettings
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.effects.routing import COMMITTED, GROUPS, RESPONSES, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from tests.tools.core import ShardSettings, restore
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -188,10 +188,10 @@ def test_the_error_counts_in_the_shards_bytes() -> None:
         msgspec.structs.replace(group, failure=None)
     )
     assert grown == kept_bytes.of_failure(Failure(ERROR["error"], ERROR["message"]))
-    with_it = len(machine.encode(group))
-    without = len(machine.encode(msgspec.structs.replace(group, failure=None)))
+    with_it = len(CLASSIC.encode(group))
+    without = len(CLASSIC.encode(msgspec.structs.replace(group, failure=None)))
     assert with_it - without <= grown
-    assert with_it <= machine.size_bytes(group)
+    assert with_it <= kept_bytes.of_group(group)
 
 
 def test_a_full_shard_keeps_the_error_without_its_message() -> None:

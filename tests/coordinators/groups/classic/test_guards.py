@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.groups.classic import machine as classic
 from coordlib.coordinators.groups.classic.group import Guard, State
-from coordlib.coordinators.groups.group import BrokenInvariant
+from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.coordinators.groups.classic.static_states import completing, preparing, stable
@@ -303,7 +303,7 @@ def test_quarantine_gives_guards_their_full_time_again() -> None:
     talk.tick()
     talk.send(heartbeat("b", 2, FOLLOWER), after_ms=100)
     talk.send(join("d", instance="k"), after_ms=1_900)
-    cell = talk.shard.cells["g"]
+    cell = talk.shard.groups["g"]
     broken = msgspec.structs.replace(talk.group(), is_quarantined=True)
     talk.shard._settle(cell, broken, [])
     talk.send(heartbeat("b", 2, FOLLOWER), after_ms=1_900)
@@ -321,7 +321,7 @@ def test_invariants_know_guards() -> None:
     (guard,) = group.guards.values()
 
     def with_guard(changed: Guard) -> None:
-        classic.check(msgspec.structs.replace(group, guards={changed.member: changed}))
+        CLASSIC.check(msgspec.structs.replace(group, guards={changed.member: changed}))
 
     with_guard(guard)
     for broken in (
@@ -337,7 +337,7 @@ def test_a_full_group_takes_a_restarted_static_member() -> None:
     """testStaticMembersJoinGroupWithMaxSize: it takes a place, and needs none."""
     group = msgspec.structs.replace(SETTINGS.group, max_size=2)
     talk = stable()
-    talk.shard.settings = msgspec.structs.replace(SETTINGS, group=group)
+    talk.use(msgspec.structs.replace(SETTINGS, group=group))
 
     assert talk.send(join("x")) == refused(
         "answer x#j1 JoinGroup GROUP_MAX_SIZE_REACHED", cause="r0-8"

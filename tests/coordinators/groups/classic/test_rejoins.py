@@ -162,7 +162,7 @@ def test_the_session_of_an_absent_static_member_goes_on() -> None:
 
     assert talk.group().state is State.COMPLETING_REBALANCE
     assert talk.group().members[FOLLOWER].awaits_cover is None
-    assert talk.shard.cells["g"].heard[FOLLOWER] == heard_ms
+    assert talk.shard.groups["g"].heard[FOLLOWER] == heard_ms
 
 
 def test_a_leader_that_rejoins_in_time_leads_on() -> None:

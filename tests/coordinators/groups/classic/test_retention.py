@@ -1,16 +1,17 @@
 """Offsets expire only while nobody subscribes, on the log's clock, at fixed points of it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
 from coordlib.coordinators.groups.classic.group import State
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.offsets import retention
-from coordlib.coordinators.shard.row import Cell
-from coordlib.coordinators.shard.shard import Shard, ShardSettings
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
+from tests.tools.core import Shard, ShardSettings, offsets_of
 from tests.tools.driving import (
     LEADER,
     SETTINGS,
@@ -71,7 +72,7 @@ def test_what_is_due_behind_the_newest_check_waits_for_the_next() -> None:
 
     assert expired(talk.tick(after_ms=80_000))[0] == "commit t/0 gone"
     assert talk.shard.clock_ms == START_MS + 650_000 > START_MS + 30_000 + 10 * MINUTE_MS
-    assert talk.shard.cells["g"].offsets.count == 1
+    assert offsets_of(talk.shard.groups["g"]).count == 1
     assert expired(talk.tick(after_ms=30_000))[0] == "commit u/1 gone"
 
 
@@ -94,7 +95,7 @@ def test_offsets_of_a_group_that_was_left_count_from_the_last_member() -> None:
         lines = talk.tick(after_ms=1_000)
 
     assert talk.shard.clock_ms == -(-(left_ms + 10 * MINUTE_MS) // MINUTE_MS) * MINUTE_MS
-    assert "g" not in talk.shard.cells
+    assert "g" not in talk.shard.groups
 
 
 def test_what_is_committed_to_an_empty_group_stays_as_long_as_anything() -> None:
@@ -105,7 +106,7 @@ def test_what_is_committed_to_an_empty_group_stays_as_long_as_anything() -> None
     talk.send(commit("tool", offsets=(rq.CommittedOffset("u", 1, 5),)))
 
     assert expired(talk.tick(after_ms=3 * MINUTE_MS))[0] == "commit t/0 gone"
-    assert [place[:2] for place in talk.shard.cells["g"].offsets] == [("u", 1)]
+    assert [place[:2] for place in offsets_of(talk.shard.groups["g"])] == [("u", 1)]
 
 
 def consumers(*topics: str, metadata: bytes | None = None) -> Conversation:
@@ -155,9 +156,9 @@ def test_a_topic_that_is_given_up_late_expires_after_the_rebalance() -> None:
     assert live(talk, 18_000, 2) == []
     talk.send(sync("a", 2, LEADER))
 
-    cell = talk.shard.cells["g"]
-    first_ms = retention.first_expiry(talk.group(), cell.offsets, 10 * MINUTE_MS)
-    assert cell.stored.expires_ms == first_ms == talk.shard.clock_ms
+    cell = talk.shard.groups["g"]
+    first_ms = retention.first_expiry(talk.group(), offsets_of(cell), 10 * MINUTE_MS)
+    assert cell.facts.look_at_ms == first_ms == talk.shard.clock_ms
     assert expired(live(talk, 2 * MINUTE_MS, 2))[0] == "commit u/1 gone"
 
 
@@ -227,7 +228,7 @@ def test_a_clock_that_jumps_a_month_ahead_takes_no_offset() -> None:
 
     assert talk.tick(after_ms=month_ms) == []
     assert talk.tick(after_ms=-month_ms) == []
-    assert talk.shard.cells["g"].offsets.count == 1
+    assert offsets_of(talk.shard.groups["g"]).count == 1
     assert talk.shard.clock_ms - START_MS == 10 * MINUTE_MS
 
 
@@ -250,7 +251,7 @@ def test_offsets_alone_make_no_ticks() -> None:
     talk.send(commit("tool"))
 
     assert talk.shard.status().has_deadline is False
-    assert talk.shard.cells["g"].stored.expires_ms == START_MS + 10 * MINUTE_MS
+    assert talk.shard.groups["g"].facts.look_at_ms == START_MS + 10 * MINUTE_MS
 
 
 def test_another_retention_counts_at_once() -> None:
@@ -281,20 +282,20 @@ def test_a_longer_retention_counts_at_once() -> None:
 def test_offsets_are_read_for_retention_once_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither every batch nor every check decodes every group."""
     looks = []
-    find_expiry = Cell.find_expiry
+    look = CLASSIC.look
 
-    def counted(cell: Cell, retention_ms: int) -> None:
-        looks.append(cell.stored.name)
-        find_expiry(cell, retention_ms)
+    def counted(step: Any, checked_ms: int) -> None:
+        looks.append(step.name)
+        look(step, checked_ms)
 
-    monkeypatch.setattr(Cell, "find_expiry", counted)
+    monkeypatch.setattr(CLASSIC, "look", counted)
     talk = Conversation(HOW)
     for _ in range(60):
         talk.send(commit("tool"), after_ms=MINUTE_MS)
         talk.end_batch()
 
     assert len(looks) <= 6
-    assert not any(cell._offsets for cell in talk.shard.cells.values())
+    assert not any(cell._entries for cell in talk.shard.groups.values())
 
 
 def test_a_defect_in_retention_quarantines_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,4 +331,4 @@ def test_bounds_are_found_when_a_shard_is_loaded() -> None:
     talk.send(commit("tool"))
     loaded = Shard(talk.shard.encode(), HOW)
 
-    assert loaded._agenda.expiring == talk.shard._agenda.expiring
+    assert loaded._agenda.looks == talk.shard._agenda.looks

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from coordlib.coordinators.groups.classic.draft import Draft
 from coordlib.coordinators.groups.classic.group import Group, State
+from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.rebalance import select_protocol
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard.step import Surroundings
-from coordlib.coordinators.shard.table import OffsetTable
+from coordlib.coordinators.groups.classic.step import Step
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.transition import REQUESTS, At
+from tests.tools.core import around
 from tests.tools.driving import LEADER, SETTINGS, STATES, settled
 
 AT = At(0, 1, REQUESTS, 7, 5, 5, "t", 1)
@@ -32,16 +32,15 @@ LEGAL = {
 def test_a_state_follows_along_the_table_only(before: State, after: State) -> None:
     """INV-12. testEmptyToStableIllegalTransition and its like: a step that would go another way
     is given up, and its group is set aside as it was."""
-    around = Surroundings(config=SETTINGS.group, load_offsets=OffsetTable)
-    draft = Draft("g", Group(group="g", state=before), AT, around)
+    step = Step(CLASSIC, "g", Group(group="g", state=before), AT, around(SETTINGS))
 
     if (before.value, after.value) in LEGAL:
-        draft.enter(after)
-        assert draft.live.state is after
-        assert (draft.live.state_since_ms, draft.live.state_since_clock_ms) == (5, 5)
+        step.enter(after)
+        assert step.live.state is after
+        assert (step.live.state_since_ms, step.live.state_since_clock_ms) == (5, 5)
     else:
         with pytest.raises(BrokenInvariant):
-            draft.enter(after)
+            step.enter(after)
 
 
 @pytest.mark.parametrize("state", [name for name in STATES if name != "absent"])

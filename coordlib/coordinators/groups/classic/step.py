@@ -12,21 +12,20 @@ from coordlib.coordinators.groups.classic.group import (
     Member,
     State,
 )
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard import step as draft
+from coordlib.coordinators.groups.step import GroupStep
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.effects import effect as fx
 from coordlib.records import responses as rs
 
 
-class Draft(draft.Draft[Group]):
+class Step(GroupStep[Group]):
     """One classic group during one step.
 
     Its state changes by `enter` only, its members by `put`, `rename` and `drop`.
     """
 
     __slots__ = ()
-    KIND = "classic"
-    GROUP, DEAD = Group, State.DEAD
+    DEAD = State.DEAD
 
     @property
     def new_group_bytes(self) -> int:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from coordlib.coordinators.groups.assigned import kept_bytes
 from coordlib.coordinators.groups.assigned.group import VALID_PREVIOUS_STATES, Group, Member, State
 from coordlib.coordinators.groups.dividing.strategies.chosen import StrategyBook
-from coordlib.coordinators.groups.group import BrokenInvariant
-from coordlib.coordinators.shard import step as draft
+from coordlib.coordinators.groups.step import GroupStep
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
@@ -24,15 +24,14 @@ DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
 SESSION_TIMEOUT_TOO_HIGH: Final = "SessionTimeoutTooHigh"
 
 
-class Draft(draft.Draft[Group]):
+class Step(GroupStep[Group]):
     """One server-assigned group during one step.
 
     Its state changes by `enter` only, its members by `put` and `drop`.
     """
 
     __slots__ = ()
-    KIND = "assigned"
-    GROUP, DEAD = Group, State.DEAD
+    DEAD = State.DEAD
 
     @property
     def new_group_bytes(self) -> int:
@@ -41,12 +40,12 @@ class Draft(draft.Draft[Group]):
     @property
     def strategies(self) -> StrategyBook:
         """Those that a group may choose."""
-        return StrategyBook(self.around.strategies)
+        return StrategyBook(self.family.strategies)
 
     @property
     def topics(self) -> Mapping[str, int]:
         """The cluster's, by partition count, as far as the log has told."""
-        return self.around.topics
+        return self.family.topics
 
     def enter(self, state: State) -> None:
         """Change the state, along the table only; the same one is no change.  # INV-12"""

@@ -1,0 +1,106 @@
+"""Server-assigned groups as the shard sees them: which requests they judge, and what it must know
+of one.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from coordlib.coordinators.groups.assigned import division, kept_bytes, reconciliation, timers
+from coordlib.coordinators.groups.assigned import wishes as wishes_of
+from coordlib.coordinators.groups.assigned.describe_group import describe_group
+from coordlib.coordinators.groups.assigned.group import Group, check_invariants
+from coordlib.coordinators.groups.assigned.heartbeat import heartbeat
+from coordlib.coordinators.groups.assigned.leave_group import leave_group
+from coordlib.coordinators.groups.assigned.offset_commit import offset_commit
+from coordlib.coordinators.groups.assigned.release import release
+from coordlib.coordinators.groups.assigned.step import Step
+from coordlib.coordinators.groups.assigned.subscribe import subscribe
+from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, GroupKind
+from coordlib.coordinators.shard.clock import Due
+from coordlib.coordinators.shard.kind import ANY_GENERATION, NO_GENERATION, Facts, Handler, Known
+from coordlib.records import requests as rq
+
+
+def _topics_changed(step: Step, changed: Collection[str]) -> None:
+    """Divide anew if it concerns what somebody wants; members do nothing for it."""
+    group = step.live
+    wanted = division.wanted_by_all(step)
+    if not group.members or wanted == group.topics:
+        return
+    before = group.members
+    named = [topic for topic in changed if topic in wanted or topic in group.topics]
+    division.renew(step, "topics changed", {"topics": named[: division.MEMBERS_NAMED_MAX]})
+    reconciliation.tell(step, before)
+
+
+class Assigned(GroupKind):
+    """Groups that the coordinator divides: Subscribe and Release."""
+
+    NAME = "assigned"
+    VALUE = Group
+    STEP = Step
+    APIS: ClassVar[Mapping[type[rq.Request], Handler]] = {
+        **OF_ALL_GROUPS,
+        rq.Subscribe: subscribe,
+        rq.Release: release,
+        rq.Heartbeat: heartbeat,
+        rq.LeaveGroup: leave_group,
+        rq.OffsetCommit: offset_commit,
+        rq.DescribeGroup: describe_group,
+    }
+    topics_changed = staticmethod(_topics_changed)
+
+    def facts_of_members(self, value: Group, known: Known) -> Facts:
+        waits_from, waits_to = timers.uncovered(value) or (-1, -1)
+        return Facts(
+            # Rule 13: any heartbeat of a live member is a sign of life.
+            quiet=ANY_GENERATION if value.members else NO_GENERATION,
+            next_due_ms=timers.next_due(value, known.row.heard).due_ms,
+            waits_from=waits_from,
+            waits_to=waits_to,
+            timeout_ms=shortest_timeout_ms(value),
+            replies=tuple(sorted({member.reply for member in value.members.values()})),
+            size_bytes=kept_bytes.of_group(value),
+        )
+
+    def next_due(self, value: Group, heard: Mapping[str, int]) -> Due:
+        return timers.next_due(value, heard)
+
+    def fire(self, step: Any, due: Due) -> None:
+        timers.fire(step, due)
+
+    def cover(self, value: Group, published: int, clock_ms: int) -> tuple[Group, list[str]]:
+        return timers.cover(value, published, clock_ms)
+
+    def restart(self, value: Group, clock_ms: int) -> Group:
+        return timers.restart(value, clock_ms)
+
+    def check(self, value: Group) -> None:
+        check_invariants(value)
+
+    def known_topics(self, value: Group) -> Mapping[str, int]:
+        """Those of the newest division."""
+        return value.topics
+
+    def wishes(self, value: Group) -> msgspec.Raw:
+        return wishes_of.of_group(value)
+
+    def concerned(self, changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:
+        return wishes_of.concerned(changed)
+
+
+def shortest_timeout_ms(group: Group) -> int:
+    """The shortest session or rebalance timeout of anybody waited for; 0: nobody (rule 1)."""
+    timeouts = [
+        each
+        for member in group.members.values()
+        for each in (member.session_timeout_ms, member.rebalance_timeout_ms)
+    ]
+    for guard in group.guards.values():
+        timeouts += (guard.session_timeout_ms, guard.told.duration_ms)
+    return min(timeouts, default=0)
+
+
+ASSIGNED: Final = Assigned()

@@ -1,0 +1,142 @@
+"""The consumer groups of a shard: what they have in common beside their rows.
+
+The cluster's topics as the log has told them, and how fast new groups are made.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from operator import itemgetter
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from coordlib.coordinators.groups import topics
+from coordlib.coordinators.groups.assigned.kind import ASSIGNED
+from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
+from coordlib.coordinators.groups.step import AroundGroup
+from coordlib.coordinators.groups.throttle import NewGroups
+from coordlib.coordinators.shard.blob import ShardSettings
+from coordlib.coordinators.shard.family import Decide, Family
+from coordlib.coordinators.shard.kind import NOT_INDEXED, Kind
+from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At
+from coordlib.effects.routing import GROUPS
+from coordlib.records import requests as rq
+
+
+class GroupsState(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What is kept of all groups of a shard, in its blob."""
+
+    #: The cluster's topics by partition count, as far as the log has told; by name.
+    topics: dict[str, int] = {}
+    #: By which the rows' `look_at_ms` were found; they are found anew for another one.
+    retention_ms: int = 0
+    #: Until when new groups have booked the shard's clock, in microseconds of it.
+    free_us: int = 0
+    #: The same, of new groups that came by `coord.offsets`, on the time of its records.
+    offsets_free_us: int = 0
+
+
+_decode: Final = msgspec.msgpack.Decoder(GroupsState).decode
+
+
+class Groups(Family):
+    """The consumer groups of a shard during one batch."""
+
+    SPACE = "group"
+    KINDS: ClassVar[tuple[GroupKind, ...]] = (CLASSIC, ASSIGNED)
+    HEADS = GROUPS
+    JOB_RECORDS = (rq.TopicMetadata,)
+
+    def __init__(self, stored: msgspec.Raw, settings: ShardSettings) -> None:
+        self.settings = settings
+        self._state = GroupsState() if stored == NOT_INDEXED else _decode(stored)
+        #: The cluster's topics by partition count, by name.
+        self.topics = self._state.topics
+        per_second = settings.group.new_groups_per_second_max
+        #: By input topic, and the time on which it counts.
+        self._new = {
+            REQUESTS: NewGroups(self._state.free_us, per_second),
+            COMMITS: NewGroups(self._state.offsets_free_us, per_second),
+        }
+
+    def state(self) -> GroupsState:
+        return GroupsState(
+            dict(sorted(self.topics.items())),
+            self.settings.group.offsets_retention_ms,
+            self._new[REQUESTS].free_us,
+            self._new[COMMITS].free_us,
+        )
+
+    @classmethod
+    def restored(cls, _values: Mapping[str, tuple[Kind, Any]]) -> GroupsState:
+        """The topics that the groups know, the best known count of each.
+
+        Groups are told of every change that concerns them, so all of them agree. A quarantined one
+        is told nothing: what it knows counts where no other knows more, and of several such that
+        of the one whose state changed last.
+        """
+        known: dict[str, int] = {}
+        for kind, group in sorted(_values.values(), key=lambda each: _newest_last(each[1])):
+            assert isinstance(kind, GroupKind)
+            known.update(kind.known_topics(group))
+        return GroupsState(dict(sorted(known.items())))
+
+    def must_look_again(self) -> bool:
+        return self._state.retention_ms != self.settings.group.offsets_retention_ms
+
+    def around(self, _at: At, _is_new: bool) -> AroundGroup:
+        return AroundGroup(
+            config=self.settings.group,
+            is_throttled=_is_new and self._new[_at.topic].must_wait(_time_of(_at)),
+            topics=self.topics,
+            strategies=self.settings.strategies,
+        )
+
+    def created(self, at: At) -> None:
+        self._new[at.topic].book(_time_of(at))
+
+    def judge(
+        self, record: rq.TopicMetadata, rows: Mapping[str, Row]
+    ) -> Iterable[tuple[str, Decide | Exception]]:
+        """Other topics, or more partitions: groups that want them judge the change."""
+        self.topics, changed = topics.learn(self.topics, record)
+        return _concerned(rows, self.KINDS, changed) if changed else ()
+
+
+def _concerned(
+    rows: Mapping[str, Row], kinds: Iterable[GroupKind], changed: Collection[str]
+) -> list[tuple[str, Decide | Exception]]:
+    """The groups to which such a change may matter, in order; no other group is decoded."""
+    asks = {each.NAME: each.concerned(changed) for each in kinds if each.topics_changed}
+    found: list[tuple[str, Decide | Exception]] = []
+    for name, row in rows.items():
+        ask, kind = asks.get(row.kind.NAME), row.kind
+        try:
+            if ask is not None and isinstance(kind, GroupKind) and _may_matter(row, kind, ask):
+                found.append((name, partial(_tell, changed)))
+        except Exception as problem:  # noqa: BLE001  INV-42
+            found.append((name, problem))
+    return sorted(found, key=itemgetter(0))
+
+
+def _tell(changed: Collection[str], step: Any) -> None:
+    step.kind.topics_changed(step, changed)
+
+
+def _may_matter(row: Row, kind: GroupKind, ask: Any) -> bool:
+    wishes = row.facts.index
+    if wishes == UNKNOWN_WISHES and row.value is not None:
+        wishes = kind.wishes(row.value)
+        row.reindex(wishes)
+    return wishes != NO_WISHES and (wishes == UNKNOWN_WISHES or bool(ask(wishes)))
+
+
+def _newest_last(group: Any) -> tuple[bool, int, str]:
+    return not group.is_quarantined, group.state_since_ms, group.group
+
+
+def _time_of(at: At) -> int:
+    """The time on which new groups count that came by this topic (throttle.py)."""
+    return at.clock_ms if at.topic == REQUESTS else at.time_ms

@@ -1,0 +1,95 @@
+"""The base of both kinds of consumer groups: their shared requests, offsets, and retention."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Set
+from typing import Any, ClassVar, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from coordlib.coordinators.groups.group import AnyGroup
+from coordlib.coordinators.groups.offsets import retention
+from coordlib.coordinators.groups.offsets.delete_group import delete_group
+from coordlib.coordinators.groups.offsets.offset_delete import offset_delete
+from coordlib.coordinators.groups.offsets.offset_fetch import offset_fetch
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Handler, Kind, Known
+from coordlib.coordinators.shard.transition import At
+from coordlib.records import requests as rq
+
+#: A group's `Facts.index` holds what it wants of the topics. nil: not known, so it is decoded.
+UNKNOWN_WISHES: Final = NOT_INDEXED
+#: false: no change of topics concerns the group.
+NO_WISHES: Final = msgspec.Raw(b"\xc2")
+
+#: Requests that both kinds judge alike.
+OF_ALL_GROUPS: Final[Mapping[type[rq.Request], Handler]] = {
+    rq.OffsetFetch: offset_fetch,
+    rq.OffsetDelete: offset_delete,
+    rq.DeleteGroup: delete_group,
+}
+
+
+class GroupKind(Kind):
+    """A kind of consumer group."""
+
+    TABLES: ClassVar = (OFFSETS,)
+    #: Judges that other topics exist, or have other counts; None: topics concern members only.
+    topics_changed: Callable[[Any, Collection[str]], None] | None = None
+
+    def create(self, name: str, at: At) -> Any:
+        """A group without members and offsets."""
+        return self.VALUE(group=name, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
+
+    def adopt(self, value: AnyGroup, at: At) -> Any:
+        """An empty group of the other kind: its name, generation and offsets go on."""
+        return replace(self.create(value.group, at), generation=value.generation)
+
+    def is_empty(self, value: AnyGroup) -> bool:
+        return value.is_empty
+
+    def sessions(self, value: AnyGroup) -> Set[str]:
+        return value.members.keys()
+
+    def facts(self, value: AnyGroup, known: Known) -> Facts:
+        before: AnyGroup | None = known.value
+        look_at_ms = retention.look_at_ms(value, known)
+        if value is before:
+            return replace(known.facts, look_at_ms=look_at_ms)
+        is_same_wish = before is not None and _wanting_as(before) == _wanting_as(value)
+        index = known.facts.index if is_same_wish else self.wishes(value)
+        facts = self.facts_of_members(value, known)
+        return replace(facts, look_at_ms=look_at_ms, index=index)
+
+    @abstractmethod
+    def facts_of_members(self, value: Any, known: Known) -> Facts:
+        """All facts but `look_at_ms` and `index`."""
+
+    def look(self, step: Any, checked_ms: int) -> None:
+        """Retention: forget the offsets, and the group, that were due at a check."""
+        retention.expire(step, checked_ms)
+
+    def released(self, step: Any) -> None:
+        """Topics may have come and gone while the group was set aside."""
+        if self.topics_changed is not None:
+            self.topics_changed(step, ())
+
+    def known_topics(self, _: Any) -> Mapping[str, int]:
+        """Topics whose partition counts a group tells, for a shard that lost its own."""
+        return {}
+
+    def wishes(self, _: Any) -> msgspec.Raw:
+        """What a group wants of the topics, by its generation alone.
+
+        NO_WISHES: no change of topics concerns it. UNKNOWN_WISHES: any change may.
+        """
+        return NO_WISHES
+
+    def concerned(self, _: Collection[str]) -> Callable[[msgspec.Raw], bool]:
+        """Whether a change of these topics may concern a group, by its wishes."""
+        return lambda _: False
+
+
+def _wanting_as(group: AnyGroup) -> tuple[object, ...]:
+    """All of a group by which its wishes go: members change theirs with a new generation only."""
+    return type(group), group.generation, group.is_quarantined

@@ -1,0 +1,90 @@
+"""A step of a group: what classic and server-assigned groups have beside what all steps have."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from coordlib.config import GroupConfig
+from coordlib.coordinators.groups.group import AnyGroup
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.shard.step import Step
+from coordlib.coordinators.shard.table import Entries
+from coordlib.effects import effect as fx
+from coordlib.effects.routing import ASSIGNMENTS
+from coordlib.records import codec
+from coordlib.records.stored import AssignmentValue
+
+#: For the sender of a request that comes when too many groups are being made.
+SHARD_IS_THROTTLED: Final = (
+    "Try again, or raise new_groups_per_second_max: this shard makes no more groups just now."
+)
+
+
+class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step may read that all groups of a shard have in common."""
+
+    config: GroupConfig
+    #: Whether the shard has made so many groups that the next one has to wait.
+    is_throttled: bool
+    #: The topics of the cluster, as far as the log has told, by partition count. Read only.
+    topics: Mapping[str, int]
+    #: Strategies that the job's configuration adds, by friendly name.
+    strategies: Mapping[str, Any]
+
+
+G = TypeVar("G", bound=AnyGroup)
+
+
+class GroupStep(Step[G], ABC):
+    """One group during one step."""
+
+    __slots__ = ()
+
+    #: The state in which a group of this kind is deleted.
+    DEAD: ClassVar[Any]
+
+    @property
+    def group(self) -> G | None:
+        """The group as it stands by now; None: there is none."""
+        return self.value
+
+    @property
+    def family(self) -> AroundGroup:
+        """What all groups of the shard have in common."""
+        found: AroundGroup = self.around.family
+        return found
+
+    @property
+    def config(self) -> GroupConfig:
+        return self.family.config
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the shard has made so many groups that the next one has to wait."""
+        return self.family.is_throttled
+
+    @property
+    def offsets(self) -> Entries:
+        """Committed offsets of the group as they were before this step."""
+        return self.entries(OFFSETS)
+
+    def assign(self, member: str, value: AssignmentValue | None) -> None:
+        """Publish a member's current assignment; None: the member is gone."""
+        key = codec.encode([self.name, member])
+        self.emit(fx.Publish(ASSIGNMENTS, key, value))
+
+    @property
+    @abstractmethod
+    def new_group_bytes(self) -> int:
+        """What the group has in the shard's blob when it has just been made, at most."""
+
+    @abstractmethod
+    def enter(self, state: Any) -> None:
+        """Change the state, along the kind's table only.  # INV-12"""
+
+    def delete(self) -> None:
+        """The last that a step does to a group: no request finds it any more."""
+        self.enter(self.DEAD)
+        super().delete()

@@ -1,0 +1,53 @@
+"""Requests that every kind answers: where an entity lives, what it is, and its deletion."""
+
+from typing import Any, Final
+
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import stored
+from coordlib.records.partitioner import shard_of
+
+
+def find_coordinator(step: Any, request: rq.FindCoordinator) -> None:
+    """FindCoordinator: the shard to which the name belongs, whether or not it is used.
+
+    Any shard answers, as any Kafka broker does: otherwise the sender would have to know already.
+    """
+    step.answer(request, shard=shard_of(step.name, step.at.shards))
+
+
+def describe(step: Any, request: rq.DescribeGroup) -> None:
+    """DescribeGroup of a kind that has no members."""
+    exists = step.value is not None
+    state = getattr(step.value, "state", "Stable") if exists else "Dead"
+    step.answer(
+        request,
+        state=str(state),
+        generation=step.kind.generation(step.value) if exists else -1,
+        protocol_type=None,
+        protocol=None,
+        leader=None,
+        members=(),
+        waits_for=(),
+    )
+
+
+def delete(step: Any, request: rq.DeleteGroup) -> None:
+    """DeleteGroup: an empty entity goes, with the entries of its tables."""
+    if step.value is None:
+        step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
+    elif not step.kind.is_empty(step.value):
+        step.refuse(request, ErrorCode.NON_EMPTY_GROUP)
+    else:
+        step.forget_entries()
+        detail = {"client": request.client}
+        step.record(stored.EVENT_GROUP_DELETED, reason="deleted", detail=detail)
+        step.delete()
+        step.answer(request)
+
+
+APIS: Final[dict[type[rq.Request], Any]] = {
+    rq.FindCoordinator: find_coordinator,
+    rq.DescribeGroup: describe,
+    rq.DeleteGroup: delete,
+}

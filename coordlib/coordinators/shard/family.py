@@ -1,0 +1,146 @@
+"""Families: the kinds that share a space of names, and what a shard keeps for all of them.
+
+A consumer group, a cluster of brokers and a transactional id may have the same name: each family
+has a space of its own. Within a space an entity is of one kind, and an empty one may change it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+
+from coordlib.coordinators.shard.kind import Facts, Kind
+from coordlib.coordinators.shard.table import Table
+from coordlib.coordinators.shard.transition import At
+from coordlib.records import requests as rq
+from coordlib.records.codec import RequestReader
+
+if TYPE_CHECKING:
+    from coordlib.coordinators.shard.blob import ShardSettings
+    from coordlib.coordinators.shard.row import Row
+
+Decide = Callable[[Any], None]
+
+#: Requests and job records that the shard itself judges.
+OF_THE_SHARD: Final = (rq.ReleaseQuarantine, rq.Tick)
+
+
+class Family:
+    """One space of names in one shard, during one batch. The defaults keep nothing."""
+
+    #: First part of the keys of its rows. Requests name it (`Request.entity`).
+    SPACE: ClassVar[str]
+    #: The first one judges what could concern any kind while there is no such entity.
+    KINDS: ClassVar[tuple[Kind, ...]]
+    #: The compacted topic of the heads, without the prefix.
+    HEADS: ClassVar[str]
+    #: Records of the job's driver that it judges.
+    JOB_RECORDS: ClassVar[tuple[type[rq.Control], ...]] = ()
+
+    def __init__(self, stored: msgspec.Raw, settings: "ShardSettings") -> None:
+        """`stored`: from the shard's blob; NOT_INDEXED: there is none."""
+        self.stored, self.settings = stored, settings
+
+    def state(self) -> Any:
+        """For the shard's blob."""
+        return None
+
+    @classmethod
+    def restored(cls, _values: Mapping[str, tuple[Kind, Any]]) -> Any:
+        """The state as far as the heads tell it, by name; see `restore.py`."""
+        return None
+
+    @classmethod
+    def tables(cls) -> dict[str, Table]:
+        """The tables of all its kinds, by name."""
+        return {table.name: table for kind in cls.KINDS for table in kind.TABLES}
+
+    @classmethod
+    def head_key(cls, name: str) -> bytes:
+        """The key of an entity's head in the topic."""
+        return name.encode()
+
+    @classmethod
+    def head_name(cls, key: bytes) -> str:
+        """The entity whose head has this key."""
+        return key.decode()
+
+    def must_look_again(self) -> bool:
+        """Whether settings changed by which the rows' `look_at_ms` were found."""
+        return False
+
+    def around(self, _at: At, _is_new: bool) -> Any:
+        """What a step may read beside its entity; `_is_new`: there is none of that name."""
+        return None
+
+    def created(self, at: At) -> None:
+        """An entity was made at this record."""
+
+    def replaced(self, name: str, before: Facts | None, after: Facts | None) -> None:
+        """An entity has other facts than before; None: it was not there, or is not any more."""
+
+    def judge(
+        self, record: Any, rows: Mapping[str, "Row"]
+    ) -> Iterable[tuple[str, Decide | Exception]]:
+        """A job record: the steps that follow from it, by the entity's name and in order.
+
+        With an entity that could not be asked comes what it raised: it is set aside.  # INV-42
+        """
+        raise NotImplementedError(f"{self.SPACE}: {type(record).__name__}, {len(rows)}")
+
+
+class Registry:
+    """The families of a shard. One object for a whole job; keeps no state."""
+
+    def __init__(
+        self,
+        *families: type[Family],
+        migrations: "Mapping[int, Callable[[bytes, Registry], Any]] | None" = None,
+    ) -> None:
+        """`migrations`: state version -> how a blob of that version is read as one of today.
+
+        Raises ValueError when two families, or two kinds, have one name.
+        """
+        self.migrations: Final = dict(migrations or {})
+        self.families: Final = {family.SPACE: family for family in families}
+        self.kinds: Final = {kind.NAME: kind for family in families for kind in family.KINDS}
+        if len(self.kinds) < sum(len(family.KINDS) for family in families):
+            raise ValueError("Two kinds have one name.")
+        if len(self.families) < len(families):
+            raise ValueError("Two families have one space.")
+        if any(self.families[kind.SPACE] is not f for f in families for kind in f.KINDS):
+            raise ValueError("A kind is in another space than its family.")
+        self._read: RequestReader | None = None
+
+    def kinds_of(self, space: str, request: type[Any] | None) -> Iterator[Kind]:
+        """The kinds of a space that judge such requests."""
+        for kind in self.families[space].KINDS if space in self.families else ():
+            if request in kind.handlers:
+                yield kind
+
+    def kind_for(self, space: str, request: type[Any], kind: Kind | None) -> Kind | None:
+        """The kind that judges it; `kind`: of the entity, if there is one. None: no kind does."""
+        if kind is not None and request in kind.handlers:
+            return kind
+        return next(self.kinds_of(space, request), None)
+
+    def only_kind(self, space: str, request: type[Any] | None) -> str | None:
+        """The kind that alone has such requests; None: several have them, or none has."""
+        names = [kind.NAME for kind in self.kinds_of(space, request)]
+        return names[0] if len(names) == 1 else None
+
+    def families_of(self, record: type[Any]) -> list[str]:
+        """The spaces whose families judge such records of the driver."""
+        return [space for space, each in self.families.items() if record in each.JOB_RECORDS]
+
+    @property
+    def read(self) -> RequestReader:
+        """Bytes to the requests and records that are judged here, and no others."""
+        if self._read is None:
+            types: dict[type[Any], None] = dict.fromkeys(OF_THE_SHARD)
+            for family in self.families.values():
+                types |= dict.fromkeys(family.JOB_RECORDS)
+                for kind in family.KINDS:
+                    types |= dict.fromkeys(kind.handlers)
+            self._read = RequestReader(tuple(types))
+        return self._read

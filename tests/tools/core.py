@@ -1,0 +1,169 @@
+"""The core as the job runs it: shards with all families. What tests say in fewer words.
+
+`Shard` and `fold` take the job's registry by default, or one of a test's own.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.groups.step import AroundGroup
+from coordlib.coordinators.registry import REGISTRY
+from coordlib.coordinators.shard import blob as blobs
+from coordlib.coordinators.shard import restore as restoring
+from coordlib.coordinators.shard import shard as shards
+from coordlib.coordinators.shard.blob import (
+    STATE_VERSION,
+    UNTRUSTED_TIME_MS,
+    Fold,
+    InputRecord,
+    ShardSettings,
+    Status,
+    StoredShard,
+    UnknownStateVersion,
+)
+from coordlib.coordinators.shard.family import Registry
+from coordlib.coordinators.shard.kind import Facts, Known
+from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.step import Around
+from coordlib.coordinators.shard.table import Entries
+from coordlib.effects.routing import COMMITTED, GROUPS, Output
+from coordlib.records.stored import ShardPosition
+
+__all__ = [
+    "STATE_VERSION",
+    "UNTRUSTED_TIME_MS",
+    "Fold",
+    "InputRecord",
+    "Shard",
+    "ShardSettings",
+    "Status",
+    "StoredShard",
+    "UnknownStateVersion",
+    "around",
+    "assert_as_new",
+    "decode_blob",
+    "facts_of",
+    "fold",
+    "offsets_of",
+    "orphans",
+    "restore",
+    "restored",
+    "set_value",
+    "topics_known",
+]
+
+
+class Shard(shards.Shard):
+    """A shard of the job's families, or of others."""
+
+    def __init__(
+        self, blob: bytes | None, settings: ShardSettings, registry: Registry | None = None
+    ) -> None:
+        super().__init__(blob, settings, registry or REGISTRY)
+
+    @property
+    def groups(self) -> dict[str, Row]:
+        """The rows of consumer groups, by name."""
+        return {name: row for (space, name), row in self.rows.items() if space == "group"}
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """What its groups have been told of the cluster's topics."""
+        topics: dict[str, int] = self.families["group"].topics  # type: ignore[attr-defined]
+        return topics
+
+    @topics.setter
+    def topics(self, topics: dict[str, int]) -> None:
+        self.families["group"].topics = topics  # type: ignore[attr-defined]
+
+
+def fold(
+    blob: bytes | None,
+    records: Iterable[InputRecord],
+    settings: ShardSettings,
+    registry: Registry | None = None,
+) -> Fold:
+    """As `coordlib.coordinators.shard.shard.fold`."""
+    return shards.fold(blob, records, settings, registry or REGISTRY)
+
+
+def decode_blob(blob: bytes | None, registry: Registry | None = None) -> StoredShard:
+    """As `coordlib.coordinators.shard.blob.decode_blob`."""
+    return blobs.decode_blob(blob, registry or REGISTRY)
+
+
+def restore(
+    groups: Iterable[bytes],
+    committed: Iterable[tuple[bytes, bytes]],
+    position: ShardPosition,
+    registry: Registry | None = None,
+) -> bytes:
+    """A blob from saved groups alone: each says its own name."""
+    heads = {msgspec.json.decode(each)["group"].encode(): each for each in groups}
+    topics = {GROUPS: heads, COMMITTED: dict(committed)}
+    return restoring.restore(topics, position, registry or REGISTRY)
+
+
+def restored(
+    outputs: Iterable[Output], position: ShardPosition, registry: Registry | None = None
+) -> bytes:
+    """A blob from all that a job has written, as compaction leaves it."""
+    topics: dict[str, dict[bytes, bytes]] = {
+        name: {} for name in restoring.topics_of(registry or REGISTRY)
+    }
+    for output in outputs:
+        if output.topic in topics:
+            topics[output.topic].pop(output.key, None)
+            if output.value is not None:
+                topics[output.topic][output.key] = output.value
+    return restoring.restore(topics, position, registry or REGISTRY)
+
+
+def orphans(groups: Iterable[bytes], committed: Iterable[bytes]) -> list[str]:
+    """As `coordlib.coordinators.shard.restore.orphans`, by keys alone."""
+    topics = {GROUPS: dict.fromkeys(groups, b""), COMMITTED: dict.fromkeys(committed, b"")}
+    return restoring.orphans(topics, REGISTRY)
+
+
+def topics_known(state: StoredShard) -> dict[str, int]:
+    """The topics that a blob's groups have been told of."""
+    stored = state.families.get("group")
+    topics: dict[str, int] = msgspec.msgpack.decode(stored)[0] if stored else {}
+    return topics
+
+
+def facts_of(row: Row, shard: Shard, value: Any = None) -> Facts:
+    """What the kind says of a row's value alone, as if it had just been made."""
+    found = row.value if value is None else value
+    known = Known(row, shard.settings, shard.clock_ms, None, Facts(), 0)
+    return row.kind.facts(msgspec.structs.replace(found), known)
+
+
+def set_value(shard: Shard, name: str, value: Any) -> None:
+    """Make a group what no step has made of it."""
+    shard._settle(shard.groups[name], value, [])
+
+
+def assert_as_new(row: Row, shard: Shard) -> None:
+    """INV-15: a row's facts are what its value alone gives, but for bounds that are kept."""
+    kept = {"next_due_ms": 0, "look_at_ms": 0}
+    found, again = (
+        msgspec.structs.replace(each, **kept) for each in (row.facts, facts_of(row, shard))
+    )
+    assert found == again
+
+
+def around(settings: ShardSettings) -> Around:
+    """What a step of a group may read when its shard has nothing else."""
+    family = AroundGroup(
+        config=settings.group, is_throttled=False, topics={}, strategies=settings.strategies
+    )
+    return Around(entries=Entries, family=family)
+
+
+def offsets_of(row: Row) -> Entries:
+    """The committed offsets of a group."""
+    return row.entries(OFFSETS)
