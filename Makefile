@@ -9,6 +9,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	  command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && { echo $$p; break; }; done)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# What set-up installs beside coordlib itself, and the exact versions of all that it brings.
+EXTRAS := spark,cli,dev
+LOCK := conf/requirements.lock
 
 .PHONY: help
 help:  ## this list
@@ -18,14 +21,20 @@ help:  ## this list
 setup: $(INSTALLED)  ## environment and jars; does nothing when both are up to date
 	@$(BIN)/python -m coordlib.local.jars
 
-# pip runs only when pyproject.toml changed since it last ended well.
-$(INSTALLED): pyproject.toml
+$(BIN)/python:
 	@if [ -z "$(PYTHON)" ]; then printf '%s\n' "Python 3.11 or newer was not found" \
 	  "looked for python3.11, python3.12, python3.13 and python3 on the PATH" \
 	  "Install it, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; fi
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
-	@sum=$$(cksum < pyproject.toml); if [ "$$(cat $@ 2>/dev/null || true)" != "$$sum" ]; then \
-	  $(BIN)/python -m pip install --quiet -e '.[spark,cli,dev]' && echo "$$sum" > $@; else touch $@; fi
+	@$(PYTHON) -m venv .venv
+
+# pip runs only when one of these files changed since it last ended well.
+$(INSTALLED): pyproject.toml $(LOCK) | $(BIN)/python
+	@sum=$$(cat pyproject.toml $(LOCK) | cksum); if [ "$$(cat $@ 2>/dev/null || true)" != "$$sum" ]; then \
+	  $(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[$(EXTRAS)]' && echo "$$sum" > $@; else touch $@; fi
+
+.PHONY: lock
+lock: | $(BIN)/python  ## pin the newest packages that pyproject.toml allows (then read the diff)
+	@$(BIN)/python -m tests.tools.lock $(EXTRAS)
 
 .PHONY: checksums
 checksums: $(INSTALLED)  ## accept what coordlib/conf/jars.xml now resolves to (then read the diff)
@@ -57,7 +66,7 @@ test-stack: setup  ## the others, on a broker, a job and a Spark of their own
 
 .PHONY: chaos
 chaos: setup  ## break real stacks in every way that is known, and what else takes minutes: most of an hour
-	@$(BIN)/python -m pip install --quiet -e '.[chaos]' || \
+	@$(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[chaos]' || \
 	  echo "Without libfaketime no broker's clock can be set: that scenario is skipped" >&2
 	$(PYTEST) -m "chaos or fault" --timeout=1200 --durations=0 --durations-min=1
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The one way a job is launched, on a laptop or on a cluster. Takes every flag of spark-submit:
+# `coord submit` in a checkout, for whoever has no .venv/bin on the PATH. Takes every flag of spark-submit:
 #
-#   ./spark-submit.sh [--master M] [--conf k=v] [any spark-submit flag] SCRIPT.py [arguments]
+#   ./spark-submit.sh [--master M] [--conf k=v] [any spark-submit flag] coordinate|archive|SCRIPT.py [arguments]
 #
-# Without --master it runs here (spark-local.conf). SIGTERM and SIGINT reach the Python driver, which stops
+# Without --master it runs here (coordlib/conf/spark-local.conf). SIGTERM and SIGINT reach the Python driver, which stops
 # between batches; its exit code is this script's (coordlib/exit_codes.py), and no process is left. So it is in client mode:
 # with --deploy-mode cluster signals do not reach the driver, and its exit code does not come back. For a cluster the Python
 # environment is packed and shipped. The work is done by coordlib/local/submit.py; this finds the Python for it:

@@ -1,6 +1,6 @@
-"""Settings of the coordinator, read from `conf/coordinator.toml`. Unknown keys are errors.
+"""Settings of the coordinator, read from `coordinator.toml`. Unknown keys are errors.
 
-Every field's default stands here; the file that ships in `conf/` states each with its reason.
+Every field's default stands here; the file that is shipped states each with its reason.
 Times are milliseconds. The core receives `GroupConfig` as a value and reads nothing itself.
 """
 
@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from coordlib import limits
 from coordlib.errors import SetupError
+from coordlib.installation import settings_file
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -100,7 +101,7 @@ def load_config(path: Path | None, overrides: list[str] | None = None) -> Coordi
         raise SetupError(
             f"A setting is wrong: {problem}.",
             str(path or "command line"),
-            "Correct it; conf/coordinator.toml names every key with its default.",
+            f"Correct it; {settings_file()} names every key with its default.",
         ) from problem
 
 

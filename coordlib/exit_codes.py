@@ -1,6 +1,6 @@
 """Exit codes of commands and of jobs, in one table.
 
-           coord                       spark-submit.sh, jobs/coordinate.py, jobs/archive.py
+           coord                       coord submit, spark-submit.sh, jobs/*.py
       0    done                        stopped when asked
       1    failed                      failed: a supervisor is to start it again
       2    wrong usage or settings     the same; starting it again changes nothing

@@ -77,7 +77,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A local Spark with Kafka source and Delta; times are UTC."""
     from pyspark.sql import SparkSession
 
-    from coordlib.local.home import conf_file
+    from coordlib.installation import conf_file
     from coordlib.local.jars import ensure_jars
 
     jars = ",".join(str(jar) for jar in ensure_jars().spark)

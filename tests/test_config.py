@@ -4,12 +4,12 @@ import pytest
 
 from coordlib.config import CoordinatorConfig, load_config
 from coordlib.errors import SetupError
-from coordlib.local.home import project_root
+from coordlib.installation import settings_file
 
 
 def test_the_shipped_file_states_the_defaults() -> None:
     """Somebody reads there what holds, and the code does something else."""
-    assert load_config(project_root() / "conf" / "coordinator.toml") == CoordinatorConfig()
+    assert load_config(settings_file()) == CoordinatorConfig()
 
 
 def test_a_list_is_written_as_in_the_file() -> None:

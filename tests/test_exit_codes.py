@@ -1,18 +1,17 @@
 """With which code a job ends decides whether its supervisor starts it again."""
 
-import importlib.util
+import importlib
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from coordlib import errors, exit_codes
 from coordlib.local import submit
-from coordlib.local.home import project_root
 
+ROOT = Path(__file__).parents[1]
 CODES = [
     (errors.CoordError("broken"), 1, 1),
     (errors.CannotReach("away"), 4, 1),
@@ -35,7 +34,7 @@ def test_the_operators_page_names_what_is_not_to_be_started_again() -> None:
     lasting = {exit_codes.USAGE, exit_codes.FENCED, exit_codes.REFUSED}
     line = f"RestartPreventExitStatus={' '.join(map(str, sorted(lasting)))}"
 
-    assert line in (project_root() / "README.md").read_text()
+    assert line in (ROOT / "README.md").read_text()
 
 
 NEEDED = ("--bootstrap-servers", "localhost:1", "--checkpoint", "c")
@@ -47,7 +46,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def run(name: str, *arguments: str, fails_with: Exception | None = None) -> int:
-        module = _loaded(project_root() / "jobs" / f"{name}.py")
+        module = importlib.import_module(f"coordlib.jobs.{name}")
 
         def fail(*_: object) -> None:
             raise fails_with or AssertionError("Spark was started")
@@ -65,15 +64,6 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     yield run
     for number, handler in handlers.items():
         signal.signal(number, handler)
-
-
-def _loaded(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"job_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 WRONG = {
@@ -197,7 +187,7 @@ def test_the_launcher_ends_with_2_as_well(
 
 
 def test_without_an_environment_the_launcher_ends_with_2(tmp_path: Path) -> None:
-    script = project_root() / "spark-submit.sh"
+    script = ROOT / "spark-submit.sh"
     told = subprocess.run(
         [str(script), "x.py"],
         env={"PATH": "/usr/bin:/bin", "COORD_PYTHON": str(tmp_path / "python")},

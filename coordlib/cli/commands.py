@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from cyclopts import App
 from cyclopts.help import PlainFormatter
 
-from coordlib.cli import demo, groups, history, log, offsets, removal, sql, stack, topics
+from coordlib.cli import demo, groups, history, log, offsets, removal, sql, stack, submit, topics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +41,7 @@ def build() -> App:
     app.command(stack.down, name="down")
     app.command(stack.status, name="status")
     app.command(demo.demo, name="demo")
+    app.command(submit.build())
     app.command(sql.sql, name="sql")
     groups_app = App(
         name="groups", help="Consumer groups: how they stand now, and how they came to."

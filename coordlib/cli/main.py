@@ -45,10 +45,13 @@ def build() -> "App":
 def _run(arguments: list[str], tree: "Callable[[], App]") -> int:
     # Of clients of object stores, which log to stderr whatever credentials they do not find.
     os.environ.setdefault("RUST_LOG", "error")
-    from cyclopts import CycloptsError
-
     from coordlib.errors import CannotReach, CoordError
 
+    try:
+        from cyclopts import CycloptsError
+    except ModuleNotFoundError as problem:  # installed without the extra: there is no tree at all
+        print(_not_installed(problem), file=sys.stderr)
+        return exit_codes.USAGE
     _hide_secrets(arguments)
     app = tree()
     try:
@@ -105,11 +108,12 @@ def _failed(app: "App", arguments: list[str], problem: "CoordError") -> int:
 
 def _not_installed(problem: ModuleNotFoundError) -> "CoordError":
     from coordlib.errors import SetupError
+    from coordlib.installation import how_to_install
 
     return SetupError(
         f"{problem.name} is not installed in this Python",
         "the command needs it",
-        "Run: pip install 'coordlib[cli]' — or, in a checkout, make setup",
+        how_to_install("cli"),
     )
 
 

@@ -48,7 +48,7 @@ def up(
     new_ports
         Take other ports than at the last start.
     job_arg
-        An argument for jobs/coordinate.py; may be repeated.
+        An argument for the job (see: coord submit coordinate --help); may be repeated.
     """
     from coordlib.local.stack import Stack
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 from coordlib.client.shell.clock import boottime_ns
 from coordlib.demo.witness import Witness
 from coordlib.errors import CoordError
-from coordlib.local.home import project_root
 from coordlib.local.logs import last_lines
 from coordlib.local.programs import belonging_to, environment_of
 
@@ -67,7 +66,6 @@ class Members(AbstractContextManager["Members"]):
                 stdout=log,
                 stderr=log,
                 env=environment_of(self._home, ROLE),
-                cwd=project_root(),
                 start_new_session=True,  # Ctrl-C is for the demo, which then stops its members
             )
 

@@ -15,8 +15,10 @@ from coordlib.demo import acts, show
 from coordlib.demo.act import NAME, Act
 from coordlib.demo.members import end_leftovers
 from coordlib.errors import NotReady, SetupError
+from coordlib.installation import checkout, require_job_modules
 from coordlib.local import stack_folder
 from coordlib.local.home import stack_home
+from coordlib.local.java import find_java
 from coordlib.local.progress import Progress
 from coordlib.local.stack import Stack
 
@@ -32,6 +34,8 @@ def play(
 ) -> int:
     """The acts of these names, or the usual ones; returns the exit code. Raises as `run`."""
     wanted = acts.chosen(names)
+    require_job_modules()
+    find_java()
     live = show.Live(progress)
     with _ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
         stack = Stack(NAME, prefix=NAME)
@@ -59,7 +63,8 @@ def play(
 def _tell_where_to_look(live: show.Live, act: Act, keep: bool) -> None:
     live(f"Look around: coord groups history {act.group} --owners --stack {NAME}")
     live(f'             coord sql --stack {NAME} "select * from ownership"')
-    live(f"             COORD_GROUP={act.group}: notebooks/who-owned-what.ipynb draws it")
+    if checkout():
+        live(f"             COORD_GROUP={act.group}: notebooks/who-owned-what.ipynb draws it")
     if keep:
         live(f"             coord status --stack {NAME}; and then: coord down --stack {NAME}")
 

@@ -19,7 +19,7 @@ from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
 from coordlib.demo.member import run
 from coordlib.demo.witness import WitnessFile
-from coordlib.local.home import conf_file
+from coordlib.installation import conf_file
 from coordlib.local.jars import ensure_jars
 from coordlib.local.progress import silent
 

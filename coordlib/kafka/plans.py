@@ -1,4 +1,4 @@
-"""What each of the engine's topics must be: `conf/topics.toml`, read."""
+"""What each of the engine's topics must be: `coordlib/conf/topics.toml`, read."""
 
 import tomllib
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from coordlib.errors import SetupError
+from coordlib.installation import conf_file
 from coordlib.records.own_topics import LAG
 
 #: Topics that may be lost and made anew: what is in them decides nothing.
@@ -23,8 +24,12 @@ class TopicPlan:
 
 
 def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
-    """The plans of conf/topics.toml, or of another file of that form."""
-    path = path or Path(__file__).resolve().parents[1] / "conf" / "topics.toml"
+    """The plans of coordlib/conf/topics.toml, or of another file of that form.
+
+    Raises:
+        SetupError: there is no such file, or it is not TOML.
+    """
+    path = path or conf_file("topics.toml")
     try:
         table = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:

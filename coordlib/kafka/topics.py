@@ -1,4 +1,4 @@
-"""Create and verify the engine's topics (`conf/topics.toml`), on the local broker or a cluster.
+"""Create and verify the engine's topics (coordlib/conf/topics.toml), on a laptop or a cluster.
 
 Creating is idempotent and never changes a topic that exists: a partition count cannot go back, and
 the settings of a cluster are its owner's. What differs is found by the check, with the mend.

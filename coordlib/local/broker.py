@@ -1,7 +1,8 @@
 """A real Kafka broker on this machine: one KRaft node on 127.0.0.1, on plain Java.
 
-The folder holds everything of it: server.properties (rendered from conf/broker.properties at each
-start), the log segments, ports.json and pid.json. A restart uses the same ports and segments.
+The folder holds everything of it: server.properties (rendered at each start from
+coordlib/conf/broker.properties), the log segments, ports.json and pid.json. A restart uses the same
+ports and segments.
 """
 
 import base64
@@ -17,9 +18,10 @@ from pathlib import Path
 from string import Template
 
 from coordlib.errors import NotReady, SetupError
+from coordlib.installation import conf_file
 from coordlib.kafka.cluster import has_brokers
 from coordlib.local import logs
-from coordlib.local.home import command_for, conf_file
+from coordlib.local.home import command_for
 from coordlib.local.java import find_java
 from coordlib.local.ports import LOOPBACK, free_ports, is_answering, require_free
 from coordlib.local.programs import Program, belonging_to, environment_of

@@ -3,41 +3,33 @@
 msgspec, pyarrow and pandas are compiled, and a zip in `--py-files` cannot carry compiled packages.
 So the installed packages go into one archive that Spark unpacks beside every executor. A virtual
 environment finds its packages from where its pyvenv.cfg lies, so it works in any folder; only the
-base interpreter must be where it is here. coordlib goes in as it is in this checkout.
+base interpreter must be where it is here. coordlib goes in as it lies here, also from a checkout.
+
+What a job needs goes in: what coordlib requires with the extra `spark`, and the packages of users,
+with what these require. What is installed for another extra of coordlib alone is left out: the
+command line's and development's packages. pyspark is left out, since a cluster brings its own.
 """
 
 import hashlib
 import platform
+import re
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from typing import Final
 
 from coordlib.errors import SetupError
-from coordlib.local.home import project_root
+from coordlib.installation import PACKAGE, how_to_install
 from coordlib.local.progress import Progress, phase
 
-#: Not for executors: Spark brings its own pyspark; the rest is for the CLI or development.
-_LEFT_OUT = frozenset(
-    {
-        *("coordlib", "pyspark", "delta-spark", "py4j", "pip", "setuptools", "wheel"),
-        *("deltalake", "arro3-core", "duckdb", "cyclopts", "rich", "rich-rst", "docutils"),
-        *(
-            "pytest",
-            "pytest-timeout",
-            "pytest-xdist",
-            "execnet",
-            "hypothesis",
-            "chispa",
-            "ruff",
-            "mypy",
-            "mypy-extensions",
-        ),
-        *("import-linter", "grimp", "pandas-stubs", "types-psutil", "venv-pack", "pygments"),
-        *("librt", "ast-serialize", "pathspec", "zstandard"),
-    }
+#: Spark brings its own pyspark; coordlib's files are taken from where they lie; the others install.
+_LEFT_OUT: Final = frozenset(
+    {"coordlib", "pyspark", "delta-spark", "py4j", "pip", "setuptools", "wheel"}
 )
+_REQUIREMENT: Final = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[(?P<extras>[^]]*)\])?")
+_EXTRA: Final = re.compile(r"""extra\s*==\s*["']([\w.-]+)["']""")
 _KEPT = 3  # archives of about 100 MB each
 _COMPRESSION = 3  # 1 is a third larger, 9 takes five times as long
 
@@ -49,13 +41,13 @@ def build(folder: Path, progress: Progress) -> Path:
         folder: where archives are kept, as `env-<hash>.tar.gz`.
 
     Raises:
-        SetupError: this Python is not a virtual environment.
+        SetupError: this Python is not a virtual environment, or coordlib is not installed in it.
     """
     if sys.prefix == sys.base_prefix:
         raise SetupError(
             "Only a virtual environment can be shipped to a cluster",
             sys.executable,
-            "Run: make setup, or name a ready archive in COORD_ENV_ARCHIVE.",
+            "Install coordlib in one, or name a ready archive in COORD_ENV_ARCHIVE.",
         )
     packages = _packages()
     archive = folder / f"env-{_fingerprint(packages)}.tar.gz"
@@ -77,28 +69,71 @@ def _remove_old(folder: Path) -> None:
 
 
 def _packages() -> list[Distribution]:
-    found = {_key(dist): dist for dist in distributions()}
-    return [dist for name, dist in sorted(found.items()) if name not in _LEFT_OUT]
+    installed: dict[str, Distribution] = {}
+    for dist in distributions():
+        installed.setdefault(name_of(dist), dist)  # the first on the path is the one that runs
+    if "coordlib" not in installed:
+        raise SetupError(
+            "coordlib is not installed in this Python",
+            f"{sys.executable}, which finds it in {PACKAGE}",
+            how_to_install("cli", "spark"),
+        )
+    needed = required(["coordlib[spark]"], installed)
+    extras = installed["coordlib"].metadata.get_all("Provides-Extra") or []
+    ours = required([f"coordlib[{','.join(extras)}]"], installed)
+    needed |= required(installed.keys() - ours, installed)  # packages of users
+    return [installed[name] for name in sorted(needed - _LEFT_OUT)]
 
 
-def _key(dist: Distribution) -> str:
-    return str(dist.metadata["Name"]).lower().replace("_", "-")
+def required(asked: Iterable[str], installed: Mapping[str, Distribution]) -> set[str]:
+    """The installed packages of these requirements and of theirs, by normalised name.
+
+    Of a marker only the extra counts: what another platform would need is not installed here.
+
+    Args:
+        asked: requirements, such as `moto[server]>=5`.
+        installed: distributions by normalised name.
+    """
+    found: dict[str, set[str]] = {}  # the extras that are asked of each package; "": of all
+    waiting = [*asked]
+    while waiting:
+        requirement = _REQUIREMENT.match(waiting.pop())
+        assert requirement is not None  # pip has installed by it
+        name, extras = _normalised(requirement["name"]), (requirement["extras"] or "").split(",")
+        if name not in installed:
+            continue
+        fresh = {"", *map(_normalised, extras)} - found.setdefault(name, set())
+        found[name] |= fresh
+        waiting += [each for each in installed[name].requires or () if fresh & _extras_for(each)]
+    return set(found)
+
+
+def _extras_for(requirement: str) -> set[str]:
+    """The extras of its package that bring a requirement; those of all packages have none."""
+    return {_normalised(extra) for extra in _EXTRA.findall(requirement)} or {""}
+
+
+def name_of(dist: Distribution) -> str:
+    """A distribution's normalised name."""
+    return _normalised(str(dist.metadata["Name"]))
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
 def _fingerprint(packages: list[Distribution]) -> str:
     digest = hashlib.sha256(f"{platform.python_version()} {platform.machine()}".encode())
     for dist in packages:
-        digest.update(f"{_key(dist)}=={dist.version}\n".encode())
+        digest.update(f"{name_of(dist)}=={dist.version}\n".encode())
     for source in _sources():
-        digest.update(str(source.relative_to(project_root())).encode() + source.read_bytes())
+        digest.update(str(source.relative_to(PACKAGE)).encode() + source.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def _sources() -> list[Path]:
     return sorted(
-        path
-        for path in (project_root() / "coordlib").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     )
 
 
@@ -112,7 +147,8 @@ def _write(path: Path, packages: list[Distribution]) -> None:
         for source in _files(packages, prefix):
             archive.add(source, str(source.relative_to(prefix)), recursive=False)
         for source in _sources():
-            archive.add(source, f"{site_packages}/{source.relative_to(project_root())}")
+            # The settings are a link out of the package in a checkout.
+            archive.add(source.resolve(), f"{site_packages}/{source.relative_to(PACKAGE.parent)}")
 
 
 def _files(packages: list[Distribution], prefix: Path) -> Iterator[Path]:

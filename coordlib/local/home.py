@@ -1,12 +1,11 @@
-"""Where things lie.
+"""Where what is generated lies.
 
-    <package>/conf/…                     what code reads; it comes with the package
-    <project>/conf/coordinator.toml      what people edit
-    <project>/.coord/                    everything generated; git-ignored; COORD_HOME overrides
+    .coord/                              in the checkout, else in the user's home; or COORD_HOME
         jars/spark/*.jar  jars/broker/*.jar  ivy/ (the download cache)
+        env/  run/                       what is shipped to a cluster; files of running launchers
         stacks/<name>/                   one local stack; what lies in it: stack_folder.py
 
-The project is the folder that holds the package `coordlib`.
+What comes with the package, and what people edit: installation.py.
 """
 
 import importlib.util
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from coordlib.errors import SetupError
+from coordlib.installation import checkout, how_to_install
 
 DEFAULT_STACK: Final = "local"
 STACK_VARIABLE: Final = "COORD_STACK_NAME"
@@ -25,15 +25,24 @@ STACK_NAME_LENGTH_MAX: Final = 100  # a folder's name may have 255 bytes; logs a
 _STACK_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 
 
-def project_root() -> Path:
-    """The folder that holds coordlib/, jobs/ and spark-submit.sh."""
-    return Path(__file__).resolve().parents[2]
-
-
 def coord_home() -> Path:
-    """The folder of everything generated: COORD_HOME, else .coord in the project. Not created."""
+    """The folder of everything generated. Not created.
+
+    COORD_HOME, else `.coord` in the checkout, else `.coord` in the user's home: never beside the
+    installed package, where the next installation would delete it.
+
+    Raises:
+        SetupError: this user has no home folder.
+    """
     chosen = os.environ.get("COORD_HOME")
-    return Path(chosen).resolve() if chosen else project_root() / ".coord"
+    if chosen:
+        return Path(chosen).resolve()
+    try:
+        return (checkout() or Path.home()) / ".coord"
+    except RuntimeError as problem:
+        raise SetupError(
+            "This user has no home folder", str(problem), "Name a folder in COORD_HOME."
+        ) from problem
 
 
 def stack_home(stack: str | Path) -> Path:
@@ -71,18 +80,6 @@ def command_for(home: Path, command: str) -> str:
     return shlex.join(words)
 
 
-def conf_file(name: str) -> Path:
-    """A file of coordlib/conf/.
-
-    Raises:
-        SetupError: it is not there.
-    """
-    path = Path(__file__).resolve().parents[1] / "conf" / name
-    if not path.is_file():
-        raise SetupError(f"conf/{name} is missing", str(path), "Install coordlib again.")
-    return path
-
-
 def pyspark_home() -> Path:
     """The installed pyspark package, found without importing it.
 
@@ -93,7 +90,7 @@ def pyspark_home() -> Path:
     if spec is None or spec.origin is None:
         raise SetupError(
             "pyspark is not installed in this Python",
-            "the local stack and spark-submit.sh take Spark and Ivy from it",
-            "Run: make setup",
+            "Spark and Ivy are taken from it",
+            how_to_install("cli", "spark"),
         )
     return Path(spec.origin).parent

@@ -11,14 +11,15 @@ import subprocess
 from pathlib import Path
 
 from coordlib.errors import NotReady, SetupError
-from coordlib.local.home import conf_file, pyspark_home
+from coordlib.installation import conf_file, how_to_install
+from coordlib.local.home import pyspark_home
 from coordlib.local.java import find_java
 
 RESOLVE_TIMEOUT_S = 1_200  # 60 MB and some hundred POMs over a slow line
 
 
 def retrieve(configuration: str, into: Path, cache: Path) -> None:
-    """Bring the jars of one configuration of conf/jars.xml into a folder.
+    """Bring the jars of one configuration of coordlib/conf/jars.xml into a folder.
 
     Raises:
         SetupError: no Java, no network, no space, or a jar that no repository has.
@@ -54,12 +55,13 @@ def complaint(output: str, configuration: str) -> SetupError:
         r"(UnknownHost|NoRouteToHost|Connect|SocketTimeout|SSL\w*)Exception", output
     )
     if network or "connection timed out" in output.lower() or "Server access Error" in output:
-        return _no_network(f"the {configuration} jars of conf/jars.xml")
+        return _no_network(f"the {configuration} jars of coordlib/conf/jars.xml")
     missing = sorted(set(re.findall(r":: (\S+#\S+;\S+): not found", output)))
     return SetupError(
         "Some jars could not be resolved",
         ", ".join(missing) or "\n".join(output.strip().splitlines()[-5:]),
-        "Check the versions in conf/jars.xml, and your mirror if COORD_IVY_SETTINGS names one.",
+        "Check the versions in coordlib/conf/jars.xml, and your mirror if COORD_IVY_SETTINGS names "
+        "one.",
     )
 
 
@@ -76,6 +78,8 @@ def _ivy_jar() -> Path:
     found = sorted((pyspark_home() / "jars").glob("ivy-*.jar"))
     if not found:
         raise SetupError(
-            "Ivy is missing from pyspark", str(pyspark_home() / "jars"), "Run: make setup"
+            "Ivy is missing from pyspark",
+            str(pyspark_home() / "jars"),
+            how_to_install("cli", "spark"),
         )
     return found[-1]

@@ -1,12 +1,13 @@
 """The jars of Spark and of the local broker: resolved once, checked every time.
 
-conf/jars.sha256 lists every jar with its checksum (`cd .coord/jars && sha256sum -c` reads it too).
-A jar that is missing or differs is removed and resolved again, once. The full hash is taken only
-when size or modification time differ from the last good look, so a check costs milliseconds.
+coordlib/conf/jars.sha256 lists every jar with its checksum (`cd .coord/jars && sha256sum -c` reads
+it too). A jar that is missing or differs is removed and resolved again, once. The full hash is
+taken only when size or modification time differ from the last good look, so a check costs
+milliseconds.
 
     python -m coordlib.local.jars                    resolve and check
     python -m coordlib.local.jars --print-spark      and print the Spark set, comma-separated
-    python -m coordlib.local.jars --write-checksums  accept what conf/jars.xml now resolves to
+    python -m coordlib.local.jars --write-checksums  accept what jars.xml now resolves to
 """
 
 import fcntl
@@ -20,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordlib.errors import CoordError, NotReady, SetupError
+from coordlib.installation import conf_file
 from coordlib.local import ivy
-from coordlib.local.home import conf_file, coord_home
+from coordlib.local.home import coord_home
 from coordlib.local.progress import Progress, phase, to_stderr
 
 CONFIGURATIONS = ("spark", "broker")
@@ -40,7 +42,7 @@ class JarSet:
 
 
 def ensure_jars(progress: Progress = to_stderr) -> JarSet:
-    """Have every jar of conf/jars.sha256 in place and verified.
+    """Have every jar of coordlib/conf/jars.sha256 in place and verified.
 
     Raises:
         SetupError: no Java, no network, no space, or a jar whose checksum is wrong twice.
@@ -61,7 +63,7 @@ def read_checksums(path: Path) -> Checksums:
 
 
 def write_checksums(progress: Progress = to_stderr) -> Path:
-    """Resolve conf/jars.xml afresh and write what came as the new conf/jars.sha256."""
+    """Resolve coordlib/conf/jars.xml afresh, and write jars.sha256 beside it of what came."""
     home, path = coord_home(), conf_file("jars.xml").with_name("jars.sha256")
     with _one_at_a_time(home):
         for name in CONFIGURATIONS:
@@ -70,7 +72,7 @@ def write_checksums(progress: Progress = to_stderr) -> Path:
                 ivy.retrieve(name, home / "jars" / name, home / "ivy")
         found = sorted(p for name in CONFIGURATIONS for p in (home / "jars" / name).glob("*.jar"))
         lines = [f"{sha256(p)}  {p.parent.name}/{p.name}\n" for p in found]
-    path.write_text("# Written by `make checksums` from conf/jars.xml.\n" + "".join(lines))
+    path.write_text("# Written by `make checksums` from coordlib/conf/jars.xml.\n" + "".join(lines))
     return path
 
 
@@ -113,8 +115,8 @@ def _resolve_wrong(expected: Checksums, jars: Path, cache: Path, progress: Progr
         raise SetupError(
             "A jar is not the one that this project was tested with",
             ", ".join(f"{jars / name}" for name in still),
-            "Somebody between you and the repository may have changed it. If conf/jars.xml was "
-            "changed on purpose, run `make checksums` and read the diff of conf/jars.sha256.",
+            "Somebody between you and the repository may have changed it. If it was changed on "
+            "purpose in coordlib/conf/jars.xml, run `make checksums` and read the diff.",
         )
 
 

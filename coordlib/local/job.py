@@ -1,9 +1,10 @@
-"""The job of a local stack: launched through spark-submit.sh, found again from any shell."""
+"""The job of a local stack: launched as `coord submit` does, found again from any shell."""
 
 import contextlib
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,9 +13,10 @@ from typing import Any
 
 from coordlib.errors import NotReady
 from coordlib.local import logs
-from coordlib.local.home import command_for, project_root
+from coordlib.local.home import command_for
 from coordlib.local.programs import Program, belonging_to, environment_of
 from coordlib.local.stack_folder import PRIVATE_UMASK
+from coordlib.local.submission import COORDINATE
 from coordlib.local.submit import EXIT_FILE_VARIABLE, PID_FILE_VARIABLE
 
 READY_TIMEOUT_S = 120.0  # Spark starts in 5-8 s, its first batch takes 2-4 s; a busy machine more
@@ -33,7 +35,7 @@ class Job:
 
     @property
     def launcher(self) -> Program | None:
-        """The running spark-submit.sh."""
+        """The running supervisor of spark-submit (submit.py)."""
         return self._recorded("launcher.json")
 
     @property
@@ -79,7 +81,7 @@ class Job:
         self,
         arguments: Sequence[str],
         spark_args: Sequence[str] = (),
-        script: Path | None = None,
+        script: str | Path = COORDINATE,
         timeout_s: float = READY_TIMEOUT_S,
     ) -> None:
         """Launch, and return when the job tells that it runs.
@@ -93,7 +95,7 @@ class Job:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         for stale in (self.status_file, self.stack / "driver.pid", self.stack / "exit-code"):
             stale.unlink(missing_ok=True)
-        self._launch(script or project_root() / "jobs" / "coordinate.py", arguments, spark_args)
+        self._launch(str(script), arguments, spark_args)
         self._wait_until_ready(timeout_s)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
@@ -122,11 +124,11 @@ class Job:
         """The end of the job's log, of the run that was started here if any."""
         return logs.last_lines(self.log, count, self._log_start)
 
-    def _launch(self, script: Path, arguments: Sequence[str], spark_args: Sequence[str]) -> None:
+    def _launch(self, script: str, arguments: Sequence[str], spark_args: Sequence[str]) -> None:
         environment = environment_of(self.stack, "job")
         environment[PID_FILE_VARIABLE] = str(self.stack / "driver.pid")
         environment[EXIT_FILE_VARIABLE] = str(self.stack / "exit-code")
-        command = [str(project_root() / "spark-submit.sh"), *spark_args, str(script), *arguments]
+        command = [sys.executable, "-m", "coordlib.local.submit", *spark_args, script, *arguments]
         self._log_start = logs.size_of(self.log)
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
@@ -136,7 +138,6 @@ class Job:
                 stderr=log,
                 env=environment,
                 umask=PRIVATE_UMASK,
-                cwd=project_root(),
                 start_new_session=True,  # it outlives the terminal
             )
         launcher = Program.of(self._child.pid)

@@ -53,8 +53,12 @@ class Program:
 
 
 def environment_of(stack: Path, role: str) -> dict[str, str]:
-    """The environment for a program of a stack, marked so that it can be found again."""
-    return os.environ | {STACK_VARIABLE: str(stack), ROLE_VARIABLE: role}
+    """The environment for a program of a stack, marked so that it can be found again.
+
+    A stack may be started in any folder: the Python files there are no modules of its programs.
+    """
+    marks = {STACK_VARIABLE: str(stack), ROLE_VARIABLE: role}
+    return os.environ | marks | {"PYTHONSAFEPATH": "1"}
 
 
 def belonging_to(stack: Path, role: str | None = None) -> list[Program]:

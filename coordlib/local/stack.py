@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from coordlib.errors import NotReady, StartRefused
+from coordlib.installation import require_job_modules
 from coordlib.kafka import topics
 from coordlib.local import stack_folder
 from coordlib.local.broker import Broker
@@ -22,6 +23,7 @@ from coordlib.local.java import find_java
 from coordlib.local.job import Job
 from coordlib.local.programs import belonging_to
 from coordlib.local.progress import Progress, phase, to_stderr
+from coordlib.local.submission import COORDINATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,12 @@ class Stack:
         """Start what does not run yet: jars, broker, topics, job. Returns when the job runs.
 
         Raises:
-            SetupError: Java, a port, the disk, the network, a broker or job that ended, or a
-                folder that holds something else.
+            SetupError: pyspark, Java, a port, the disk, the network, a broker or job that ended, or
+                a folder that holds something else.
             StartRefused: topics of an earlier run with other partition counts.
         """
+        require_job_modules()  # before anything is started or written
+        find_java()
         with self._lock():
             self.start_broker(progress, new_ports)
             if self.job.is_running:
@@ -174,15 +178,15 @@ class Stack:
         self,
         extra_args: Sequence[str] = (),
         spark_args: Sequence[str] = (),
-        script: Path | None = None,
+        script: str | Path = COORDINATE,
         progress: Progress = to_stderr,
     ) -> None:
         """Start the job and wait until it tells that it runs.
 
         Args:
-            extra_args: for jobs/coordinate.py, after those that this stack implies.
+            extra_args: for the job `coordinate`, after those that this stack implies.
             spark_args: for spark-submit, before the script.
-            script: another script with the same arguments.
+            script: another script than the job's, with the same arguments.
 
         Raises:
             SetupError: it ended, or did not get ready in time; with its last lines.

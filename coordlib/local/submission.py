@@ -2,7 +2,8 @@
 
 Spark's own flags come first, then the script, then the script's arguments, as with spark-submit.
 Nothing that the user gave is dropped; lists (`--jars`, `--archives`) and Java options are joined,
-and a `--properties-file` is laid over conf/spark-defaults.conf and, on a laptop, spark-local.conf.
+and a `--properties-file` is laid over coordlib/conf/spark-defaults.conf and, on a laptop, over
+spark-local.conf.
 """
 
 import re
@@ -10,12 +11,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from coordlib.errors import SetupError
-from coordlib.local.home import conf_file, pyspark_home
+from coordlib.installation import PACKAGE, conf_file
+from coordlib.local.home import pyspark_home
 
 ENVIRONMENT = "environment"  # the folder's name beside an executor
 DEFAULT_MASTER = "local[2]"
+
+COORDINATE: Final = "coordinate"
+ARCHIVE: Final = "archive"
+#: Scripts that come with the package, in coordlib/jobs/, by the name that is given for them.
+JOBS: Final = (COORDINATE, ARCHIVE)
 
 _SWITCHES = frozenset(
     {"--help", "-h", "--supervise", "--usage-error", "--verbose", "-v", "--version"}
@@ -28,17 +36,17 @@ _OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A command line of spark-submit.sh, taken apart."""
+    """A command line of `coord submit` or spark-submit.sh, taken apart."""
 
     flags: tuple[tuple[str, str | None], ...]  # Spark's; a switch has no value
-    application: tuple[str, ...]  # the script and its arguments
+    application: tuple[str, ...]  # the script's path and its arguments
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> "Submission":
-        """Split Spark's flags from the script and its arguments.
+        """Split Spark's flags from the job and its arguments.
 
         Raises:
-            SetupError: a flag lacks its value, or there is no script.
+            SetupError: a flag lacks its value, or no job is named.
         """
         flags: list[tuple[str, str | None]] = []
         rest = list(arguments)
@@ -49,10 +57,10 @@ class Submission:
             elif equals or rest:
                 flags.append((flag, value if equals else rest.pop(0)))
             else:
-                raise SetupError(f"{flag} lacks its value", "spark-submit.sh", _USAGE)
+                raise SetupError(f"{flag} lacks its value", "coord submit", _USAGE)
         if not rest and not any(value is None for _, value in flags):
-            raise SetupError("No script was given", "spark-submit.sh", _USAGE)
-        return cls(tuple(flags), tuple(rest))
+            raise SetupError("No job was given", "coord submit", _USAGE)
+        return cls(tuple(flags), (*map(_script, rest[:1]), *rest[1:]))
 
     def last(self, name: str) -> str | None:
         """The value of a flag; the last one wins, as in Spark."""
@@ -133,7 +141,14 @@ class Submission:
 
 
 _CONF = ("--conf", "-c")
-_USAGE = "Usage: ./spark-submit.sh [spark-submit flags] SCRIPT.py [its arguments]"
+_USAGE = (
+    "Usage: coord submit [flags of spark-submit] coordinate|archive|SCRIPT.py [its arguments]; "
+    "in a checkout ./spark-submit.sh takes the same."
+)
+
+
+def _script(name: str) -> str:
+    return str(PACKAGE / "jobs" / f"{name}.py") if name in JOBS else name
 
 
 def python_environment(is_local: bool, environ: Mapping[str, str]) -> dict[str, str]:

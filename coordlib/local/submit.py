@@ -1,4 +1,5 @@
-"""Launch a Spark job, and stand between it and the signals. `spark-submit.sh` is this module.
+"""Launch a Spark job, and stand between it and the signals. `coord submit` and
+`spark-submit.sh` are this module.
 
 What spark-submit starts is a JVM; the Python driver is the JVM's child. SIGTERM to the JVM would
 end it with 143 and orphan the driver. So the JVM runs in a process group of its own, which Ctrl-C
@@ -28,6 +29,7 @@ from types import FrameType
 
 from coordlib import exit_codes
 from coordlib.errors import CoordError
+from coordlib.installation import require_job_modules
 from coordlib.local import environment_archive, submission
 from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
@@ -123,6 +125,8 @@ def submit(arguments: Sequence[str]) -> int:
     Raises:
         CoordError: the machine lacks something, or the command line is wrong.
     """
+    if not os.environ.get("COORD_SPARK_HOME"):  # which brings a pyspark of its own
+        require_job_modules()
     find_java()
     job = submission.Submission.parse(arguments)
     if job.runs_driver_elsewhere:
@@ -167,9 +171,17 @@ def _is_alive(pid: int) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Entry point of spark-submit.sh; returns the exit code."""
+    """Entry point of spark-submit.sh and of local stacks' jobs; returns the exit code."""
     for name in in_clear(arguments):
         to_stderr(warning_of(name))
+    return run(arguments)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Submit, and tell on stderr why it could not be done; returns the exit code of a job.
+
+    The code is also written to the file that COORD_EXIT_CODE_FILE names, if it names one.
+    """
     try:
         code = submit(arguments)
     except CoordError as error:

@@ -12,12 +12,12 @@ from coordlib.config import load_config
 from coordlib.errors import SetupError
 from coordlib.folders import folder_named
 from coordlib.history.archive import ArchiveOptions
+from coordlib.installation import settings_file
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.topics import require_prefix
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming.query import CoordinatorOptions
 
-_DEFAULT_CONFIG = Path(__file__).resolve().parents[2] / "conf" / "coordinator.toml"
 _SERVER: Final = re.compile(r"[^\s,]+:[0-9]{1,5}")
 
 
@@ -33,8 +33,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Read jobs/coordinate.py's arguments; exits with 2 and usage when they are wrong."""
-    parser = Parser(arguments, prog="coordinate.py", description="Run the coordinator.")
+    """Read the coordination job's arguments; exits with 2 and usage when they are wrong."""
+    settings = settings_file()
+    parser = Parser(arguments, prog="coordinate", description="Run the coordinator.")
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument("--prefix", default="coord", help="of every topic (default: coord)")
     parser.add_argument(
@@ -44,8 +45,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--config",
         type=Path,
-        default=_DEFAULT_CONFIG if _DEFAULT_CONFIG.is_file() else None,
-        help="coordinator.toml (default: conf/coordinator.toml beside the package)",
+        default=settings if settings.is_file() else None,
+        help=f"coordinator.toml (default: {settings})".replace("%", "%%"),
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="override a setting"
@@ -59,7 +60,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--status-file", type=Path, help="keep the job's state here as JSON")
     parser.add_argument(
-        "--without-archive", action="store_true", help="run jobs/archive.py elsewhere"
+        "--without-archive", action="store_true", help="the job `archive` runs elsewhere"
     )
     parser.add_argument(
         "--rebuild", action="store_true", help="begin a new checkpoint from the compacted topics"

@@ -1,6 +1,5 @@
 """jobs/archive.py and the loop that ends a job: arguments, exit codes, an end between batches."""
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.local.home import project_root
+from coordlib.jobs import archive
 from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming import lifecycle
 
@@ -107,6 +106,7 @@ def test_the_pid_is_told_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(list(tmp_path.iterdir())) == 1
 
 
+ROOT = Path(__file__).parents[2]
 GIVEN = ("--bootstrap-servers", "b:1", "--checkpoint", "c", "--tables", "t")
 
 
@@ -121,7 +121,7 @@ GIVEN = ("--bootstrap-servers", "b:1", "--checkpoint", "c", "--tables", "t")
     ],
 )
 def test_wrong_arguments_are_told_before_spark_starts(arguments: list[str], code: int) -> None:
-    command = [sys.executable, str(project_root() / "jobs" / "archive.py"), *arguments]
+    command = [sys.executable, str(ROOT / "jobs" / "archive.py"), *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert answer.returncode == code
@@ -141,22 +141,16 @@ def test_the_exit_code_says_whether_to_start_the_archive_again(
     problem: Exception | None, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A supervisor restarts on 1; into tables of another archive it would do so for ever."""
-    place = project_root() / "jobs" / "archive.py"
-    spec = importlib.util.spec_from_file_location("archive_job", place)
-    assert spec is not None
-    assert spec.loader is not None
-    job: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(job)
 
     def run(_: threading.Event) -> None:
         if problem is not None:
             raise problem
 
     monkeypatch.setattr("pyspark.sql.SparkSession", MagicMock())
-    monkeypatch.setattr(job, "stop_flag_on_signals", threading.Event)
-    monkeypatch.setattr(job.logs, "configure", lambda: None)
-    monkeypatch.setattr(job, "Archive", lambda *_: SimpleNamespace(run=run))
+    monkeypatch.setattr(archive, "stop_flag_on_signals", threading.Event)
+    monkeypatch.setattr(archive.logs, "configure", lambda: None)
+    monkeypatch.setattr(archive, "Archive", lambda *_: SimpleNamespace(run=run))
     given = ["archive", "--bootstrap-servers", "b:1", "--checkpoint", "c", "--tables", "t"]
     monkeypatch.setattr(sys, "argv", given)
 
-    assert job.main() == code
+    assert archive.main() == code

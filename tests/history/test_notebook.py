@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from coordlib.local.home import project_root
 from tests.history.assigned_life import GROUP, a_life_of_an_assigned_group
 
-NOTEBOOK = project_root() / "notebooks" / "who-owned-what.ipynb"
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "notebooks" / "who-owned-what.ipynb"
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setenv("COORD_GROUP", GROUP)
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, resources={"metadata": {"path": str(project_root())}}).execute()
-    return [each for each in notebook.rows if each.cell_type == "code"]
+    NotebookClient(notebook, resources={"metadata": {"path": str(ROOT)}}).execute()
+    return [each for each in notebook.cells if each.cell_type == "code"]
 
 
 def test_it_draws_owners_commits_and_lag_and_tells_causes(cells: list[Any]) -> None:
@@ -52,6 +52,6 @@ def test_it_is_kept_without_outputs() -> None:
     import nbformat
 
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    code = [each for each in notebook.rows if each.cell_type == "code"]
+    code = [each for each in notebook.cells if each.cell_type == "code"]
     assert len(code) > 3
     assert all(each.outputs == [] and each.execution_count is None for each in code)

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import tarfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
+from coordlib.errors import SetupError
 from coordlib.local import environment_archive
 from coordlib.local.progress import silent
 
@@ -20,7 +22,7 @@ def test_unpacked_archive_runs_compiled_packages_and_coordlib(
 ) -> None:
     """A zip of sources fails on the executor with: No module named 'msgspec._core'."""
     packages = environment_archive._packages()
-    few = [each for each in packages if environment_archive._key(each) in FEW]
+    few = [each for each in packages if environment_archive.name_of(each) in FEW]
     assert len(few) >= len(FEW - {"pytz"})  # which newer pandas do without
     monkeypatch.setattr(environment_archive, "_packages", lambda: few)
 
@@ -58,10 +60,91 @@ def _runs_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 
 def test_pyspark_is_left_to_spark() -> None:
     """The cluster brings its own, and executors with another one fail in their first batch."""
-    names = {environment_archive._key(each) for each in environment_archive._packages()}
+    names = {environment_archive.name_of(each) for each in environment_archive._packages()}
 
     assert "msgspec" in names
-    assert not names & {"pyspark", "py4j", "delta-spark", "pytest"}
+    assert not names & {"pyspark", "py4j", "delta-spark", "pip", "coordlib"}
+
+
+def test_a_job_travels_without_the_command_line_and_without_tests() -> None:
+    """A checkout's environment has 150 packages, of which executors import a few; moto alone
+    brings 40 of them."""
+    names = {environment_archive.name_of(each) for each in environment_archive._packages()}
+
+    assert names >= {"confluent-kafka", "google-re2", "pandas", "numpy", "pyarrow", "pynacl"}
+    assert not names & {"cyclopts", "rich", "duckdb", "deltalake", "pytest", "moto", "boto3"}
+    assert not names & {"matplotlib", "pillow", "ipython", "pandas-stubs", "ruff"}
+
+
+METADATA = """\
+coordlib
+Requires-Dist: msgspec==1.0
+Provides-Extra: spark
+Requires-Dist: Py.Arrow>=26,<27; extra == "spark"
+Provides-Extra: dev
+Requires-Dist: moto[server]==5; extra == "dev"
+
+msgspec
+
+py_arrow
+Requires-Dist: numpy (>=1) ; python_version >= "3.11"
+
+numpy
+
+moto
+Requires-Dist: boto3
+Provides-Extra: server
+Requires-Dist: flask; extra == 'server'
+Provides-Extra: iot
+Requires-Dist: not-of-an-extra; extra == "iot"
+
+boto3
+Requires-Dist: moto
+Requires-Dist: never-installed
+
+flask
+
+not_of_an_extra
+
+shop
+Requires-Dist: flask
+
+pip
+"""
+
+
+def test_a_package_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by PYTHONPATH alone: what it requires is written nowhere."""
+    monkeypatch.setattr(environment_archive, "distributions", list)
+
+    with pytest.raises(SetupError, match="coordlib is not installed in this Python"):
+        environment_archive._packages()
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What would be packed of an environment that has these distributions."""
+    for text in METADATA.split("\n\n"):
+        name, _, rest = text.strip().partition("\n")
+        folder = tmp_path / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{rest}"
+        )
+    found = list(distributions(path=[str(tmp_path)]))
+    monkeypatch.setattr(environment_archive, "distributions", lambda: found)
+    return {environment_archive.name_of(each) for each in environment_archive._packages()}
+
+
+def test_what_a_job_requires_is_packed_and_what_that_requires(environment: set[str]) -> None:
+    """Names are written in several ways; a circle of requirements ends."""
+    assert environment >= {"msgspec", "py-arrow", "numpy"}
+    assert not environment & {"coordlib", "moto", "boto3", "pip"}
+
+
+def test_packages_of_users_are_packed_with_what_they_require(environment: set[str]) -> None:
+    """A strategy, or a script's own import, also where it is a requirement of a test tool."""
+    assert environment >= {"shop", "flask", "not-of-an-extra"}
 
 
 def test_only_the_newest_archives_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

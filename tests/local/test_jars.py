@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from coordlib.errors import SetupError
+from coordlib.installation import conf_file
 from coordlib.local import home, ivy, jars
 from coordlib.local.progress import silent
 
@@ -115,8 +116,8 @@ def test_ivys_complaint_becomes_one_sentence(output: str, what: str) -> None:
 
 def test_every_pinned_jar_has_a_checksum() -> None:
     """An exact version in jars.xml that jars.sha256 forgot would never be on a class path."""
-    expected = jars.read_checksums(home.conf_file("jars.sha256"))
-    text = home.conf_file("jars.xml").read_text()
+    expected = jars.read_checksums(conf_file("jars.sha256"))
+    text = conf_file("jars.xml").read_text()
     pinned = [line for line in text.splitlines() if "<dependency " in line]
     for line in pinned:
         name, revision = line.split('name="')[1].split('"')[0], line.split('rev="')[1].split('"')[0]

@@ -7,7 +7,7 @@ import pytest
 from coordlib.errors import SetupError
 from coordlib.exit_codes import USAGE
 from coordlib.local import submit
-from coordlib.local.submission import Submission, python_environment, read_properties
+from coordlib.local.submission import JOBS, Submission, python_environment, read_properties
 
 JARS = (Path("/jars/a.jar"), Path("/jars/b.jar"))
 
@@ -23,6 +23,21 @@ def test_bare_script_runs_on_the_laptop() -> None:
         *("--properties-file", "/run/p.conf", "--jars", "/jars/a.jar,/jars/b.jar"),
         *("job.py", "--prefix", "coord"),
     ]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_of_the_package_is_submitted_by_its_name(name: str) -> None:
+    """Who has installed a wheel has no folder jobs/."""
+    *_, script, arguments = composed("--verbose", name, "coordinate")
+
+    assert Path(script).is_file()
+    assert Path(script).parts[-3:] == ("coordlib", "jobs", f"{name}.py")
+    assert arguments == "coordinate"
+
+
+@pytest.mark.parametrize("path", ["./coordinate", "coordinate.py", "jobs/coordinate.py"])
+def test_a_script_is_taken_as_it_is_named(path: str) -> None:
+    assert composed(path)[-1] == path
 
 
 def test_flags_pass_through_and_lists_are_joined() -> None:

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any
 
 from coordlib.client.shell.clock import boottime_ns
-from coordlib.local.home import project_root
 
 #: Longer than any wait should be, on a machine that does much else; who reaches it fails.
 PATIENCE_S = 180.0
 LOOK_EVERY_S = 0.03
 
+ROOT = Path(__file__).parents[2]
 Place = tuple[str, int]
 
 
@@ -170,7 +170,7 @@ class Crew(AbstractContextManager["Crew"]):
                 *(("--deaf", str(member.deaf)) if may_be_deaf else ()),
                 *(("--go", str(member.go)) if waits else ()),
             ]
-            path = os.pathsep.join([str(project_root()), *_path()])
+            path = os.pathsep.join([str(ROOT), *_path()])
             with member.log.open("ab") as log:
                 self._running[name] = subprocess.Popen(
                     command,
@@ -178,7 +178,7 @@ class Crew(AbstractContextManager["Crew"]):
                     stdout=log,
                     stderr=log,
                     env=os.environ | {"PYTHONPATH": path},
-                    cwd=project_root(),
+                    cwd=ROOT,
                 )
 
     def until(self, what: str, is_so: Callable[[], Any]) -> Any:

@@ -26,7 +26,7 @@ from coordlib.client.shell.settings import read_settings
 from coordlib.client.spark.positions import end_offsets
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
-from coordlib.local.home import conf_file
+from coordlib.installation import conf_file
 from coordlib.local.jars import ensure_jars
 
 if TYPE_CHECKING:

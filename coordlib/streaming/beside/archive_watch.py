@@ -2,8 +2,8 @@
 
 No batch waits for it, and nothing that it meets ends the job: the log and the job's status name the
 failure, and the thread tries again after a pause, for ever. So history may be late, and groups get
-their answers. A job that runs the archive alone (`jobs/archive.py`) ends instead, as its supervisor
-starts it again.
+their answers. A job that runs the archive alone (`coord submit archive`) ends instead, as its
+supervisor starts it again.
 """
 
 import threading

@@ -1,0 +1,92 @@
+"""The coordination job: `coord submit coordinate --help`."""
+
+import sys
+import threading
+from argparse import Namespace
+
+from pyspark.sql import SparkSession
+
+from coordlib import exit_codes
+from coordlib.errors import CoordError
+from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.redaction import secrets_of, without
+from coordlib.streaming import failures, lifecycle, logs
+from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
+from coordlib.streaming.beside.archive_watch import ArchiveWatch
+from coordlib.streaming.query import Coordinator, CoordinatorOptions
+
+
+def main() -> int:
+    """Run until a signal (exit 0) or a failure; returns the exit code."""
+    stop_flag = lifecycle.stop_flag_on_signals()
+    lifecycle.write_pid()
+    logs.configure()
+    arguments = parse_arguments(sys.argv[1:])
+    try:
+        options = coordinator_options(arguments)
+    except CoordError as problem:
+        print(_shown(problem), file=sys.stderr)
+        return exit_codes.of_job(problem)
+    try:
+        _run(arguments, options, stop_flag)
+    except CoordError as reason:
+        # Last of all: Spark's end leaves lines of its own in the log.
+        print(f"coordinator: {_shown(reason)}", file=sys.stderr, flush=True)
+        return exit_codes.of_job(reason)
+    return exit_codes.OK
+
+
+def _shown(problem: CoordError) -> str:
+    return without(str(problem), secrets_of(sys.argv[1:]))
+
+
+def _run(arguments: Namespace, options: CoordinatorOptions, stop_flag: threading.Event) -> None:
+    """Raises what ended the job, a CoordError if it can be told in words."""
+    spark = SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
+    coordinator, archive = None, None
+    try:
+        coordinator = Coordinator(spark, options)
+        queries = [coordinator.start()]
+        if not arguments.without_archive:
+            archive = _start_archive(spark, archive_options(arguments, options), coordinator)
+
+        def check() -> None:
+            coordinator.check()
+            queries[0] = coordinator.query or queries[0]  # it may go on as another one
+
+        lifecycle.run_until_stopped(queries, stop_flag, check)
+    except Exception as problem:
+        reason = _reason(problem, coordinator, options.checkpoint)
+        if coordinator:
+            coordinator.failure = reason
+        if reason is problem:
+            raise
+        raise reason from None  # Spark has logged the whole of it
+    finally:
+        if coordinator:
+            coordinator.close()
+        if archive:
+            archive.stop()
+        spark.stop()
+
+
+def _start_archive(
+    spark: SparkSession, options: ArchiveOptions, coordinator: Coordinator
+) -> ArchiveWatch:
+    """Begin to write history; where that fails the coordinator goes on, and its status tells."""
+    archive = ArchiveWatch(
+        lambda: Archive(spark, options), options.interval_seconds, coordinator.troubles
+    )
+    archive.start()
+    return archive
+
+
+def _reason(problem: Exception, coordinator: Coordinator | None, checkpoint: str) -> Exception:
+    """What ended the job, in words if they are known."""
+    if coordinator and coordinator.failure:
+        return coordinator.failure
+    return failures.explain(problem, checkpoint) or problem
+
+
+if __name__ == "__main__":
+    sys.exit(main())

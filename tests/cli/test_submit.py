@@ -1,0 +1,64 @@
+"""`coord submit`: what follows is for spark-submit and the job, and the exit code is the job's."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from coordlib.cli.main import main
+from coordlib.exit_codes import OK, REFUSED, USAGE
+from coordlib.local import submit
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The arguments of a submission, whose job is refused."""
+    given: list[str] = []
+
+    def run(arguments: Sequence[str]) -> int:
+        given.extend(arguments)
+        return REFUSED
+
+    monkeypatch.setattr(submit, "run", run)
+    return given
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["coordinate"],
+        ["coordinate", "--help"],
+        ["coordinate", "-h", "--version"],
+        ["--conf", "a=b", "--master=yarn", "archive", "--kafka", "x=y", "--format", "json"],
+        ["job.py", "--", "-x", "--"],
+        ["job.py", "--prefix", "", "--tables="],
+    ],
+    ids=" ".join,
+)
+def test_every_argument_is_passed_on(arguments: list[str], submitted: list[str]) -> None:
+    """Options of `coord` are no options here: the job has a --help of its own. An empty text, of a
+    variable that is not set, is refused by the job, which names it."""
+    assert main(["submit", *arguments]) == REFUSED
+    assert submitted == arguments
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]], ids=" ".join)
+def test_without_a_job_it_prints_its_own_help(
+    arguments: list[str], submitted: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", *arguments]) == OK
+    assert capsys.readouterr().out.startswith("Usage: coord submit [SPARK-SUBMIT FLAGS] coordinate")
+    assert submitted == []
+
+
+def test_a_secret_in_clear_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """spark-submit.sh warns by itself, and the command does so for all commands."""
+    monkeypatch.setattr(submit, "find_java", lambda: None)
+
+    assert main(["submit", "--conf", "spark.password=hunter2", "--master"]) == USAGE
+
+    told = capsys.readouterr().err
+    assert told.count("given in clear") == 1
+    assert "hunter2" not in told
+    assert "--master lacks its value" in told
