@@ -5,14 +5,14 @@ from coordlib.cli.where import progress
 
 
 def demo(*, keep: bool = False) -> int:
-    """Show the engine at work: a stack of its own, members that come, die and go.
+    """Run two groups on a stack of their own, kill a member of each, and check the outcome.
 
-    Exit code 0 only if every check of its verdict holds.
+    Exit code 0 only if every check of the verdict holds.
 
     Parameters
     ----------
     keep
-        Leave the demo's stack running at the end.
+        Leave the stack running at the end.
     """
     from coordlib.demo import run
 

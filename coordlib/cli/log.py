@@ -1,4 +1,4 @@
-"""`coord log check`: what a recorded history proves."""
+"""`coord log check`: check a recorded history of members against the promises."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,16 +17,16 @@ def check(
     *,
     format: Choice = "text",  # the option's name
 ) -> int:
-    """Look whether a recorded history keeps every promise: one owner, nothing lost or skipped.
+    """Check that a recorded history keeps every promise: one owner, nothing lost or skipped.
 
-    Exit code 1 if it does not.
+    Exit code 1: a promise is broken.
 
     Parameters
     ----------
     history
-        A file of JSON lines, as simulated and real runs record it.
+        A file of JSON lines, as the demo and the simulation record it.
     format
-        text: a line for each broken promise. json: one object.
+        text: a line for each broken promise; json: one object.
     """
     import msgspec
 

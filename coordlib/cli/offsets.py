@@ -26,17 +26,17 @@ def delete(
 ) -> int:
     """Delete committed offsets of topics that no member of the group subscribes to.
 
-    Whoever reads these partitions next begins where its own settings say. Exit code 1 when some
-    were refused; the others are deleted.
+    The next consumer of these partitions starts by its own auto.offset.reset. Exit code 1: some
+    deletions were refused; the other offsets are deleted.
 
     Parameters
     ----------
     group
         The group's id.
     topics
-        TOPIC for all of its committed partitions, TOPIC:0,1 for some; may be given several times.
+        TOPIC for all of its committed partitions, TOPIC:0,1 for some; may be repeated.
     yes
-        Do not ask.
+        Delete without asking.
     """
     from coordlib.client.admin import Admin
 

@@ -306,8 +306,8 @@ def test_help_is_filled_to_the_terminal(
 
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines) <= 80
-    first = lines[2:4]
-    assert first[0].startswith("Tell why a group rebalanced")
+    first = lines[4:6]
+    assert first[0].startswith("Then refused requests")
     assert len(first[0]) + 1 + len(first[1].split()[0]) > 80
 
 
