@@ -35,7 +35,7 @@ def folder_named(text: str, option: str, may_be_uri: bool = False) -> Path:
 
 def _no_folder(option: str, text: str) -> SetupError:
     return SetupError(
-        "This names no folder",
+        "This names no folder.",
         f"{option} {text[:200]!r}",
         "Name a folder, without blanks around it; an address needs a host or bucket.",
     )

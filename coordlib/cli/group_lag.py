@@ -38,7 +38,7 @@ def read_lag(
         sampled = sampled_ends(newest_samples(client, topic, shard, group))
     except KafkaException as problem:
         raise CannotReach(
-            "Kafka stopped answering", problem.args[0].str(), "Look into the broker's log."
+            "Kafka stopped answering.", problem.args[0].str(), "Look into the broker's log."
         ) from problem
     now_ms = time.time_ns() // 1_000_000
     return {

@@ -213,11 +213,11 @@ class _Reader:
             found = self._consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
         except KafkaException as problem:
             raise CannotReach(
-                "No Kafka broker answers", problem.args[0].str(), "Check --bootstrap-servers."
+                "No Kafka broker answers.", problem.args[0].str(), "Check --bootstrap-servers."
             ) from problem
         if found.error is not None or not found.partitions:
             raise SetupError(
-                f"There is no topic {topic}",
+                f"There is no topic {topic}.",
                 "the cluster answers, and the engine's topics are not there",
                 "Check --prefix; topics are made by: coord topics create",
             )

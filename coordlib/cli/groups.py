@@ -98,7 +98,7 @@ def _states(texts: list[str]) -> set[str]:
     found = {known.get(text.lower(), text) for each in texts for text in each.split(",")}
     for name in sorted(found - set(known.values())):
         raise SetupError(
-            f"{name} is no state of a group", "--state", f"One of: {', '.join(known.values())}"
+            f"{name} is no state of a group.", "--state", f"One of: {', '.join(known.values())}"
         )
     return found
 

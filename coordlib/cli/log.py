@@ -36,7 +36,7 @@ def check(
     try:
         found = recorded.read(history)
     except FileNotFoundError as problem:
-        raise SetupError("There is no history file", str(history), _GIVE_HISTORY) from problem
+        raise SetupError("There is no history file.", str(history), _GIVE_HISTORY) from problem
     except OSError as problem:
         what = f"The history cannot be read: {problem.strerror}"
         raise SetupError(what, str(history), _GIVE_HISTORY) from problem
@@ -44,7 +44,7 @@ def check(
         what = f"This is no history: {problem}"
         raise SetupError(what, str(history), _GIVE_HISTORY) from problem
     if not found:
-        raise SetupError("This is no history: nothing is in it", str(history), _GIVE_HISTORY)
+        raise SetupError("This is no history: nothing is in it.", str(history), _GIVE_HISTORY)
     broken = checkers.check(found)
     acts = sum(each.what == "act" for each in found)
     if format == "json":

@@ -60,7 +60,7 @@ def _run(arguments: list[str], tree: "Callable[[], App]") -> int:
         return _failed(app, arguments, problem)
     except TimeoutError:
         silent = CannotReach(
-            "Kafka did not answer in time",
+            "Kafka did not answer in time.",
             f"in: {_shown(app, arguments)}",
             "Check that the brokers and their controller run, then try again.",
         )
@@ -107,7 +107,7 @@ def _not_installed(problem: ModuleNotFoundError) -> "CoordError":
     from coordlib.errors import SetupError
 
     return SetupError(
-        f"{problem.name} is not installed in this Python",
+        f"{problem.name} is not installed in this Python.",
         "the command needs it",
         "Run: pip install 'coordlib[cli]' — or, in a checkout, make setup",
     )

@@ -29,7 +29,7 @@ def require_name(kind: str, option: str, name: str) -> None:
 
     if not is_name(name, limits.NAME_LENGTH_MAX):
         raise SetupError(
-            f"This is no name of a {kind}",
+            f"This is no name of a {kind}.",
             f"{option} {name[:_SHOWN_MAX]!r}",
             f"Give 1 to {limits.NAME_LENGTH_MAX} bytes of UTF-8 without control characters.",
         )
@@ -41,7 +41,7 @@ def require_topic(_: Any, name: str | None) -> None:
         return
     if len(name) > limits.NAME_LENGTH_MAX or name in (".", "..") or _TOPIC.fullmatch(name) is None:
         raise SetupError(
-            "This is no topic's name",
+            "This is no topic's name.",
             f"--topic {name[:_SHOWN_MAX]!r}",
             f"A name has 1 to {limits.NAME_LENGTH_MAX} letters, digits, dots, dashes and "
             "underscores.",

@@ -71,7 +71,7 @@ def _named(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
         known = found.setdefault(topic, some)
         if (known is None) != (some is None):
             raise SetupError(
-                f"Topic {topic} is named whole and in part",
+                f"Topic {topic} is named whole and in part.",
                 f"--topics {topic} --topics {topic}:…",
                 "Name it once: without partitions for all of them.",
             )
@@ -84,6 +84,6 @@ def _partitions(text: str, listed: str) -> tuple[int, ...]:
     numbers = listed.split(",")
     if not all(_DIGITS.fullmatch(each) and int(each) <= INT32_MAX for each in numbers):
         raise SetupError(
-            f"{text} names no partitions", "--topics", "For example --topics orders:0,1"
+            f"{text} names no partitions.", "--topics", "For example --topics orders:0,1"
         )
     return tuple(map(int, numbers))

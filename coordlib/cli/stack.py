@@ -85,7 +85,7 @@ def down(
     is_named = stack != DEFAULT_STACK or stack_folder is not None
     if wipe and is_named and not named.home.exists():
         raise SetupError(
-            "There is no such stack", str(named.home), "Check --stack or --stack-folder."
+            "There is no such stack.", str(named.home), "Check --stack or --stack-folder."
         )
     if wipe and named.home.exists():
         require_stack(named.home)

@@ -41,7 +41,7 @@ def servers_named(_: Any, tokens: Sequence[Any]) -> str | None:
     if token.keyword == SERVERS_VARIABLE:
         return None
     raise SetupError(
-        "No cluster is named",
+        "No cluster is named.",
         f"--bootstrap-servers {token.value[:200]!r}",
         "Give HOST:PORT, or leave the option out for the local stack.",
     )
@@ -148,7 +148,7 @@ class Where(Output):
         servers = local.status().bootstrap_servers
         if servers is None:
             raise CannotReach(
-                "The local stack was never started",
+                "The local stack was never started.",
                 f"stack {local.home}",
                 f"Run: {command_for(local.home, 'up')} — or name a cluster: --bootstrap-servers "
                 "HOST:PORT",
@@ -176,7 +176,7 @@ class Where(Output):
         except KafkaException as problem:
             wrong = wrong_option(problem)
             raise wrong or CannotReach(
-                "No Kafka broker answers",
+                "No Kafka broker answers.",
                 f"{client['bootstrap.servers']}: {problem.args[0].str()}",
                 self._way_out(),
             ) from problem
@@ -203,7 +203,7 @@ class WhereTables(Where):
             return self.tables if is_uri else str(folder_named(self.tables, "--tables"))
         if not self.is_local:
             raise SetupError(
-                "The history of this cluster is in an unknown place",
+                "The history of this cluster is in an unknown place.",
                 f"--bootstrap-servers {self.bootstrap_servers}",
                 "Name the folder that the archive writes to: --tables FOLDER",
             )
@@ -236,7 +236,7 @@ def named_stack(name: str, folder: str | None) -> str | Path:
         return name
     if name not in (DEFAULT_STACK, os.environ.get(STACK_VARIABLE)):
         raise SetupError(
-            "Two stacks are named",
+            "Two stacks are named.",
             f"--stack {name[:200]!r} --stack-folder {folder[:200]!r}",
             "Name one of them.",
         )

@@ -168,7 +168,7 @@ class Admin:
         leavers += [rq.Leaver("", instance) for instance in dict.fromkeys(instances)]
         if not leavers:
             raise SetupError(
-                "Nobody is named", f"group {group}", "Name some, or call remove_all_members."
+                "Nobody is named.", f"group {group}", "Name some, or call remove_all_members."
             )
         return self._remove(group, leavers, reason, timeout_s)
 
@@ -320,7 +320,7 @@ class _Question:
                     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {self.identity.group}"
                 ) from None
             raise CannotReach(
-                f"The coordinator did not answer within {timeout_s:.0f} s",
+                f"The coordinator did not answer within {timeout_s:.0f} s.",
                 f"group {self.identity.group}",
                 "Look whether the job runs: coord status. The request stays in the log and is "
                 "judged when the job is back.",

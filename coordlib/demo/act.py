@@ -127,7 +127,7 @@ class Act:
                 admin.create_topics(wanted)[self.topic].result(30)
             except KafkaException as problem:
                 raise NotReady(
-                    f"The topic {self.topic} was not created", str(problem), str(stack.home)
+                    f"The topic {self.topic} was not created.", str(problem), str(stack.home)
                 ) from problem
 
     def _gather(self, stack: Stack, watch: Watch) -> Facts:

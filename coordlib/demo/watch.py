@@ -91,7 +91,7 @@ class Watch:
             self._job_seen_at = time.monotonic()
             if not self.stack.job.is_running:
                 where = self.stack.last_job_lines(5)
-                raise CoordError("The job has ended", where, f"Its log: {self.stack.job.log}")
+                raise CoordError("The job has ended.", where, f"Its log: {self.stack.job.log}")
         if is_so():
             return True
         self.live.show(self._text())

@@ -69,7 +69,7 @@ def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
         _require_all(waiting, found)
     except (KafkaException, TimeoutError) as problem:
         raise CannotReach(
-            "Kafka stopped answering", str(problem), "Look into the broker's log."
+            "Kafka stopped answering.", str(problem), "Look into the broker's log."
         ) from problem
     oldest_ms = min((each for each in found.values() if each is not None), default=None)
     # What is left of a transaction that was aborted is no record for anybody.
@@ -83,7 +83,7 @@ def _require_all(asked: Iterable[Place], answered: Container[Place]) -> None:
     silent = [f"{place.topic}-{place.partition}" for place in asked if place not in answered]
     if silent:
         raise CannotReach(
-            "How far history is behind is not known: partitions did not answer",
+            "How far history is behind is not known: partitions did not answer.",
             f"{', '.join(silent[:NAMED_MAX])} ({len(silent)} in all)",
             "Check that each partition has a leader, then try again.",
         )
@@ -96,7 +96,7 @@ def _newest(path: str) -> Commit | None:
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError as problem:
         raise SetupError(
-            f"{problem.name} is not installed in this Python",
+            f"{problem.name} is not installed in this Python.",
             "the archive's backlog",
             "Run: pip install 'coordlib[cli]'",
         ) from problem
@@ -110,6 +110,6 @@ def _newest(path: str) -> Commit | None:
         return Commit()
     except (DeltaError, OSError) as problem:
         raise CannotReach(
-            "The history's tables cannot be read", f"{path}: {problem}", "Check --tables."
+            "The history's tables cannot be read.", f"{path}: {problem}", "Check --tables."
         ) from problem
     return None

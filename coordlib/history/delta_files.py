@@ -57,7 +57,7 @@ def open_table(path: str) -> "DeltaTable | None":
         raise _unreadable(path, problem) from problem
     if "group_id" not in columns:  # every table of ours has it
         raise SetupError(
-            "This is no table of a history",
+            "This is no table of a history.",
             f"{path}: its columns are {', '.join(sorted(columns))}",
             "Check --tables: the folder that the archive writes to.",
         )
@@ -177,7 +177,7 @@ def _no_rows(name: str) -> str:
 
 def _unreadable(path: str, problem: BaseException) -> CannotReach:
     return CannotReach(
-        "The history's tables cannot be read", f"{path}: {_short(problem)}", "Check --tables."
+        "The history's tables cannot be read.", f"{path}: {_short(problem)}", "Check --tables."
     )
 
 
@@ -190,7 +190,7 @@ def _short(problem: BaseException) -> str:
 
 def not_installed(problem: ImportError) -> SetupError:
     return SetupError(
-        f"{problem.name} is not installed in this Python",
+        f"{problem.name} is not installed in this Python.",
         "SQL over the history reads Delta without a JVM",
         "Run: pip install 'coordlib[cli]'",
     )

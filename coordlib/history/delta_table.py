@@ -79,7 +79,7 @@ class ArchivedTable:
         version, number = self._snapshot()
         if version < self._version:
             raise CoordError(
-                "A table was deleted, or made anew, while it was written",
+                "A table was deleted, or made anew, while it was written.",
                 f"{self._path}: version {version}, and {self._version} before",
                 "Its rows are gone; what is still in Kafka is written into it again.",
             )
@@ -100,7 +100,7 @@ class ArchivedTable:
         if number == 0 and self._is_empty_and_ours():
             return Commit()  # it was made long ago, and nothing was ever written
         raise StartRefused(
-            "It cannot be told how far this table is complete",
+            "It cannot be told how far this table is complete.",
             f"no archive's commit is known of {self._path}",
             "Continuing could double rows: name a fresh folder for the tables, and keep this one.",
         )
@@ -153,7 +153,7 @@ class ArchivedTable:
 
 def _another_archive(path: str, found: Commit) -> StartRefused:
     return StartRefused(
-        "Another archive writes these tables",
+        "Another archive writes these tables.",
         f"{path}: commit {found.number} is of checkpoint {found.identity}",
         "Let only one run: a coordinator brings its own unless started with "
         "--without-archive. Nothing was doubled or lost.",

@@ -153,7 +153,7 @@ class Question:
             return outcome.result(left_s)
         except TimeoutError as problem:
             raise CoordError(
-                f"The query was ended after {within_s or self._timeout_s:g} s",
+                f"The query was ended after {within_s or self._timeout_s:g} s.",
                 self._sql[:200],
                 "Ask for fewer dates or groups, or give it more time (--timeout).",
             ) from problem
@@ -184,7 +184,7 @@ def _in_words() -> Iterator[None]:
         yield
     except duckdb.Error as problem:
         raise CoordError(
-            "The query failed",
+            "The query failed.",
             str(problem).strip(),
             f"Tables: {', '.join(TABLES)}; views: {', '.join(VIEWS)}; offset is to be quoted.",
         ) from problem
@@ -224,7 +224,7 @@ def _tables_in(tables_dir: str) -> "dict[str, DeltaTable]":
     opened = {name: open_table(path_of(tables_dir, name)) for name in TABLES}
     if opened[EVENTS] is None:
         raise CannotReach(
-            "There is no history yet",
+            "There is no history yet.",
             path_of(tables_dir, EVENTS),
             "The archive writes within its interval (30 s) of the first event: is the job up? "
             "Else name the tables' folder with --tables.",
@@ -254,7 +254,7 @@ def _as_tables(tables_dir: str) -> Iterator[None]:
         yield
     except duckdb.Error as problem:
         raise SetupError(
-            "These are not the history's tables, or not whole",
+            "These are not the history's tables, or not whole.",
             f"{tables_dir}: {str(problem).strip()}",
             "Check --tables: the folder that the archive writes to.",
         ) from problem

@@ -103,7 +103,7 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
         consumer.close()
     if not any(place.topic == f"{prefix}.{TOPICS[0]}" for place in found):
         raise StartRefused(
-            "The engine's topics are not there", f"prefix {prefix}", "Run: coord topics create"
+            "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
     return found
 
@@ -123,5 +123,7 @@ def _by_topic(values: Iterable[tuple[Range, int | None]]) -> str:
 def _cannot_reach(problem: Exception) -> CannotReach:
     reason = problem.args[0].str() if isinstance(problem, KafkaException) else str(problem)
     return CannotReach(
-        "The broker does not tell where topics begin and end", reason, "Look into the broker's log."
+        "The broker does not tell where topics begin and end.",
+        reason,
+        "Look into the broker's log.",
     )

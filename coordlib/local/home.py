@@ -53,7 +53,7 @@ def stack_home(stack: str | Path) -> Path:
         or not _STACK_NAME.fullmatch(stack)
     ):
         raise SetupError(
-            "This is no name of a stack",
+            "This is no name of a stack.",
             repr(stack[: 2 * STACK_NAME_LENGTH_MAX]),
             f"A name has 1 to {STACK_NAME_LENGTH_MAX} letters, digits, dots, dashes and "
             "underscores, and no dash first. A folder elsewhere: --stack-folder FOLDER",
@@ -79,7 +79,7 @@ def conf_file(name: str) -> Path:
     """
     path = Path(__file__).resolve().parents[1] / "conf" / name
     if not path.is_file():
-        raise SetupError(f"conf/{name} is missing", str(path), "Install coordlib again.")
+        raise SetupError(f"conf/{name} is missing.", str(path), "Install coordlib again.")
     return path
 
 
@@ -92,7 +92,7 @@ def pyspark_home() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SetupError(
-            "pyspark is not installed in this Python",
+            "pyspark is not installed in this Python.",
             "the local stack and spark-submit.sh take Spark and Ivy from it",
             "Run: make setup",
         )

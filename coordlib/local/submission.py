@@ -49,9 +49,9 @@ class Submission:
             elif equals or rest:
                 flags.append((flag, value if equals else rest.pop(0)))
             else:
-                raise SetupError(f"{flag} lacks its value", "spark-submit.sh", _USAGE)
+                raise SetupError(f"{flag} lacks its value.", "spark-submit.sh", _USAGE)
         if not rest and not any(value is None for _, value in flags):
-            raise SetupError("No script was given", "spark-submit.sh", _USAGE)
+            raise SetupError("No script was given.", "spark-submit.sh", _USAGE)
         return cls(tuple(flags), tuple(rest))
 
     def last(self, name: str) -> str | None:
@@ -162,7 +162,7 @@ def read_properties(path: Path) -> dict[str, str]:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except OSError as error:
         raise SetupError(
-            "A properties file cannot be read",
+            "A properties file cannot be read.",
             f"{path}: {error.strerror}",
             "Check --properties-file.",
         ) from error

@@ -197,7 +197,7 @@ class CheckpointFolder:
             self._fs.delete(place, False)
         if not self._fs.rename(beside, place):
             raise NotReady(
-                "The checkpoint's folder does not take a file",
+                "The checkpoint's folder does not take a file.",
                 f"{self.path}/{name}",
                 "Check that this job may write there, and that nobody else does.",
             )

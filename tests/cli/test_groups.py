@@ -198,7 +198,7 @@ def test_what_is_no_topic_is_refused(
     assert main(["groups", "list", "--topic", name, *engine.where()]) == USAGE
 
     told = capsys.readouterr().err.splitlines()
-    assert told[0] == "This is no topic's name"
+    assert told[0] == "This is no topic's name."
     assert told[1].startswith("--topic ")
 
 

@@ -36,8 +36,8 @@ class Releases:
 
     def __init__(self, me: AssignedStanding, asks: Asks) -> None:
         self._me, self._asks = me, asks
-        #: Causes of Releases that are not answered yet, each with the date by which the log had to
-        #: take it; None: it has not taken it.
+        #: Releases without an answer yet: cause to the deadline (ms) that applied when the log took
+        #: the Release; None until it has.
         self._unanswered: dict[int, int | None] = {}
         #: The commit that rides along when the callback has returned.
         self._kept: sg.CommitOffsets | None = None

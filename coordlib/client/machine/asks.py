@@ -46,13 +46,13 @@ def is_leaders(answer: rs.SyncGroupResponse) -> bool:
 
 
 def known(value: Any, otherwise: Any) -> Any:
-    """A field of an answer, or something else where the answer left it out."""
+    """The field's value, or `otherwise` if it is null or missing."""
     return otherwise if value is msgspec.UNSET or value is None else value
 
 
 @dataclass(slots=True)
 class _Ask:
-    #: Whom to answer; None: nobody waits for this one.
+    #: The caller that waits for the answer; None: no caller waits.
     ticket: int | None
     request: rq.Request
     #: Whether it is asked again when it was not written, or is refused for now.

@@ -51,7 +51,7 @@ def default_client_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """Who a member is, by its user's word; checked before anything is reached."""
+    """The names given by the user, checked before any network call."""
 
     group: str
     client: str | None = None
