@@ -4,8 +4,8 @@
 on, for programs that share partitions but read them in their own way; `AssignedMember` is the same
 for groups whose coordinator divides. Below them: `machine` (a member's life as a pure state
 machine, and when it must stop), `classic` and `assigned` (the protocols), `shell` (transport,
-reading, settings). `spark` makes a Spark query a member; it is imported from there, by who has
-Spark.
+reading, settings). `spark` makes a Spark query a member; import it from there, where Spark is
+installed.
 """
 
 from coordlib.client.assigned import AssignedMember

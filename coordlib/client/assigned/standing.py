@@ -12,7 +12,7 @@ _IN = frozenset({State.JOINING, State.STABLE})
 
 
 class AssignedStanding(Standing):
-    """The place of one whose coordinator divides: nobody leads, so nobody divides or syncs."""
+    """The place of a member whose coordinator divides: no leader, so no SyncGroup."""
 
     held: Holding
 

@@ -33,7 +33,7 @@ def rows_of_positions(positions: Positions) -> tuple[rq.CommittedOffset, ...]:
 
 
 def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedOffset, ...]:
-    """Without those that have no offset (OFFSET_INVALID, as `position` says before the first
+    """Drop partitions without an offset (OFFSET_INVALID, as `position` returns before the first
 
     message, and other logical ones): stored, they would make the next owner start anywhere."""
     return once(
