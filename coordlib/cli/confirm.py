@@ -1,4 +1,4 @@
-"""Ask before something is done that nobody can undo."""
+"""Ask before something is done that cannot be undone."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A group as the topics tell it: state, owners, committed offsets, lag. No coordinator is asked.
+"""A group read from the topics: state, owners, committed offsets, lag. No coordinator is asked.
 
 The compacted topics are read committed, from their beginning to the end seen at the start, and of
 the group's own shard only. So it works while the job is down; `AsOf` says how far the job was.
@@ -69,7 +69,7 @@ class SeenMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenOther(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who is no member, and for whom the group waits."""
+    """A client that is no member, and for which the group waits."""
 
     client: str = ""
 

@@ -1,4 +1,4 @@
-"""`coord groups history`: a group's generations, why each began, and who was refused what."""
+"""`coord groups history`: a group's generations, their causes, and refused requests."""
 
 import json
 from datetime import datetime

@@ -1,8 +1,8 @@
 """Names of groups, members and topics that options take: what cannot be one is wrong usage, exit
 code 2, before any broker is asked.
 
-A shell makes an empty name of a variable that is not set. The coordinator knows no such group, and
-would answer for a group that nobody meant.
+A shell makes an empty name of a variable that is not set. Without the check the coordinator would
+answer for a group that was not meant.
 """
 
 import re

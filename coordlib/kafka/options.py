@@ -25,7 +25,7 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
-#: Keys that only one of the two clients knows; all others that are not translated go to both.
+#: Keys of only one of the two clients; all others that are not translated go to both.
 _JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.", "sasl.jaas.", "sasl.login.", "sasl.client.")
 _LIBRDKAFKA_ONLY = (
     *("debug", "log_level", "log.", "statistics.", "broker.address.", "socket.keepalive."),
