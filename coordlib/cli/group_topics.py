@@ -7,28 +7,29 @@ at: a group may wait for one that does not exist yet.
 
 from collections.abc import Collection
 
-from coordlib.cli.group_view import SeenGroup, SeenMember
+from coordlib.cli.group_view import SeenGroup
+from coordlib.coordinators.groups.assigned import group as assigned
+from coordlib.coordinators.groups.classic import group as classic
 from coordlib.records import consumer_protocol as cp
 from coordlib.records.patterns import BadPattern, compile_pattern, resolve
 
 
 def wants(group: SeenGroup, topic: str, own: Collection[str] = ()) -> bool:
-    """Whether a member has asked for this topic.
+    """Whether a member has asked for this topic. Of a group that cannot be read: no.
 
     Args:
         own: the coordinator's own topics, which no expression matches.
     """
-    members = group.members.values()
-    if group.kind == "assigned":
-        return any(_names(member, topic) or _matches(member, topic, own) for member in members)
-    return group.protocol_type == cp.CONSUMER and any(_told(member, topic) for member in members)
+    match group.value:
+        case assigned.Group(members=members):
+            return any(topic in m.topics or _matches(m, topic, own) for m in members.values())
+        case classic.Group(members=members, protocol_type=cp.CONSUMER):
+            return any(_names(member, topic) for member in members.values())
+        case _:
+            return False
 
 
-def _names(member: SeenMember, topic: str) -> bool:
-    return topic in member.topics
-
-
-def _matches(member: SeenMember, topic: str, own: Collection[str]) -> bool:
+def _matches(member: assigned.Member, topic: str, own: Collection[str]) -> bool:
     if member.pattern is None or topic in own:
         return False
     try:
@@ -38,7 +39,7 @@ def _matches(member: SeenMember, topic: str, own: Collection[str]) -> bool:
         return False
 
 
-def _told(member: SeenMember, topic: str) -> bool:
+def _names(member: classic.Member, topic: str) -> bool:
     """Whether a subscription names it; one that cannot be read names nothing."""
     for offered in member.protocols:
         try:

@@ -4,16 +4,27 @@ The compacted topics are read committed, from their beginning to the end seen at
 the group's own shard only. So it works while the job is down; `AsOf` says how far the job was.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from coordlib.cli.group_lag import read_lag
 from coordlib.cli.status import read_marker
-from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.coordinators.groups.assigned import describe_group as assigned
+from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
+from coordlib.coordinators.groups.classic import describe_group as classic
+from coordlib.coordinators.groups.classic.group import Failure
+from coordlib.coordinators.groups.classic.group import Group as ClassicGroup
+from coordlib.coordinators.registry import MACHINES
+from coordlib.coordinators.shard.kind import UnknownSavedVersion
+from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.kafka.compacted import newest_by_key
+from coordlib.lag.bounds import log_bounds
 from coordlib.lag.measure import UNKNOWN, Lag, Place
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
@@ -21,103 +32,66 @@ from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import CommittedValue
 
 TIMEOUT_S = 5.0
-JOIN = "JoinGroup"  # the kind of a parked request
-CLASSIC = "classic"
+T = TypeVar("T")
 
 ClientOptions = Mapping[str, str]
 """librdkafka's options, with `bootstrap.servers`."""
 
 
-class SeenParked(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that a member waits on."""
-
-    kind: str = ""
-
-
-class SeenGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions that a member of a server-assigned group was given."""
-
-    partitions: dict[str, tuple[int, ...]] = {}
+Group = ClassicGroup | AssignedGroup
+Described = Callable[[Any], Iterable[rs.DescribedMember]]
+Awaited = Callable[[Any], Iterable[rs.AwaitedMember]]
+#: What DescribeGroup answers about members and about who is awaited, by the kind of the group.
+_DESCRIBES: Mapping[str, tuple[Described, Awaited]] = {
+    "classic": (classic.described, classic.awaited),
+    "assigned": (assigned.described, assigned.awaited),
+}
 
 
-class SeenDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """What such a member is asked to let go of."""
-
-
-class SeenProtocol(msgspec.Struct, frozen=True, kw_only=True):
-    """What a classic member offered, with its subscription if it is a consumer."""
-
-    metadata: bytes = b""
-
-
-class SeenMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member, as much as a reader needs of it; unknown fields are ignored."""
-
-    client: str = ""
-    instance: str | None = None
-    #: Of a classic group's members.
-    assignment: bytes = b""
-    protocols: tuple[SeenProtocol, ...] = ()
-    parked: SeenParked | None = None
-    has_synced: bool = True
-    #: Of a server-assigned group's members.
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    exclude: str | None = None
-    grants: tuple[SeenGrant, ...] = ()
-    demands: tuple[SeenDemand, ...] = ()
-
-
-class SeenOther(msgspec.Struct, frozen=True, kw_only=True):
-    """A client that is no member, and for which the group waits."""
-
-    client: str = ""
-
-
-class SeenFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the leader could not divide."""
-
-    error: str = ""
-    message: str = ""
-
-
-class SeenGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A group's hard state, as much as a reader needs of it."""
+@dataclass(frozen=True)
+class SeenGroup:
+    """A group as its value in the topic has it."""
 
     group: str
-    kind: str = CLASSIC
-    state: str
-    generation: int = 0
-    protocol_type: str | None = None
+    kind: str
+    #: None: newer code wrote something else there.
+    state: str | None
+    generation: int | None = None
     protocol: str | None = None
-    leader: str | None = None
-    members: dict[str, SeenMember] = {}
-    #: Former owners that may still be at work, and announced ids; by member id.
-    guards: dict[str, SeenOther] = {}
-    pending: dict[str, SeenOther] = {}
     is_quarantined: bool = False
-    #: Of a classic group in which nobody owns anything until its next rebalance.
-    failure: SeenFailure | None = None
+    #: As its kind decodes it; None: this version cannot, and `unreadable` says why.
+    value: Group | None = None
+    unreadable: str | None = None
 
     @property
-    def shown_state(self) -> str:
-        """Kafka's name of the state, or that an operator has to look at it."""
-        return f"Quarantined({self.state})" if self.is_quarantined else self.state
+    def member_count(self) -> int | None:
+        """None: unknown."""
+        return None if self.value is None else len(self.value.members)
+
+    @property
+    def leader(self) -> str | None:
+        return None if self.value is None else self.value.leader
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why nobody owns anything until the next rebalance; None: the leader could divide."""
+        return self.value.failure if isinstance(self.value, ClassicGroup) else None
+
+    @cached_property
+    def members(self) -> Mapping[str, rs.DescribedMember]:
+        """By member id, as DescribeGroup tells them."""
+        if self.value is None:
+            return {}
+        described, _ = _DESCRIBES[self.kind]
+        return {member.member: member for member in described(self.value)}
 
     @property
     def waits_for(self) -> tuple[rs.AwaitedMember, ...]:
         """Who holds the group up, as DescribeGroup tells it."""
-        found = [(name, each.client, rs.NOT_STOPPED) for name, each in self.guards.items()]
-        found += [(name, each.client, rs.NOT_JOINED) for name, each in self.pending.items()]
-        for name, member in self.members.items():
-            is_joining = member.parked is not None and member.parked.kind == JOIN
-            if self.state == "PreparingRebalance" and not is_joining:
-                found.append((name, member.client, rs.NOT_REJOINED))
-            elif self.state in ("CompletingRebalance", "Stable") and not member.has_synced:
-                found.append((name, member.client, rs.NOT_SYNCED))
-            elif member.demands:
-                found.append((name, member.client, rs.NOT_RELEASED))
-        return tuple(rs.AwaitedMember(*each) for each in found)
+        if self.value is None:
+            return ()
+        _, awaited = _DESCRIBES[self.kind]
+        return tuple(awaited(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,97 +125,105 @@ class GroupView:
     as_of: AsOf | None
 
 
-def read_groups(client: ClientOptions, prefix: str) -> list[SeenGroup]:
+def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -> list[SeenGroup]:
     """Every group under a prefix, by name.
 
+    Args:
+        topics: metadata of all that the cluster has, by name.
+
     Raises:
-        CannotReach, SetupError: no broker, or no such topics.
+        CannotReach, SetupError: the broker stopped answering, or there are no such topics.
     """
-    with _Reader(client) as reader:
-        shards = reader.partitions(f"{prefix}.groups")
-        found = [
-            _group(key, value)
-            for shard in range(shards)
-            for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
-        ]
+    found = [
+        _group(key, value)
+        for shard in range(_shards(topics, f"{prefix}.groups"))
+        for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
+    ]
     return sorted((g for g in found if g is not None), key=lambda g: g.group)
 
 
-def read_group(client: ClientOptions, prefix: str, name: str) -> GroupView:
-    """One group, with its offsets and lag.
+def read_group(
+    client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str
+) -> GroupView:
+    """One group, with its offsets and lag. `topics` and Raises as `read_groups`, and besides
 
-    Raises:
-        GroupError: GROUP_ID_NOT_FOUND.
-        CannotReach, SetupError: no broker, or no such topics.
+    GroupError: GROUP_ID_NOT_FOUND.
     """
-    with _Reader(client) as reader:
-        shards = reader.partitions(f"{prefix}.groups")
-        shard = shard_of(name, shards)
-        as_of = _as_of(reader, client, prefix, shard)
-        value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
-        group = None if value is None else _group(name.encode(), value)
-        if group is None:
-            raise GroupError(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"group {name}, prefix {prefix}, shard {shard}",
-                "Check its name: coord groups list",
-            )
-        committed = _committed(client, prefix, shard, name)
+    shard = shard_of(name, _shards(topics, f"{prefix}.groups"))
+    as_of = _as_of(client, prefix, shard)
+    value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
+    group = None if value is None else _group(name.encode(), value)
+    if group is None:
+        raise GroupError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"group {name}, prefix {prefix}, shard {shard}",
+            "Check its name: coord groups list",
+        )
+    committed = _committed(client, prefix, shard, name)
     owners = _owners(group)
     offsets = {place: _offset(committed.get(place)) for place in sorted({*committed, *owners})}
     lags = read_lag(client, f"{prefix}.lag", shard, name, offsets)
     return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags)), as_of)
 
 
-class _Reader:
-    """A Kafka client for what is not in the compacted topics: partitions and log ends."""
-
-    def __init__(self, client: ClientOptions) -> None:
-        self._consumer = Consumer(
-            {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
+def _shards(topics: Mapping[str, Any], topic: str) -> int:
+    found = topics.get(topic)
+    if found is None or found.error is not None or not found.partitions:
+        raise SetupError(
+            f"There is no topic {topic}.",
+            "the cluster answers, and the engine's topics are not there",
+            "Check --prefix; topics are made by: coord topics create",
         )
+    return len(found.partitions)
 
-    def __enter__(self) -> "_Reader":
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+class _Head(msgspec.Struct):
+    """What any kind in any version begins with. Newer code may write other types: see `_typed`."""
 
-    def partitions(self, topic: str) -> int:
-        """How many partitions a topic of ours has."""
-        try:
-            found = self._consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-        except KafkaException as problem:
-            raise CannotReach(
-                "No Kafka broker answers.", problem.args[0].str(), "Check --bootstrap-servers."
-            ) from problem
-        if found.error is not None or not found.partitions:
-            raise SetupError(
-                f"There is no topic {topic}.",
-                "the cluster answers, and the engine's topics are not there",
-                "Check --prefix; topics are made by: coord topics create",
-            )
-        return len(found.partitions)
+    kind: str
+    v: Any = None
+    state: Any = None
+    generation: Any = None
+    protocol: Any = None
+    is_quarantined: Any = False
 
-    def bounds(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Log start and log end offset; None when the partition is gone or cannot be read."""
-        try:
-            found = self._consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=TIMEOUT_S
-            )
-        except KafkaException:
-            return None
-        return found or None
+
+_decode_head = msgspec.json.Decoder(_Head).decode
 
 
 def _group(key: bytes, value: bytes) -> SeenGroup | None:
-    """Tolerant: a record of somebody else is no group."""
+    """The group that a record is of; None: somebody else wrote it, and it is of none."""
     try:
-        return msgspec.convert(
-            {"group": key.decode()} | msgspec.json.decode(value, type=dict), SeenGroup, strict=False
-        )
+        name, head = key.decode(), _decode_head(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+    decoded = _decoded(head.kind, value)
+    return SeenGroup(
+        group=name,
+        kind=head.kind,
+        state=_typed(head.state, str),
+        generation=_typed(head.generation, int),
+        protocol=_typed(head.protocol, str),
+        is_quarantined=head.is_quarantined is True,
+        value=decoded,
+        unreadable=f"kind {head.kind}, version {head.v}" if decoded is None else None,
+    )
+
+
+def _decoded(kind: str, value: bytes) -> Group | None:
+    """What the kind's own decoder makes of it; None: a kind or a version that is not known here."""
+    machine = MACHINES.get(kind)
+    if machine is None or kind not in _DESCRIBES:
+        return None
+    try:
+        group: Group = machine.decode_saved(value)
+    except (UnknownSavedVersion, msgspec.MsgspecError):
+        return None
+    return group
+
+
+def _typed(value: Any, wanted: type[T]) -> T | None:
+    return value if isinstance(value, wanted) else None
 
 
 def _committed(
@@ -267,21 +249,18 @@ def _owners(group: SeenGroup) -> dict[Place, str]:
     return {
         Place(topic, partition): name
         for name, member in group.members.items()
-        for assigned in _assigned(group, member)
-        for topic, partitions in assigned.items()
+        for topic, partitions in _assigned(group, member).items()
         for partition in partitions
     }
 
 
-def _assigned(group: SeenGroup, member: SeenMember) -> list[Mapping[str, Sequence[int]]]:
-    if member.grants:
-        return [grant.partitions for grant in member.grants]
-    if group.protocol_type != cp.CONSUMER:
-        return []
+def _assigned(group: SeenGroup, member: rs.DescribedMember) -> Mapping[str, Sequence[int]]:
+    if group.value is None or group.value.protocol_type != cp.CONSUMER:
+        return {}
     try:
-        return [cp.decode_assignment(member.assignment).partitions]
+        return cp.decode_assignment(member.assignment).partitions
     except cp.Unreadable:
-        return []
+        return {}
 
 
 def _lines(
@@ -301,11 +280,15 @@ def _lines(
     ]
 
 
-def _as_of(reader: _Reader, client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
+def _as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
     marker = read_marker(client, prefix)
     position = None if marker is None else marker.shards.get(str(shard))
     if position is None:
         return None
-    bounds = reader.bounds(f"{prefix}.requests", shard)
-    waiting = max(0, bounds[1] - position.offset - 1) if bounds else 0
-    return AsOf(position.offset, position.clock_ms, waiting)
+    requests = Place(f"{prefix}.requests", shard)
+    try:
+        bounds = log_bounds(AdminClient({**client, "log_level": "0"}), [requests], TIMEOUT_S)
+    except (KafkaException, TimeoutError):  # the view is as good without the number of those behind
+        bounds = {}
+    end = found.end if (found := bounds.get(requests)) else 0
+    return AsOf(position.offset, position.clock_ms, max(0, end - position.offset - 1))

@@ -25,11 +25,12 @@ from coordlib.cli.where import HERE, Where
 from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
-    from coordlib.cli.group_view import AsOf, GroupView, PartitionLine
+    from coordlib.cli.group_view import AsOf, GroupView, PartitionLine, SeenGroup
     from coordlib.lag.measure import Lag
 
 GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Reconciling", "Empty")
-QUARANTINED = "Quarantined"
+#: Said before a group's state, and asked for like one.
+QUARANTINED, UNREADABLE = "Quarantined", "Unreadable"
 OFFSET_COLUMNS = (
     "GROUP",
     "TOPIC",
@@ -60,31 +61,34 @@ def list_groups(
     Parameters
     ----------
     state
-        Only groups in one of these states, or Quarantined; separate several by commas.
+        Only groups in one of these states, or Quarantined, or Unreadable (written by newer code);
+        separate several by commas.
     topic
         Only groups with a member that subscribes to this topic, by name or by an expression; for
         groups that only keep offsets of it see the view current_offsets (coord sql).
     """
     from coordlib.cli.group_topics import wants
     from coordlib.cli.group_view import read_groups
-    from coordlib.client.classic.topics import own_topics
+    from coordlib.records.own_topics import own_topics
 
     wanted = _states(state or [])
-    where.reach()
+    topics = where.reach()
     as_of_time, prefix = now(), where.topic_prefix()
     own = own_topics(prefix)
+    found = read_groups(where.client(), topics, prefix)
     groups = [
         group
-        for group in read_groups(where.client(), prefix)
-        if not wanted or wanted & {group.state, QUARANTINED if group.is_quarantined else ""}
+        for group in found
+        if not wanted or wanted & {group.state, _mark(group)}
         if topic is None or wants(group, topic, own)
     ]
     headers = ("GROUP", "STATE", "MEMBERS", "GENERATION", "PROTOCOL")
-    rows = [(g.group, g.shown_state, len(g.members), g.generation, g.protocol) for g in groups]
+    rows = [(g.group, _state(g), g.member_count, g.generation, g.protocol) for g in groups]
+    _say_unreadable(found)
     if where.format == "json":
         keys = [header.lower() for header in headers]
-        found = [dict(zip(keys, row, strict=True)) for row in rows]
-        print_json("groups list", as_of_time, groups=found, **({"topic": topic} if topic else {}))
+        as_json = [dict(zip(keys, row, strict=True)) for row in rows]
+        print_json("groups list", as_of_time, groups=as_json, **({"topic": topic} if topic else {}))
         return 0
     print_table(headers, rows)
     of_topic = f" of topic {visible(topic)}" if topic else ""
@@ -94,13 +98,39 @@ def list_groups(
 
 def _states(texts: list[str]) -> set[str]:
     """Kafka's names of the states that are meant, in whatever letters."""
-    known = {name.lower(): name for name in (*GROUP_STATES, QUARANTINED)}
+    known = {name.lower(): name for name in (*GROUP_STATES, QUARANTINED, UNREADABLE)}
     found = {known.get(text.lower(), text) for each in texts for text in each.split(",")}
     for name in sorted(found - set(known.values())):
         raise SetupError(
             f"{name} is no state of a group.", "--state", f"One of: {', '.join(known.values())}"
         )
     return found
+
+
+def _mark(group: "SeenGroup") -> str | None:
+    """What an operator must see before the state; None: nothing."""
+    if group.unreadable is not None:
+        return UNREADABLE
+    return QUARANTINED if group.is_quarantined else None
+
+
+def _state(group: "SeenGroup") -> str | None:
+    """Kafka's name of the state, in brackets behind a mark."""
+    mark = _mark(group)
+    if mark is None or group.state is None:
+        return mark or group.state
+    return f"{mark}({group.state})"
+
+
+def _say_unreadable(groups: "Iterable[SeenGroup]") -> None:
+    """Their members and subscriptions are unknown: a list by topic may lack them."""
+    unreadable = [group for group in groups if group.unreadable is not None]
+    if unreadable:
+        first = f"{unreadable[0].group} is of {unreadable[0].unreadable}"
+        say(
+            f"{counted(len(unreadable), 'group')} cannot be read by this version of coord: "
+            f"{visible(first)}. Install the version that the job has."
+        )
 
 
 def describe(group: GroupName, /, *, where: Where = HERE) -> int:
@@ -118,9 +148,8 @@ def describe(group: GroupName, /, *, where: Where = HERE) -> int:
     """
     from coordlib.cli.group_view import read_group
 
-    where.reach()
-    as_of_time = now()
-    view = read_group(where.client(), where.topic_prefix(), group)
+    topics, as_of_time = where.reach(), now()
+    view = read_group(where.client(), topics, where.topic_prefix(), group)
     if where.format == "json":
         print_json("groups describe", as_of_time, **_as_json(view))
     else:
@@ -183,11 +212,11 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         {
             "GROUP": group.group,
             "KIND": group.kind,
-            "STATE": group.shown_state,
+            "STATE": _state(group),
             "GENERATION": group.generation,
             "PROTOCOL": group.protocol,
             "LEADER": group.leader,
-            "MEMBERS": len(group.members),
+            "MEMBERS": group.member_count,
             "TOTAL-LAG": _total_lag(lines),
             "SHARD": view.shard,
             "AS-OF": _as_of(view.as_of, view.shard, as_of_time),
@@ -200,7 +229,9 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         print()
         awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
         print_table(AWAITED_COLUMNS, awaited)
-    if not group.members:
+    if group.unreadable is not None:
+        _say_unreadable([group])
+    elif not group.members:
         say(f"Group {group.group} has no members.")
     elif group.state == "Reconciling":
         say(f"Group {group.group} is reconciling: some partitions wait until they are let go of.")
@@ -262,7 +293,8 @@ def _as_json(view: "GroupView") -> dict[str, object]:
     return {
         "group": group.group,
         "kind": group.kind,
-        "state": group.shown_state,
+        "state": _state(group),
+        "unreadable": group.unreadable,
         "generation": group.generation,
         "protocol": group.protocol,
         "leader": group.leader,

@@ -1,11 +1,13 @@
 """Members of groups, for any Python program; nothing that is named here needs Spark.
 
-`CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `GroupMember` is what it stands
+`CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `ClassicMember` is what it stands
 on, for programs that share partitions but read them in their own way; `AssignedMember` is the same
-for groups whose coordinator divides. Below them: `machine` (a member's life as a pure state
-machine, and when it must stop), `classic` and `assigned` (the protocols), `shell` (transport,
-reading, settings). `spark` makes a Spark query a member; import it from there, where Spark is
-installed.
+for groups whose coordinator divides. `GroupMember` is the former name of `ClassicMember` and the
+same class: programs that use it need no change.
+
+Below them: `machine` (a member's life as a pure state machine, and when it must stop), `classic`
+and `assigned` (the protocols), `shell` (transport, reading, settings). `spark` makes a Spark query
+a member; programs that have Spark import it from there.
 """
 
 from coordlib.client.assigned import AssignedMember
@@ -18,17 +20,21 @@ from coordlib.client.classic.assignor import (
     RebalanceMode,
     SubscriptionState,
 )
-from coordlib.client.classic.group_member import GroupMember
+from coordlib.client.classic.member import ClassicMember
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.machine.errors import AssignmentFailed, MemberFenced
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.transport import KafkaTransport
 
+#: The former name of `ClassicMember`, from when there was no other kind of member.
+GroupMember = ClassicMember
+
 __all__ = [
     "AssignedMember",
     "AssignmentFailed",
     "Assignor",
+    "ClassicMember",
     "CoordinatedConsumer",
     "FunctionAssignor",
     "GroupMember",

@@ -20,9 +20,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, Partitions
 from coordlib.client.shell import offsets as of
-from coordlib.client.shell.protocols import member_of
 from coordlib.client.shell.reading import Reading, data_consumer_of
-from coordlib.client.shell.settings import ASSIGNED, read_settings
+from coordlib.client.shell.settings import ASSIGNED_KIND, member_of, read_settings
 from coordlib.client.shell.transport import Transport
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
@@ -366,6 +365,6 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         if offsets is not None:
             return of.rows_of_kafka(offsets)
         positions = self._reading.positions
-        if self._revoking is not None and self._settings.protocol == ASSIGNED:
+        if self._revoking is not None and self._settings.kind == ASSIGNED_KIND:
             positions = {each: at for each, at in positions.items() if each in self._revoking}
         return of.rows_of_positions(positions)

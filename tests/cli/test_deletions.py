@@ -241,7 +241,7 @@ def test_groups_are_listed_by_state(
 ) -> None:
     """testListGroupsWithStates: in whatever letters, as Kafka's tool takes them."""
     states = {"a": "Stable", "b": "Empty", "c": "PreparingRebalance", "d": "Stable"}
-    seen = [SeenGroup(group=g, state=s, is_quarantined=g == "d") for g, s in states.items()]
+    seen = [SeenGroup(g, "classic", s, is_quarantined=g == "d") for g, s in states.items()]
     monkeypatch.setattr(group_view, "read_groups", lambda *_: seen)
     monkeypatch.setattr(Where, "reach", lambda _: {})
 

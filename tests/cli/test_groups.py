@@ -2,11 +2,14 @@
 
 import json
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.coordinators.groups.assigned import group as assigned
+from coordlib.coordinators.groups.classic import group as classic
+from coordlib.coordinators.shard.clock import Timer
 from coordlib.exit_codes import FAILED, OK, UNHEALTHY, USAGE
 from coordlib.kafka import topics
 from coordlib.records import codec, stored
@@ -39,9 +42,9 @@ class Engine:
         partition = 0 if topic == "progress" else shard_of(group, SHARDS)
         self.producer.produce(f"{self.prefix}.{topic}", value, key, partition)
 
-    def group(self, name: str, **fields: object) -> None:
-        value = {"kind": "classic", "v": 1, "group": name, "state": "Stable", "generation": 3}
-        self.put("groups", name.encode(), codec.encode(value | fields), name)
+    def group(self, name: str, of: Any = classic, **fields: Any) -> None:
+        value = of.Group(group=name, **({"state": of.State.STABLE, "generation": 3} | fields))
+        self.put("groups", name.encode(), codec.encode(value), name)
 
     def committed(self, topic: str, partition: int, offset: int | None) -> None:
         value = stored.CommittedValue(
@@ -74,18 +77,17 @@ def engine(broker: "Broker") -> Engine:
     producer = engine.producer
     producer.begin_transaction()
     members = {
-        "m1": {"client": "app-1", "later": True, "assignment": _assignment({data: (0, 1)})},
-        "m2": {"client": "app\x1b[2J", "assignment": _assignment({data: (2,)})},
-        "m3": {"client": "idle", "assignment": b""},
+        "m1": _member("m1", "app-1", assignment=_assignment({data: (0, 1)})),
+        "m2": _member("m2", "app\x1b[2J", assignment=_assignment({data: (2,)})),
+        "m3": _member("m3", "idle", assignment=b""),
     }
     for _ in range(10):
         producer.produce(data, b"x", partition=0)
-    engine.group("payments", state="PreparingRebalance", generation=2)
+    engine.group("payments", state=classic.State.PREPARING_REBALANCE, generation=2)
     fields = {"protocol_type": "consumer", "protocol": "range", "leader": "m1", "members": members}
     engine.group("payments", **fields)
-    engine.group("empty", state="Empty", generation=9)
-    guards = {"m0": {"client": "old", "was_replaced": True, "due_ms": 5}}
-    engine.group("held", guards=guards, pending={"m8": {"client": "new"}})
+    engine.group("empty", state=classic.State.EMPTY, generation=9)
+    _add_awaited(engine)
     engine.group("ill", is_quarantined=True)
     _add_readers(engine, data)
     engine.put("groups", b"deleted", None)
@@ -114,20 +116,37 @@ def engine(broker: "Broker") -> Engine:
     producer.commit_transaction()
     admin.delete_records([TopicPartition(data, 0, 6)])[TopicPartition(data, 0)].result(10)
     producer.begin_transaction()
-    engine.group("payments", state="Empty", generation=99)
+    engine.group("payments", state=classic.State.EMPTY, generation=99)
     producer.flush()
     producer.abort_transaction()
     return engine
 
 
+def _add_awaited(engine: Engine) -> None:
+    """A group that waits for a former owner and for an announced id."""
+    timer = Timer(duration_ms=1_000, cause=0)
+    guard = classic.Guard(
+        member="m0", client="old", first_id="j0", session_timeout_ms=1_000, due_ms=5, told=timer
+    )
+    announced = classic.Announced(timer=timer, client="new", first_id="j8")
+    engine.group("held", guards={"m0": guard}, pending={"m8": announced})
+
+
 def _add_readers(engine: Engine, topic: str) -> None:
     """A classic group that names the topic, and a server-assigned one that matches it."""
     subscribed = cp.encode_subscription(cp.Subscription(topics=(topic,)))
-    offered = ({"name": "range", "metadata": subscribed},)
-    consumers = {"m1": {"protocols": offered}}
-    engine.group("reads-by-list", protocol_type="consumer", members=consumers)
-    wishes = {"m1": {"topics": ("else",), "pattern": f".*-orders|{engine.prefix}.*"}}
-    engine.group("reads-by-match", kind="assigned", members=wishes)
+    offered = (classic.OfferedProtocol("range", subscribed),)
+    by_list = {"m1": _member("m1", "a", protocols=offered)}
+    engine.group("reads-by-list", protocol_type="consumer", members=by_list)
+    wishes = {"topics": ("else",), "pattern": f".*-orders|{engine.prefix}.*"}
+    by_match = {"m1": _member("m1", "a", assigned, subscribed_generation=1, **wishes)}
+    engine.group("reads-by-match", assigned, members=by_match)
+
+
+def _member(name: str, client: str, of: Any = classic, **fields: Any) -> Any:
+    times = {"session_timeout_ms": 1_000, "rebalance_timeout_ms": 1_000, "joined_ms": 0}
+    usual = {"reply": 0, "first_id": "j1"} | ({"protocols": ()} if of is classic else {})
+    return of.Member(member=name, client=client, **(times | usual | fields))
 
 
 def _assignment(partitions: dict[str, tuple[int, ...]]) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.client import GroupMember
+from coordlib.client import ClassicMember
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, Partitions
@@ -187,12 +187,12 @@ def test_close_waits_for_the_answers_of_commits_also_in_a_callback(log: FakeLog)
         answers.extend(each.result(0) for each in futures)
         answered.set()
 
-    a = GroupMember("g", transport=transport, client="a", timing=TIMING, on_revoked=on_revoked)
+    a = ClassicMember("g", transport=transport, client="a", timing=TIMING, on_revoked=on_revoked)
     a.subscribe(["t"])
     for _ in range(3):
         log.pump()
         a.poll()
-    other = GroupMember("g", transport=log.transport(), client="b", timing=TIMING)
+    other = ClassicMember("g", transport=log.transport(), client="b", timing=TIMING)
     other.subscribe(["t"])
     log.pump()
     a.poll()
@@ -217,7 +217,7 @@ def test_the_leave_is_given_to_the_producer_before_its_transport_is_closed(
     transport = OwnTransport(log)
     log._transports.append(transport)
     monkeypatch.setattr(member, "KafkaTransport", lambda *_: transport)
-    a = GroupMember("g", {}, client="a", timing=TIMING, on_assigned=lambda _: a.close(LONG_S))
+    a = ClassicMember("g", {}, client="a", timing=TIMING, on_assigned=lambda _: a.close(LONG_S))
     a.subscribe(["t"])
     for _ in range(3):
         log.pump()
@@ -237,7 +237,7 @@ def test_close_by_another_thread_waits_for_the_callback(log: FakeLog) -> None:
         log.pump()
         seen.extend(each for each in requests_of(log, "a") if isinstance(each, rq.LeaveGroup))
 
-    a = GroupMember(
+    a = ClassicMember(
         "g", transport=log.transport(), client="a", timing=TIMING, on_assigned=on_assigned
     )
     a.subscribe(["t"])
@@ -261,7 +261,7 @@ def test_a_callback_that_closes_twice_leaves_once(log: FakeLog) -> None:
         a.close(LONG_S)
         a.close(LONG_S)
 
-    a = GroupMember(
+    a = ClassicMember(
         "g",
         transport=log.transport(),
         client="a",
@@ -285,7 +285,7 @@ def test_a_callback_that_raises_after_close_has_left(log: FakeLog) -> None:
         a.close(LONG_S)
         raise SystemExit(3)
 
-    a = GroupMember("g", transport=log.transport(), client="a", timing=TIMING, on_assigned=ends)
+    a = ClassicMember("g", transport=log.transport(), client="a", timing=TIMING, on_assigned=ends)
     a.subscribe(["t"])
     log.pump()
     with pytest.raises(SystemExit):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.classic.group_member import GroupMember
+from coordlib.client.classic.member import ClassicMember
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.member import Member
@@ -287,7 +287,7 @@ def test_members_beside_a_broken_one_go_on() -> None:
     log = FakeLog({"t": 4})
     transport = log.transport()
     members: list[Member[Any]] = [
-        GroupMember("g", transport=transport, client=f"m{n}", timing=TIMING) for n in range(3)
+        ClassicMember("g", transport=transport, client=f"m{n}", timing=TIMING) for n in range(3)
     ]
     for each in members:
         each.subscribe(["t"])

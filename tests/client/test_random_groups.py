@@ -13,7 +13,7 @@ import pytest
 
 from coordlib.client.classic.assignor import BOTH, EAGER, FunctionAssignor, RebalanceMode
 from coordlib.client.classic.division import AssignorFailed
-from coordlib.client.classic.rounds import RETRY_MS
+from coordlib.client.classic.membership import RETRY_MS
 from coordlib.client.machine.errors import AssignmentFailed
 from coordlib.records import requests as rq
 from tests.client import cooperative

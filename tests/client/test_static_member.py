@@ -155,7 +155,7 @@ def test_one_whose_place_was_given_up_joins_anew() -> None:
 
 def test_a_replaced_joiner_is_told_by_its_join() -> None:
     play = Play(instance="till-7")
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
     play.answer(10, rs.JoinGroupResponse, error="FENCED_INSTANCE_ID", member="")
 
     (out,) = play.say(sg.Polled(20))
@@ -166,7 +166,7 @@ def test_a_leader_that_returns_divides_nothing_and_watches_the_topics() -> None:
     """KIP-814: the group stays as it is, and its leader goes on noticing new partitions."""
     play = Play(instance="till-7")
     play.say(sg.ReadToEnd(0, 0))
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
     others = (rs.JoinedMember(MEMBER, "till-7", b""),)
     fields = join_fields(leader=MEMBER, members=others, skip_assignment=True)
 
@@ -186,7 +186,7 @@ def test_a_leader_that_returns_notices_what_came_while_it_was_away() -> None:
     """The topic grew between its stop and its start: the partition is nobody's until it rejoins."""
     play = Play(instance="till-7")
     play.say(sg.ReadToEnd(0, 0))
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
     others = (rs.JoinedMember(MEMBER, "till-7", b""),)
     play.answer(
         10, rs.JoinGroupResponse, **join_fields(leader=MEMBER, members=others, skip_assignment=True)

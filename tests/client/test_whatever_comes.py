@@ -108,8 +108,8 @@ class World:
 
     def wishes(self) -> list[Any]:
         if isinstance(self.play, AssignedPlay):
-            return [sg.SubscribeTo(self.now_ms, WANTED), sg.Unsubscribe(self.now_ms)]
-        return [sg.Subscribe(self.now_ms, ("t", "^u.*")), sg.Unsubscribe(self.now_ms)]
+            return [sg.WantSubscription(self.now_ms, WANTED), sg.Unsubscribe(self.now_ms)]
+        return [sg.WantTopics(self.now_ms, ("t", "^u.*")), sg.Unsubscribe(self.now_ms)]
 
     def finish(self, work: sg.Divide | sg.LookUp) -> None:
         now_ms = self.now_ms

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordlib.client.classic.assignor import Assignor
-from coordlib.client.classic.group_member import GroupMember
+from coordlib.client.classic.member import ClassicMember
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.member import Member
@@ -49,7 +49,7 @@ class User:
         self.member.subscribe(topics)
 
     def _member(self, assignors: Any, common: dict[str, Any]) -> Member[Any]:
-        return GroupMember("orders", assignors=assignors, **common)
+        return ClassicMember("orders", assignors=assignors, **common)
 
     @property
     def owns(self) -> Partitions:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.client import AssignedMember, GroupMember
+from coordlib.client import AssignedMember, ClassicMember
 from coordlib.client.shell.member import Member
 from coordlib.kafka import topics
 from coordlib.records.own_topics import OWN, is_users, own_topics
@@ -41,7 +41,7 @@ def given(member: Member[Any]) -> set[str]:
     return {each.topic for each in member.assignment}
 
 
-@pytest.mark.parametrize("kind", [GroupMember, AssignedMember])
+@pytest.mark.parametrize("kind", [ClassicMember, AssignedMember])
 def test_an_expression_matches_the_same_in_both_kinds_of_groups(kind: Any) -> None:
     """Who changes `group.protocol` must not lose a topic by it, or be given another one."""
     log = FakeLog(EVERYTHING)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlib.client import GroupMember
+from coordlib.client import ClassicMember
 from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
@@ -146,7 +146,7 @@ def test_light_members_share_as_consumers_do(log: FakeLog, crew: Crew) -> None:
 def test_a_light_member_that_is_refused_says_why(log: FakeLog, crew: Crew) -> None:
     """Who waits for it to settle must not wait until time is up."""
     ownership, transport = Ownership(12), log.transport()
-    other = GroupMember("g", transport=transport, client="classic")
+    other = ClassicMember("g", transport=transport, client="classic")
     other.subscribe(["t"])
     while not other.assignment:
         other.poll()

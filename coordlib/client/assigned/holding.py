@@ -1,4 +1,4 @@
-"""The partitions that a member of a server-assigned group holds: pictures, and demands.
+"""The standing of a member of a server-assigned group, and its partitions: pictures, demands.
 
 Each picture is complete: the granted partitions, and the partitions of each demand. A demanded
 partition is not granted any more, but stays the member's own until it is released. So the user
@@ -6,10 +6,14 @@ works on it until on_revoked, which is called for one demand at a time.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from coordlib.client.machine.fence import Fence
 from coordlib.client.machine.ownership import Ownership, without
 from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
+from coordlib.client.machine.standing import Standing
+from coordlib.client.machine.steps import State
+from coordlib.client.machine.wording import Identity, Timing
 
 
 class Holding(Ownership):
@@ -65,3 +69,25 @@ class Holding(Ownership):
             if asked := tuple(each for each in gone if each in some):
                 return asked
         return gone
+
+
+_IN = frozenset({State.JOINING, State.STABLE})
+
+
+class AssignedStanding(Standing):
+    """The place of one whose coordinator divides: nobody leads, so nobody divides or syncs."""
+
+    held: Holding
+
+    VALID_PREVIOUS_STATES: ClassVar[Mapping[State, frozenset[State]]] = {
+        State.IDLE: _IN,
+        State.JOINING: frozenset({State.IDLE}),
+        State.STABLE: frozenset({State.JOINING}),
+        State.FAILED: _IN | {State.IDLE},
+        State.LEAVING: _IN | {State.IDLE, State.FAILED},
+        State.LEFT: frozenset({State.LEAVING}),
+    }
+
+    def __init__(self, identity: Identity, timing: Timing) -> None:
+        super().__init__(identity, timing)
+        self.held = Holding(self.fence)

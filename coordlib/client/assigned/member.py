@@ -100,7 +100,7 @@ class AssignedMember(Member[AssignedMembership]):
 
         Args:
             topics: by name, existing or not. One that begins with `^` is an expression that a
-                name must begin with, as in `GroupMember`.
+                name must begin with, as in `ClassicMember`.
             pattern: topics whose whole name matches; `__*` and the coordinator's own never do.
             exclude: topics that match this too are not wanted.
 
@@ -121,4 +121,4 @@ class AssignedMember(Member[AssignedMembership]):
             strategy=self._strategy,
             capacity=self._capacity,
         )
-        self.feed(sg.SubscribeTo(self._transport.now_ms(), wanted))
+        self.feed(sg.WantSubscription(self._transport.now_ms(), wanted))

@@ -12,16 +12,14 @@ Source: the published design of the consumer rewrite (seed 000); TIME-AND-FENCIN
 """
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
 
+from coordlib.client.assigned.holding import AssignedStanding
 from coordlib.client.assigned.releases import Releases
-from coordlib.client.assigned.standing import AssignedStanding
-from coordlib.client.machine import life
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import error_of, known, refusal_of
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Partitions, TopicPartition
-from coordlib.client.machine.steps import ACTIVE, State, Step
+from coordlib.client.machine.steps import State, Step
 from coordlib.client.machine.wording import Identity, Timing
 from coordlib.errors import ErrorCode
 from coordlib.records import responses as rs
@@ -51,6 +49,13 @@ class AssignedMembership(Life):
         return self._me.held.fence_of(partition)
 
     # ---- this protocol's way --------------------------------------------------------------------
+
+    def _dispatch_own(self, event: sg.ClassicInput | sg.AssignedInput) -> None:
+        match event:
+            case sg.WantSubscription():
+                self._subscribe(event)
+            case _:
+                raise TypeError(f"{event} is no input of a member of a server-assigned group")
 
     def _go_on(self, now_ms: int) -> None:
         me, wanted = self._me, self._wanted
@@ -86,15 +91,13 @@ class AssignedMembership(Life):
 
     # ---- the user -------------------------------------------------------------------------------
 
-    def _subscribe(self, event: sg.SubscribeTo) -> None:
+    def _subscribe(self, event: sg.WantSubscription) -> None:
         self._seen(event.now_ms)
         self._wanted = event.subscription
 
     def _unsubscribe(self, event: sg.Unsubscribe) -> None:
-        self._polled_ms = event.now_ms
         self._wanted = None
-        if self._me.state in ACTIVE:
-            self._leaving.owe("unsubscribed")
+        super()._unsubscribe(event)
 
     def _called_back(self, event: sg.CalledBack) -> None:
         if not self._may_release():
@@ -166,15 +169,6 @@ class AssignedMembership(Life):
     def _judged(self, response: rs.Response, now_ms: int) -> None:  # noqa: ARG002  # no dates here
         if error_of(response) in OUT:
             self._out()
-
-    HANDLERS: ClassVar[dict[type, Any]] = {
-        **life.HANDLERS,
-        sg.SubscribeTo: _subscribe,
-        sg.Unsubscribe: _unsubscribe,
-        sg.CalledBack: _called_back,
-        sg.Close: _close,
-        sg.Elapsed: _elapsed,
-    }
 
 
 def _all(rows: Iterable[rs.GrantedPartitions | rs.OwnedPartitions]) -> Partitions:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from coordlib import limits
-from coordlib.client.assigned.standing import AssignedStanding
+from coordlib.client.assigned.holding import AssignedStanding
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import Asks, error_of, refusal_of
 from coordlib.client.machine.errors import MemberFenced

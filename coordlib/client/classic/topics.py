@@ -11,9 +11,7 @@ from collections.abc import Mapping
 
 from coordlib.client.machine.asks import backoff_ms
 from coordlib.errors import SetupError
-from coordlib.records.own_topics import OWN, is_users, own_topics
-
-__all__ = ["OWN", "Topics", "own_topics"]
+from coordlib.records.own_topics import is_users
 
 
 class Topics:

@@ -180,11 +180,6 @@ class Fence:
         self._latch(now_ms)
         return self._stop
 
-    @property
-    def last_read_ms(self) -> int | None:
-        """When the end was asked for, of the newest complete reading."""
-        return self._read_ms
-
     def _latch(self, now_ms: int) -> None:
         if self._sign_ms is None or self._stop is not None:
             return

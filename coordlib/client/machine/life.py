@@ -9,7 +9,6 @@ Source: Kafka's ConsumerCoordinator and AbstractCoordinator; TIME-AND-FENCING.md
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import Asks
@@ -26,9 +25,6 @@ from coordlib.records import responses as rs
 
 class Life(ABC):
     """One member; `handle` is the only way in."""
-
-    #: By the type of the input; a protocol adds its own.
-    HANDLERS: ClassVar[dict[type, Any]]
 
     def __init__(self, me: Standing) -> None:
         self._me = me
@@ -57,6 +53,10 @@ class Life(ABC):
         return self._me.fence
 
     # ---- what a protocol does in its own way ----------------------------------------------------
+
+    @abstractmethod
+    def _dispatch_own(self, event: sg.ClassicInput | sg.AssignedInput) -> None:
+        """Handle an input that only this protocol has. Raises TypeError for another one's."""
 
     @abstractmethod
     def _go_on(self, now_ms: int) -> None:
@@ -93,8 +93,11 @@ class Life(ABC):
     # ---- the way in ---------------------------------------------------------------------------
 
     def handle(self, event: sg.Input) -> list[sg.Output]:
-        """Take one input; the outputs are to be done in order."""
-        self.HANDLERS[type(event)](self, event)
+        """Take one input; the outputs are to be done in order.
+
+        Raises TypeError for an input that only the other protocol has.
+        """
+        self._dispatch(event)
         leaving = self._leaving
         leaving.say_out(event.now_ms)
         if not (leaving.is_closing or leaving.is_owed or leaving.is_away):
@@ -102,6 +105,39 @@ class Life(ABC):
         leaving.leave_if_owed(event.now_ms)
         self._finish(event.now_ms)
         return self._me.outputs()
+
+    def _dispatch(self, event: sg.Input) -> None:
+        """Call the handler by name, so that a subclass may override it."""
+        match event:
+            case sg.Polled():
+                self._polled(event)
+            case sg.CalledBack():
+                self._called_back(event)
+            case sg.Unsubscribe():
+                self._unsubscribe(event)
+            case sg.Close():
+                self._close(event)
+            case sg.CommitOffsets():
+                self._commit(event)
+            case sg.FetchOffsets():
+                self._fetch(event)
+            case _:
+                self._dispatch_of_log(event)
+
+    def _dispatch_of_log(self, event: sg.LogInput | sg.ClassicInput | sg.AssignedInput) -> None:
+        match event:
+            case sg.Received():
+                self._received(event)
+            case sg.ReadToEnd():
+                self._read_to_end(event)
+            case sg.Elapsed():
+                self._elapsed(event)
+            case sg.Acknowledged():
+                self._acknowledged(event)
+            case sg.NotWritten():
+                self._not_written(event)
+            case _:
+                self._dispatch_own(event)
 
     def assignment(self, now_ms: int) -> Partitions:
         """What the user may work on at this moment."""
@@ -142,6 +178,11 @@ class Life(ABC):
         self._me.held.returned(event.callback)
         if self._leaving.is_closing:
             self._leaving.leave()
+
+    def _unsubscribe(self, event: sg.Unsubscribe) -> None:
+        self._polled_ms = event.now_ms
+        if self._me.state in ACTIVE:
+            self._leaving.owe("unsubscribed")
 
     def _close(self, event: sg.Close) -> None:
         if event.inside is not None:
@@ -273,17 +314,3 @@ class Life(ABC):
         """The coordinator knows nobody under this id: join as a new member."""
         self._leaving.put_out(self._me.member)
         self._me.forget()
-
-
-HANDLERS: dict[type, Any] = {
-    sg.Polled: Life._polled,
-    sg.CalledBack: Life._called_back,
-    sg.Close: Life._close,
-    sg.Elapsed: Life._elapsed,
-    sg.Acknowledged: Life._acknowledged,
-    sg.NotWritten: Life._not_written,
-    sg.Received: Life._received,
-    sg.ReadToEnd: Life._read_to_end,
-    sg.CommitOffsets: Life._commit,
-    sg.FetchOffsets: Life._fetch,
-}

@@ -39,7 +39,7 @@ class Callback(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribe:
+class WantTopics:
     """The user wants these topics; the member joins, or rejoins with the new subscription."""
 
     now_ms: int
@@ -58,7 +58,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class SubscribeTo:
+class WantSubscription:
     """The user wants this of a server-assigned group; the member joins, or says so there."""
 
     now_ms: int
@@ -216,26 +216,15 @@ class FetchOffsets:
     topics: tuple[rq.TopicPartitions, ...] | None
 
 
-Input = (
-    Subscribe
-    | SubscribeTo
-    | Unsubscribe
-    | Polled
-    | CalledBack
-    | Close
-    | Elapsed
-    | Acknowledged
-    | NotWritten
-    | Received
-    | ReadToEnd
-    | Divided
-    | NotDivided
-    | AssignorFailed
-    | TopicsSeen
-    | TopicsNotSeen
-    | CommitOffsets
-    | FetchOffsets
-)
+#: What the user does, whoever divides.
+UserInput = Polled | CalledBack | Unsubscribe | Close | CommitOffsets | FetchOffsets
+#: What comes of the log and of time, whoever divides.
+LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten
+#: What only members have that divide among themselves.
+ClassicInput = WantTopics | Divided | NotDivided | AssignorFailed | TopicsSeen | TopicsNotSeen
+#: What only members have whose coordinator divides.
+AssignedInput = WantSubscription
+Input = UserInput | LogInput | ClassicInput | AssignedInput
 
 
 # ---- outputs ----------------------------------------------------------------------------------

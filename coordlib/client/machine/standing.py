@@ -1,14 +1,14 @@
 """Where one member stands: what the parts of its state machine share.
 
-`life` tells what happened, `rounds` and `assigned` bring the member on, `leaving` brings it out of
-the group. Outputs are collected in order; the order of requests is their order in the log.
+`life` and the membership of each protocol say what happened and what is next; `leaving` brings the
+member out of the group. Outputs are collected in order, which is that of requests in the log.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from coordlib.client.classic.assignor import Assignor, RebalanceMode, mode_of
-from coordlib.client.classic.topics import Topics, own_topics
+from coordlib.client.classic.topics import Topics
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.fence import Fence
 from coordlib.client.machine.heartbeats import Heartbeats
@@ -16,6 +16,7 @@ from coordlib.client.machine.ownership import Ownership
 from coordlib.client.machine.steps import IN_GENERATION, VALID_PREVIOUS_STATES, State, Step
 from coordlib.client.machine.wording import Identity, Timing, Wording
 from coordlib.errors import CoordError
+from coordlib.records.own_topics import own_topics
 
 
 class Standing:

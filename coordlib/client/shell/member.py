@@ -1,9 +1,8 @@
 """`Member`: a member of a group, over a transport. Threads outside, the state machine inside.
 
-Whoever divides: `group_member` has the member of a group that divides by itself, `assigned` that of
-one whose coordinator divides. Heartbeats and reading go on by themselves. Callbacks come only from
-the thread that calls `poll` or `close`, so user code needs no locks for them; `may_work` may be
-asked from any thread.
+What members of both kinds of groups share: `classic.member` and `assigned.member` have the rest.
+Heartbeats and reading go on by themselves. Callbacks come only from the thread that calls `poll` or
+`close`, so user code needs no locks for them; `may_work` may be asked from any thread.
 """
 
 import os

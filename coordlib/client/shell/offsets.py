@@ -33,9 +33,11 @@ def rows_of_positions(positions: Positions) -> tuple[rq.CommittedOffset, ...]:
 
 
 def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedOffset, ...]:
-    """Drop partitions without an offset (OFFSET_INVALID, as `position` returns before the first
+    """Each partition with its offset; without those that have only a logical one.
 
-    message, and other logical ones): stored, they would make the next owner start anywhere."""
+    `position` gives OFFSET_INVALID before the first message: committed, it would make the next
+    owner start anywhere.
+    """
     return once(
         rq.CommittedOffset(
             topic=each.topic,

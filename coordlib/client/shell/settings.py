@@ -1,4 +1,4 @@
-"""confluent-kafka's configuration keys, as a coordinated consumer understands them.
+"""confluent-kafka's configuration keys, as a coordinated consumer takes them, and its member.
 
 Keys that name the group's timing and start position are ours; `bootstrap.servers`, `security.*`
 and everything else go to all Kafka clients as they are. Keys whose promise cannot be kept are
@@ -11,21 +11,27 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED
 
+from coordlib.client.assigned.member import AssignedMember
 from coordlib.client.classic.assignor import Assignor
+from coordlib.client.classic.member import ClassicMember
 from coordlib.client.classic.strategy import find_assignors
+from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.member import OnPartitions
+from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
 
 OnCommit = Callable[[Any, list[Any]], None]
 
-CLASSIC, ASSIGNED = "classic", "assigned"
-#: Keys that only one of the two protocols knows, and where else to say so.
-_OF_PROTOCOL = {
-    CLASSIC: {
+#: The kinds of groups, as `group.protocol` names them (the key is KIP-848's).
+CLASSIC_KIND, ASSIGNED_KIND = "classic", "assigned"
+#: Keys that only one of the two kinds has, and what to do where they stand beside the other one.
+_OF_KIND = {
+    CLASSIC_KIND: {
         "group.instance.id": "Leave it out, or join a classic group.",
         "partition.assignment.strategy": "Name the coordinator's strategy: group.remote.assignor.",
     },
-    ASSIGNED: {
+    ASSIGNED_KIND: {
         "group.remote.assignor": "Name the assignors: partition.assignment.strategy.",
         "group.capacity": "Leave it out, or set group.protocol to assigned.",
     },
@@ -53,8 +59,8 @@ class Settings:
     rack: str | None
     prefix: str
     timing: Timing
-    #: `classic`: the members divide; `assigned`: the coordinator does.
-    protocol: str
+    #: CLASSIC_KIND: the members divide; ASSIGNED_KIND: the coordinator does.
+    kind: str
     assignors: tuple[Assignor, ...]
     #: How the coordinator is to divide; None: as the group does.
     strategy: str | None
@@ -74,7 +80,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     """Take a configuration apart. Raises SetupError, naming the key."""
     rest = dict(config)
     _refuse_promises(rest)
-    protocol = _protocol(rest)
+    kind = _kind(rest)
     reset = str(rest.pop("auto.offset.reset", "latest"))
     if reset not in _RESETS:
         raise SetupError("auto.offset.reset is none of " + ", ".join(_RESETS), repr(reset))
@@ -97,13 +103,47 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         rack=rest.get("client.rack") or None,
         prefix=str(rest.pop("coord.prefix", "coord")),
         timing=timing,
-        protocol=protocol,
+        kind=kind,
         strategy=rest.pop("group.remote.assignor", None),
         capacity=int(rest.pop("group.capacity", 1)),
         assignors=find_assignors(rest.pop("partition.assignment.strategy", "range")),
         auto_offset_reset=reset,
         on_commit=rest.pop("on_commit", None),
         common=rest,
+    )
+
+
+def member_of(
+    settings: Settings, transport: Transport | None, callbacks: Mapping[Callback, OnPartitions]
+) -> ClassicMember | AssignedMember:
+    """The member that these settings describe. Raises SetupError, CannotReach.
+
+    Members of both kinds are used alike. Who divides differs, and so does what on_revoke names.
+    """
+    common: dict[str, Any] = {
+        "transport": transport,
+        "on_assigned": callbacks[Callback.ASSIGNED],
+        "on_revoked": callbacks[Callback.REVOKED],
+        "on_lost": callbacks[Callback.LOST],
+        "client": settings.client,
+        "instance": settings.instance,
+        "prefix": settings.prefix,
+        "timing": settings.timing,
+    }
+    if settings.kind == ASSIGNED_KIND:
+        return AssignedMember(
+            settings.group,
+            settings.common,
+            strategy=settings.strategy,
+            capacity=settings.capacity,
+            **common,
+        )
+    return ClassicMember(
+        settings.group,
+        settings.common,
+        rack=settings.rack,
+        assignors=settings.assignors,
+        **common,
     )
 
 
@@ -115,13 +155,13 @@ def _refuse_promises(rest: dict[str, Any]) -> None:
         )
 
 
-def _protocol(rest: dict[str, Any]) -> str:
-    """Who divides. What the other protocol's keys promise would not be kept."""
-    protocol = str(rest.pop("group.protocol", CLASSIC))
-    if protocol not in _OF_PROTOCOL:
-        raise SetupError(f"group.protocol is {CLASSIC} or {ASSIGNED}.", repr(protocol))
-    (other,) = set(_OF_PROTOCOL) - {protocol}
-    for key, mend in _OF_PROTOCOL[other].items():
+def _kind(rest: dict[str, Any]) -> str:
+    """The kind of group. Keys of the other kind are refused: their promises could not be kept."""
+    kind = str(rest.pop("group.protocol", CLASSIC_KIND))
+    if kind not in _OF_KIND:
+        raise SetupError(f"group.protocol is {CLASSIC_KIND} or {ASSIGNED_KIND}.", repr(kind))
+    (other,) = set(_OF_KIND) - {kind}
+    for key, mend in _OF_KIND[other].items():
         if key in rest:
-            raise SetupError(f"{key} is not offered where group.protocol is {protocol}.", "", mend)
-    return protocol
+            raise SetupError(f"{key} is not offered where group.protocol is {kind}.", "", mend)
+    return kind

@@ -32,7 +32,7 @@ class Play(ClassicPlay):
     def subscribed(self, *numbers: int, now_ms: int = 0) -> None:
         """A member that was given these, and whose user was told."""
         self.say(sg.ReadToEnd(now_ms, now_ms))
-        self.say(sg.SubscribeTo(now_ms, WANTED))
+        self.say(sg.WantSubscription(now_ms, WANTED))
         self.written(now_ms)
         self.answer(now_ms, rs.SubscribeResponse, **picture(numbers), strategy="sticky")
         self.polled(now_ms)

@@ -109,7 +109,7 @@ def test_keys_of_the_protocol_go_to_no_kafka_client() -> None:
     keys = {**ASSIGNED, "group.remote.assignor": "uniform", "group.capacity": "4"}
     settings = read_settings({**CONFIG, **keys, "bootstrap.servers": "b:1"})
 
-    assert (settings.protocol, settings.strategy, settings.capacity) == ("assigned", "uniform", 4)
+    assert (settings.kind, settings.strategy, settings.capacity) == ("assigned", "uniform", 4)
     assert settings.common == {"bootstrap.servers": "b:1"}
 
 

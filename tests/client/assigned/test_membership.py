@@ -38,7 +38,7 @@ def test_a_member_subscribes_and_its_user_is_told_in_poll() -> None:
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
 
-    assert play.say(sg.SubscribeTo(0, WANTED)) == [subscribe("cafe-2")]
+    assert play.say(sg.WantSubscription(0, WANTED)) == [subscribe("cafe-2")]
     assert play.written(5) == []
     assert play.answer(10, rs.SubscribeResponse, **picture((0, 1)), strategy="sticky") == []
     assert play.member.assignment(10) == ()
@@ -98,7 +98,7 @@ def test_rule_8_counts_the_answered_subscribe_as_the_first_heartbeat() -> None:
     """It lay in the producer for seconds while the broker was away."""
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
-    play.say(sg.SubscribeTo(0, WANTED))
+    play.say(sg.WantSubscription(0, WANTED))
     play.written(5_000, produced_ms=0)
     play.say(sg.ReadToEnd(5_000, 5_000))
     play.answer(5_000, rs.SubscribeResponse, **picture((0,)))
@@ -142,7 +142,7 @@ def test_another_subscription_goes_out_under_the_member_id_and_takes_nothing_awa
     play.subscribed(0, 1)
 
     both = sg.Subscription(topics=("t", "u"), pattern="v.*", exclude="vx", capacity=3)
-    asked = play.say(sg.SubscribeTo(100, both))
+    asked = play.say(sg.WantSubscription(100, both))
 
     assert asked == [
         subscribe(
@@ -167,9 +167,9 @@ def test_a_change_of_mind_waits_for_the_answer_to_the_one_before() -> None:
     """A Subscribe that names an older generation than its predecessor made would count as late."""
     play = Play()
     play.subscribed(0)
-    play.say(sg.SubscribeTo(100, sg.Subscription(topics=("u",))))
+    play.say(sg.WantSubscription(100, sg.Subscription(topics=("u",))))
 
-    assert play.say(sg.SubscribeTo(110, sg.Subscription(topics=("v",)))) == []
+    assert play.say(sg.WantSubscription(110, sg.Subscription(topics=("v",)))) == []
 
     assert play.answer(200, rs.SubscribeResponse, **picture((), generation=2)) == [
         subscribe("cafe-5", MEMBER, 2, topics=("v",), reason="subscription changed")
@@ -180,7 +180,7 @@ def test_the_same_subscription_again_is_no_request() -> None:
     play = Play()
     play.subscribed(0)
 
-    assert play.say(sg.SubscribeTo(100, WANTED)) == []
+    assert play.say(sg.WantSubscription(100, WANTED)) == []
 
 
 # ---- refused ------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_the_same_subscription_again_is_no_request() -> None:
 @pytest.mark.parametrize("error", ["COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"])
 def test_one_who_is_refused_for_now_asks_again_under_another_id(error: str) -> None:
     play = Play()
-    play.say(sg.SubscribeTo(0, WANTED))
+    play.say(sg.WantSubscription(0, WANTED))
     assert play.answer(100, rs.SubscribeResponse, error=error) == []
 
     assert play.say(sg.Elapsed(299)) == []
@@ -200,7 +200,7 @@ def test_a_wish_that_was_overtaken_is_asked_for_with_the_newest_generation() -> 
     """The coordinator has judged a newer Subscribe of this member; nothing is let go of for it."""
     play = Play()
     play.subscribed(0, 1)
-    play.say(sg.SubscribeTo(100, sg.Subscription(topics=("u",))))
+    play.say(sg.WantSubscription(100, sg.Subscription(topics=("u",))))
     play.told(150, (0, 1), generation=5)
 
     assert play.answer(200, rs.SubscribeResponse, error="REBALANCE_IN_PROGRESS") == []
@@ -214,7 +214,7 @@ def test_a_wish_that_was_overtaken_is_asked_for_with_the_newest_generation() -> 
 def test_a_subscribe_that_was_not_written_is_sent_again_under_its_id() -> None:
     """It may have been written after all; under one id both are one member."""
     play = Play()
-    play.say(sg.SubscribeTo(0, WANTED))
+    play.say(sg.WantSubscription(0, WANTED))
     play.say(sg.NotWritten(100, "cafe-2", "timed out"))
 
     assert play.say(sg.Elapsed(300)) == [subscribe("cafe-2")]
@@ -239,7 +239,7 @@ def test_a_wish_that_cannot_be_met_is_raised_by_every_poll(
     play = Play()
     if is_member:
         play.subscribed(0)
-    play.say(sg.SubscribeTo(100, sg.Subscription(pattern="(")))
+    play.say(sg.WantSubscription(100, sg.Subscription(pattern="(")))
     play.answer(200, rs.SubscribeResponse, error=code.name, message="Say something else.")
 
     if is_member:
@@ -265,7 +265,7 @@ def test_one_whom_the_coordinator_does_not_know_has_lost_everything(what: str, e
             play.commit(3_000, (0, 9))
             kind = rs.OffsetCommitResponse
         case "subscribe":
-            play.say(sg.SubscribeTo(3_000, sg.Subscription(topics=("u",))))
+            play.say(sg.WantSubscription(3_000, sg.Subscription(topics=("u",))))
             kind = rs.SubscribeResponse
         case _:
             play.told(3_000, (0,), {44: (1,)})
@@ -363,7 +363,7 @@ def test_close_lets_go_of_everything_then_leaves() -> None:
 
 def test_close_before_the_answer_leaves_under_the_id_that_the_log_gave() -> None:
     play = Play()
-    play.say(sg.SubscribeTo(0, WANTED))
+    play.say(sg.WantSubscription(0, WANTED))
     assert play.say(sg.Close(10)) == []
 
     assert play.written(20) == [leave("cafe-3", "closed")]
@@ -372,7 +372,7 @@ def test_close_before_the_answer_leaves_under_the_id_that_the_log_gave() -> None
 def test_close_before_the_acknowledgement_leaves_under_the_id_of_the_answer() -> None:
     """The reader is quicker than the acknowledgement."""
     play = Play()
-    play.say(sg.SubscribeTo(0, WANTED))
+    play.say(sg.WantSubscription(0, WANTED))
     play.say(sg.Close(10))
 
     assert play.answer(20, rs.SubscribeResponse, **picture(())) == [leave("cafe-3", "closed")]
@@ -386,4 +386,4 @@ def test_unsubscribe_lets_go_then_leaves_and_may_come_back() -> None:
     assert play.say(sg.CalledBack(210, Callback.REVOKED)) == [leave("cafe-4", "unsubscribed")]
     assert play.say(sg.Polled(300)) == []
 
-    assert play.say(sg.SubscribeTo(400, WANTED)) == [subscribe("cafe-5")]
+    assert play.say(sg.WantSubscription(400, WANTED)) == [subscribe("cafe-5")]

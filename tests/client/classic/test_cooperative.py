@@ -240,7 +240,7 @@ def test_a_demand_that_is_read_before_the_join_is_written_runs_on() -> None:
     """The producer hangs with a join that was sent for another reason; the group waits for it."""
     play = Play(assignor=cooperative.assignor())
     play.stable()
-    (join,) = play.say(sg.Subscribe(100, ("t", "u")))
+    (join,) = play.say(sg.WantTopics(100, ("t", "u")))
     assert owned_in(join) == {"t": (0, 1)}
     play.say(sg.Received(200, notice()))
     for now_ms in range(1_000, 11_000, 1_000):

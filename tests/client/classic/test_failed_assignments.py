@@ -18,8 +18,8 @@ from coordlib.client.classic.assignor import (
     ReadsUserData,
 )
 from coordlib.client.classic.division import AssignorFailed, divide
-from coordlib.client.classic.group_member import GroupMember
-from coordlib.client.classic.rounds import RETRY_MS
+from coordlib.client.classic.member import ClassicMember
+from coordlib.client.classic.membership import RETRY_MS
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Partitions
 from coordlib.client.machine.steps import State
@@ -309,7 +309,7 @@ def failing_leader(why: sg.WhyNot) -> Play:
     """It has sent its error; the answer is awaited."""
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
     play.written(0)
     play.answer(0, rs.JoinGroupResponse, **join_fields(1, MEMBER))
     play.say(sg.AssignorFailed(10, 1, AssignorFailed("It failed"), why))
@@ -499,7 +499,7 @@ def test_the_shell_raises_it_from_one_poll_and_the_next_one_goes_on() -> None:
     """A program that catches it goes on; one that does not ends, and another one leads."""
     switch, world = Switch(members=2), World({"t": 2})
     world.join("a", assignors=(switch.eager,))
-    with_b = GroupMember(
+    with_b = ClassicMember(
         "orders",
         transport=world.log.transport(),
         client="b",

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordlib.client.classic.assignor import BUILT_IN, Assignor
-from coordlib.client.classic.membership import Membership
+from coordlib.client.classic.membership import ClassicMembership
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.fence import Stop
@@ -27,7 +27,7 @@ class Play:
     def __init__(self, instance: str | None = None, assignor: Assignor | None = None) -> None:
         identity = replace(IDENTITY, instance=instance)
         assignors = (assignor or BUILT_IN["range"](),)
-        self.member = Membership(identity, Timing(8_000, 12_000, 3_000), assignors)
+        self.member = ClassicMembership(identity, Timing(8_000, 12_000, 3_000), assignors)
         self.sent: list[rq.Request] = []
         self.offset = 39
 
@@ -52,7 +52,7 @@ class Play:
     def joined(self, now_ms: int = 0, generation: int = 1, leader: str = "other") -> None:
         """From nothing to SYNCING as a follower."""
         self.say(sg.ReadToEnd(now_ms, now_ms))
-        self.say(sg.Subscribe(now_ms, ("t",)))
+        self.say(sg.WantTopics(now_ms, ("t",)))
         self.written(now_ms)
         self.answer(now_ms, rs.JoinGroupResponse, **join_fields(generation, leader))
 
@@ -154,7 +154,7 @@ def test_a_follower_joins_syncs_and_tells_its_user_in_poll() -> None:
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
 
-    assert play.say(sg.Subscribe(0, ("t",))) == [join("cafe-2")]
+    assert play.say(sg.WantTopics(0, ("t",))) == [join("cafe-2")]
     assert play.written(5) == []
     assert play.answer(10, rs.JoinGroupResponse, **join_fields()) == [sync("cafe-4")]
     assert play.written(12) == []
@@ -171,7 +171,7 @@ def test_a_follower_joins_syncs_and_tells_its_user_in_poll() -> None:
 def test_the_leader_divides_and_sends_everybodys_share() -> None:
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
     others = (rs.JoinedMember(MEMBER, None, b""), rs.JoinedMember("b", None, b""))
     fields = join_fields(leader=MEMBER, members=others)
 
@@ -183,7 +183,7 @@ def test_the_leader_divides_and_sends_everybodys_share() -> None:
 def test_metadata_that_cannot_be_read_is_read_again_later() -> None:
     """The leader's broker is away for a moment; the group waits for its SyncGroup."""
     play = Play()
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
     play.answer(10, rs.JoinGroupResponse, **join_fields(leader=MEMBER))
 
     assert play.say(sg.NotDivided(20, 1, "timed out")) == []
@@ -378,7 +378,7 @@ def test_a_refusal_that_belongs_to_an_older_generation_changes_nothing() -> None
 def test_a_join_that_was_not_written_is_sent_again_under_its_id() -> None:
     """It may have been written after all; under one id both are one member."""
     play = Play()
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
 
     assert play.say(sg.NotWritten(100, "cafe-2", "timed out")) == []
     assert play.say(sg.Elapsed(299)) == []
@@ -387,7 +387,7 @@ def test_a_join_that_was_not_written_is_sent_again_under_its_id() -> None:
 
 def test_a_join_refused_for_now_is_another_request_later() -> None:
     play = Play()
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
 
     play.answer(100, rs.JoinGroupResponse, error="COORDINATOR_NOT_AVAILABLE")
 
@@ -417,7 +417,7 @@ def test_a_sync_overtaken_by_a_rebalance_joins_again() -> None:
 
 def test_a_final_refusal_is_raised_by_every_poll() -> None:
     play = Play()
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
     play.answer(10, rs.JoinGroupResponse, error="INCONSISTENT_GROUP_PROTOCOL")
 
     for now_ms in (20, 30):
@@ -443,7 +443,7 @@ def test_close_revokes_then_leaves() -> None:
 def test_close_before_the_join_is_answered_leaves_under_the_id_that_the_log_gave() -> None:
     """A short-lived program must not leave a member behind that others wait for."""
     play = Play()
-    play.say(sg.Subscribe(0, ("t",)))
+    play.say(sg.WantTopics(0, ("t",)))
     assert play.say(sg.Close(10)) == []
 
     (left,) = play.written(20)
@@ -456,7 +456,7 @@ def test_a_new_subscription_is_a_rejoin() -> None:
     play = Play()
     play.stable()
 
-    assert play.say(sg.Subscribe(100, ("t", "u"))) == []
+    assert play.say(sg.WantTopics(100, ("t", "u"))) == []
     assert play.say(sg.Polled(200)) == [sg.Call(Callback.REVOKED, (T0, T1))]
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from coordlib.client.classic.topics import Topics, own_topics
+from coordlib.client.classic.topics import Topics
 from coordlib.errors import SetupError
 from coordlib.records import requests as rq
+from coordlib.records.own_topics import own_topics
 from coordlib.testing.fake_log import FakeLog
 from tests.client.world import User, World, t
 

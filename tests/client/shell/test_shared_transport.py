@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from coordlib.client import AssignedMember, GroupMember
+from coordlib.client import AssignedMember, ClassicMember
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.member import Member
@@ -85,7 +85,7 @@ def test_members_of_several_groups_and_kinds_share_a_transport() -> None:
     log.tell_topics()
     transport = log.transport()
     divided = [AssignedMember("g", transport=transport, client=f"a{n}") for n in range(2)]
-    dividing = [GroupMember("h", transport=transport, client=f"a{n}") for n in range(2)]
+    dividing = [ClassicMember("h", transport=transport, client=f"a{n}") for n in range(2)]
     members = [*divided, *dividing]
     for member in members:
         member.subscribe(["t"])

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from coordlib.checking.history import Happened
-from coordlib.client.classic.rounds import RETRY_MS
+from coordlib.client.classic.membership import RETRY_MS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of

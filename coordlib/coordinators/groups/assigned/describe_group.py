@@ -20,15 +20,18 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
         protocol_type=group.protocol_type if group else None,
         protocol=group.protocol if group else None,
         leader=None,
-        members=tuple(
-            rs.DescribedMember(member.member, None, member.client, encoded(member.owned))
-            for member in (group.members.values() if group else ())
-        ),
-        waits_for=tuple(_awaited(group)) if group else (),
+        members=tuple(described(group)) if group else (),
+        waits_for=tuple(awaited(group)) if group else (),
     )
 
 
-def _awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+def described(group: Group) -> Iterator[rs.DescribedMember]:
+    """Its members, with all that they may be working on."""
+    for member in group.members.values():
+        yield rs.DescribedMember(member.member, None, member.client, encoded(member.owned))
+
+
+def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
     """Who has not let go yet of what others are to have."""
     for name, guard in group.guards.items():
         yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)

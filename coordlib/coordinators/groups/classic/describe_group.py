@@ -33,15 +33,18 @@ def describe_group(draft: Draft, request: rq.DescribeGroup) -> None:
         # While members change, the protocol may too.
         protocol=group.protocol if group.state is State.STABLE else None,
         leader=group.leader,
-        members=tuple(
-            rs.DescribedMember(member.member, member.instance, member.client, member.assignment)
-            for member in group.members.values()
-        ),
-        waits_for=tuple(_awaited(group)),
+        members=tuple(described(group)),
+        waits_for=tuple(awaited(group)),
     )
 
 
-def _awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+def described(group: Group) -> Iterator[rs.DescribedMember]:
+    """Its members, with what they own."""
+    for member in group.members.values():
+        yield rs.DescribedMember(member.member, member.instance, member.client, member.assignment)
+
+
+def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
     """Who holds the group up, or will hold up its next join phase, and by what."""
     for name, guard in group.guards.items():
         yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)

@@ -1,4 +1,4 @@
-"""`GroupMember`: a member of a group whose members divide: the classic protocol."""
+"""`ClassicMember`: a member of a group whose members divide: the classic protocol."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,7 +6,7 @@ from typing import Any
 
 from coordlib.client.classic.assignor import Assignor
 from coordlib.client.classic.division import lead, look_up
-from coordlib.client.classic.membership import Membership
+from coordlib.client.classic.membership import ClassicMembership
 from coordlib.client.classic.strategy import find_assignors
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback
@@ -16,7 +16,7 @@ from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
 
 
-class GroupMember(Member[Membership]):
+class ClassicMember(Member[ClassicMembership]):
     """A member that shares topics' partitions with the other members of its group.
 
     Args:
@@ -67,7 +67,7 @@ class GroupMember(Member[Membership]):
                 Callback.REVOKED: on_revoked,
                 Callback.LOST: on_lost,
             },
-            lambda identity: Membership(identity, timing or Timing(), found),
+            lambda identity: ClassicMembership(identity, timing or Timing(), found),
         )
 
     def subscribe(self, topics: Sequence[str]) -> None:
@@ -84,7 +84,7 @@ class GroupMember(Member[Membership]):
         if not topics:
             self.unsubscribe()
             return
-        self.feed(sg.Subscribe(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
+        self.feed(sg.WantTopics(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
 
     def _do(self, output: sg.Output) -> None:
         match output:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.client.classic.group_member import GroupMember
+from coordlib.client.classic.member import ClassicMember
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.signals import Partitions, TopicPartition
@@ -20,7 +20,7 @@ class User:
         self.told: list[tuple[str, Partitions]] = []
         self.is_busy = False
         self.position: dict[TopicPartition, int] = {}
-        self.member = GroupMember(
+        self.member = ClassicMember(
             "orders",
             transport=self.transport,
             client=name,
@@ -158,7 +158,7 @@ def test_several_members_share_a_transport() -> None:
     log = FakeLog({"t": 8}, shards=3)
     shared = log.transport()
     members = [
-        GroupMember(f"g{number % 3}", transport=shared, client=f"m{number}", timing=TIMING)
+        ClassicMember(f"g{number % 3}", transport=shared, client=f"m{number}", timing=TIMING)
         for number in range(6)
     ]
     for member in members:
