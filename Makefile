@@ -70,8 +70,8 @@ down:  ## stop them, data is kept (WIPE=1 deletes it, asking first; YES=1 does n
 	@$(BIN)/coord down $(if $(WIPE),--wipe) $(if $(YES),--yes)
 
 .PHONY: demo
-demo: setup  ## a guided run in a folder of its own
-	@$(BIN)/coord demo
+demo: setup  ## a guided run in a folder of its own (ACT=name, several in quotes, or all)
+	@$(BIN)/coord demo $(foreach each,$(ACT),--act $(each))
 
 SEEDS ?= 20000
 .PHONY: nightly

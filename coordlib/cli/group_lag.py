@@ -7,12 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
-from coordlib.errors import CannotReach
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import UNKNOWN, Bounds, Lag, Place, measure
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.places import Bounds, Place
+from coordlib.lag.measure import UNKNOWN, Lag, measure
 from coordlib.lag.samples import SampledEnds, newest_samples, sampled_ends
 
 TIMEOUT_S: Final = 5.0
@@ -33,13 +31,9 @@ def read_lag(
     Raises:
         CannotReach: the brokers stopped answering.
     """
-    try:
-        bounds = log_bounds(AdminClient({**client, "log_level": "0"}), offsets, TIMEOUT_S)
+    with reaching("Kafka stopped answering", "Look into the broker's log."):
+        bounds = log_bounds(open_admin(client), offsets, TIMEOUT_S)
         sampled = sampled_ends(newest_samples(client, topic, shard, group))
-    except KafkaException as problem:
-        raise CannotReach(
-            "Kafka stopped answering.", problem.args[0].str(), "Look into the broker's log."
-        ) from problem
     now_ms = time.time_ns() // 1_000_000
     return {
         place: lag_now(committed, bounds.get(place), sampled.get(place), now_ms)

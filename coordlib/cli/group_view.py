@@ -1,4 +1,4 @@
-"""A group read from the topics: state, owners, committed offsets, lag. No coordinator is asked.
+"""A group as the topics tell it: state, owners, committed offsets, lag. No coordinator is asked.
 
 The compacted topics are read committed, from their beginning to the end seen at the start, and of
 the group's own shard only. So it works while the job is down; `AsOf` says how far the job was.
@@ -10,8 +10,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.cli.group_lag import read_lag
 from coordlib.cli.status import read_marker
@@ -22,10 +20,12 @@ from coordlib.coordinators.groups.classic.group import Failure
 from coordlib.coordinators.groups.classic.group import Group as ClassicGroup
 from coordlib.coordinators.registry import MACHINES
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.compacted import newest_by_key
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import UNKNOWN, Lag, Place
+from coordlib.kafka.places import Place
+from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
@@ -191,6 +191,16 @@ class _Head(msgspec.Struct):
 _decode_head = msgspec.json.Decoder(_Head).decode
 
 
+def _log_end(client: ClientOptions, place: Place) -> int | None:
+    """None where the partition is gone or cannot be read."""
+    try:
+        with reaching("Kafka stopped answering", "Look into the broker's log."):
+            bounds = log_bounds(open_admin(client), [place], TIMEOUT_S).get(place)
+    except CannotReach:
+        return None  # how much waits is left out then; all else stands in other partitions
+    return None if bounds is None else bounds.end
+
+
 def _group(key: bytes, value: bytes) -> SeenGroup | None:
     """The group that a record is of; None: somebody else wrote it, and it is of none."""
     try:
@@ -285,10 +295,6 @@ def _as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
     position = None if marker is None else marker.shards.get(str(shard))
     if position is None:
         return None
-    requests = Place(f"{prefix}.requests", shard)
-    try:
-        bounds = log_bounds(AdminClient({**client, "log_level": "0"}), [requests], TIMEOUT_S)
-    except (KafkaException, TimeoutError):  # the view is as good without the number of those behind
-        bounds = {}
-    end = found.end if (found := bounds.get(requests)) else 0
-    return AsOf(position.offset, position.clock_ms, max(0, end - position.offset - 1))
+    end = _log_end(client, Place(f"{prefix}.requests", shard))
+    waiting = 0 if end is None else max(0, end - position.offset - 1)
+    return AsOf(position.offset, position.clock_ms, waiting)

@@ -16,11 +16,11 @@ from coordlib.cli.output import error_fields, now
 from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
 from coordlib.local.home import command_for
+from coordlib.records.own_topics import INPUTS
 
 if TYPE_CHECKING:
-    from coordlib.lag.measure import Place
+    from coordlib.kafka.places import Place
 
-INPUT_TOPICS = ("requests", "offsets")
 TIMEOUT_S = 5.0
 #: Of each field that has a bound: what it tells, and the bound's option.
 _BOUNDS = {
@@ -203,18 +203,13 @@ def _lag(
 ) -> dict[str, int | None]:
     """Records that the job has not judged, and the age of the oldest of them; None where a
     partition does not say what waits there."""
-    from confluent_kafka import KafkaException
+    from coordlib.kafka.clients import reaching
+    from coordlib.kafka.first_times import first_times
 
-    from coordlib.first_times import first_times
-
-    try:
+    with reaching("Kafka stopped answering", "Look into the broker's log."):
         waiting = _waiting(client, topics, prefix, marker)
         at = {place: offset for place, (offset, _) in waiting.items()}
         found = first_times(client, at, TIMEOUT_S, is_committed=False)  # as the job reads
-    except KafkaException as problem:
-        raise CannotReach(
-            "Kafka stopped answering.", problem.args[0].str(), "Look into the broker's log."
-        ) from problem
     # A partition that ended without a record has only marks at the end of transactions.
     ended = {place for place, time in found.items() if time is None}
     records = sum(count for place, (_, count) in waiting.items() if place not in ended)
@@ -228,24 +223,26 @@ def _lag(
 def _waiting(
     client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any
 ) -> "dict[Place, tuple[int, int]]":
-    """Of each partition with records that were not judged: the first one's offset, their number."""
-    from confluent_kafka import Consumer, TopicPartition
+    """Of each partition with records that were not judged: the first one's offset, their number.
 
-    from coordlib.lag.measure import Place
+    Raises TimeoutError: a partition does not say where it ends.
+    """
+    from coordlib.kafka.bounds import log_bounds
+    from coordlib.kafka.clients import open_admin
+    from coordlib.kafka.places import Place
 
     judged = marker.next_offsets if marker is not None else {}
-    names = [name for name in (f"{prefix}.{each}" for each in INPUT_TOPICS) if name in topics]
+    names = [name for name in (f"{prefix}.{each}" for each in INPUTS) if name in topics]
     places = [Place(name, each) for name in names for each in topics[name].partitions]
     found: dict[Place, tuple[int, int]] = {}
-    consumer = Consumer(
-        {**client, "group.id": "coordlib-reader", "enable.auto.commit": False, "log_level": 0}
-    )
-    try:
-        for place in places:
-            low, end = consumer.get_watermark_offsets(TopicPartition(*place), timeout=TIMEOUT_S)
-            at = max(low, judged.get(place.topic, {}).get(str(place.partition), 0))
-            if end > at:
-                found[place] = (at, end - at)
-    finally:
-        consumer.close()
+    bounds = log_bounds(open_admin(client), places, TIMEOUT_S)
+    for place in places:
+        if place not in bounds:
+            raise TimeoutError(f"{place.topic}-{place.partition} does not say where it ends")
+        log = bounds[place]
+        if log is None:  # deleted this moment
+            continue
+        at = max(log.start, judged.get(place.topic, {}).get(str(place.partition), 0))
+        if log.end > at:
+            found[place] = (at, log.end - at)
     return found

@@ -7,8 +7,8 @@ from coordlib.cli.where import HERE, Where
 
 def create(
     *,
-    shards: Partitions = 2,
-    responses: Partitions = 4,
+    shards: Partitions | None = None,
+    responses: Partitions | None = None,
     replication: Replication = 3,
     where: Where = HERE,
 ) -> int:
@@ -17,9 +17,9 @@ def create(
     Parameters
     ----------
     shards
-        Partitions of the requests topic; fixed for the life of the prefix.
+        Partitions of the requests topic; 2 for a new prefix, then fixed for its life.
     responses
-        Partitions of the responses topic.
+        Partitions of the responses topic; 4 for a new prefix, then fixed for its life.
     replication
         Replicas of each partition; 1 for a single broker.
     """

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
 from coordlib.folders import folder_named
-from coordlib.kafka.options import KafkaOptions, wrong_option
+from coordlib.kafka.options import KafkaOptions
 from coordlib.local.home import (
     DEFAULT_STACK,
     STACK_VARIABLE,
@@ -165,21 +165,11 @@ class Where(Output):
 
         Raises:
             CannotReach: no broker answers within a few seconds.
+            SetupError: an option is wrong.
         """
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
+        from coordlib.kafka.cluster import topics_of
 
-        client = self.client()
-        try:
-            admin = AdminClient({**client, "log_level": "0"})
-            return dict(admin.list_topics(timeout=REACH_TIMEOUT_S).topics)
-        except KafkaException as problem:
-            wrong = wrong_option(problem)
-            raise wrong or CannotReach(
-                "No Kafka broker answers.",
-                f"{client['bootstrap.servers']}: {problem.args[0].str()}",
-                self._way_out(),
-            ) from problem
+        return topics_of(self.client(), REACH_TIMEOUT_S, self._way_out())
 
 
 @Parameter(name="*")

@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
 from coordlib.demo import facts as of
 from coordlib.demo import recorded, show
 from coordlib.demo.members import Members
@@ -16,7 +13,8 @@ from coordlib.demo.production import Production
 from coordlib.demo.verdict import Check, Facts
 from coordlib.demo.watch import Watch
 from coordlib.demo.witness import unfinished
-from coordlib.errors import NotReady
+from coordlib.errors import CannotReach, NotReady
+from coordlib.kafka.cluster import create_topic
 from coordlib.local.progress import phase
 from coordlib.local.stack import Stack
 from coordlib.records.partitioner import shard_of
@@ -121,14 +119,11 @@ class Act:
     def _create_topic(self, stack: Stack, live: show.Live) -> None:
         what = f"Creating the data topic {self.topic} with {self.partitions} partitions"
         with phase(live, what):
-            admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+            client = {"bootstrap.servers": stack.bootstrap_servers}
             try:
-                wanted = [NewTopic(self.topic, self.partitions, 1)]
-                admin.create_topics(wanted)[self.topic].result(30)
-            except KafkaException as problem:
-                raise NotReady(
-                    f"The topic {self.topic} was not created.", str(problem), str(stack.home)
-                ) from problem
+                create_topic(client, self.topic, self.partitions)
+            except CannotReach as problem:
+                raise NotReady(problem.what, problem.where, str(stack.home)) from problem
 
     def _gather(self, stack: Stack, watch: Watch) -> Facts:
         live, witnesses = watch.live, watch.members.witnesses.values()

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
 
 from coordlib.demo.verdict import Commit, Generation, Owner
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables
 from coordlib.history.tenures import OWNERSHIP, Tenure, tenures_of
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.places import Place
 from coordlib.records.stored import CommittedValue
 
 TIMEOUT_S = 10.0
@@ -120,11 +122,7 @@ def committed_in_kafka(
 
 def log_ends(client: Mapping[str, str], topic: str, partitions: int) -> dict[int, int]:
     """Partition -> offset after its last record."""
-    asker = Consumer({**client, "group.id": "coordlib-reader", "enable.auto.commit": False})
-    try:
-        return {
-            each: asker.get_watermark_offsets(TopicPartition(topic, each), timeout=TIMEOUT_S)[1]
-            for each in range(partitions)
-        }
-    finally:
-        asker.close()
+    places = [Place(topic, each) for each in range(partitions)]
+    with reaching("The log ends cannot be asked.", "Look into the broker's log."):
+        found = log_bounds(open_admin(client), places, TIMEOUT_S)
+    return {place.partition: log.end for place, log in found.items() if log is not None}

@@ -13,7 +13,7 @@ from coordlib.demo.verdict import Check
 from coordlib.demo.witness import Consumed, Deed, Witness, unfinished
 
 FILE: Final = "history.jsonl"
-SECOND_FILE: Final = "history-assigned.jsonl"
+ASSIGNED_FILE: Final = "history-assigned.jsonl"
 _WHAT: Final = {"refused": "commit_failed", "closed": "ended"}
 
 

@@ -1,4 +1,4 @@
-"""From an empty folder to a stopped stack: two acts, and a verdict on each.
+"""From an empty folder to a stopped stack: one act or several, and a verdict on each.
 
 Whatever happens, also Ctrl-C, no process is left behind; the folder stays, to look into.
 """
@@ -6,13 +6,13 @@ Whatever happens, also Ctrl-C, no process is left behind; the folder stays, to l
 import fcntl
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from coordlib.demo import first_act, second_act, show
-from coordlib.demo.act import NAME
+from coordlib.demo import acts, show
+from coordlib.demo.act import NAME, Act
 from coordlib.demo.members import end_leftovers
 from coordlib.errors import NotReady, SetupError
 from coordlib.local import stack_folder
@@ -20,7 +20,6 @@ from coordlib.local.home import stack_home
 from coordlib.local.progress import Progress
 from coordlib.local.stack import Stack
 
-ACTS: Final = (first_act.ACT, second_act.ACT)
 JOB_ARGS: Final = (
     *("--set", "group.initial_rebalance_delay_ms=0"),
     *("--set", "engine.archive_interval_ms=5000"),
@@ -28,8 +27,11 @@ JOB_ARGS: Final = (
 )
 
 
-def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
-    """The whole demo; returns its exit code."""
+def play(
+    progress: Progress, print_table: show.PrintTable, keep: bool, names: Sequence[str] = ()
+) -> int:
+    """The acts of these names, or the usual ones; returns the exit code. Raises as `run`."""
+    wanted = acts.chosen(names)
     live = show.Live(progress)
     with _ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
         stack = Stack(NAME, prefix=NAME)
@@ -37,7 +39,7 @@ def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
         is_done = False
         try:
             _start(stack, live)
-            played = [(act, act.play(stack, live)) for act in ACTS]
+            played = [(act, act.play(stack, live)) for act in wanted]
             is_done = True
         finally:
             if not is_done:
@@ -50,15 +52,14 @@ def play(progress: Progress, print_table: show.PrintTable, keep: bool) -> int:
     for act, found in played:
         checks += act.tell(found, stack.home, print_table)
     show.end(checks, live.elapsed_s())
-    _tell_where_to_look(live, keep)
+    _tell_where_to_look(live, wanted[-1], keep)
     return 0 if all(check.is_ok for check in checks) else 1
 
 
-def _tell_where_to_look(live: show.Live, keep: bool) -> None:
-    group = ACTS[-1].group
-    live(f"Look around: coord groups history {group} --owners --stack {NAME}")
+def _tell_where_to_look(live: show.Live, act: Act, keep: bool) -> None:
+    live(f"Look around: coord groups history {act.group} --owners --stack {NAME}")
     live(f'             coord sql --stack {NAME} "select * from ownership"')
-    live("             notebooks/who-owned-what.ipynb draws it")
+    live(f"             COORD_GROUP={act.group}: notebooks/who-owned-what.ipynb draws it")
     if keep:
         live(f"             coord status --stack {NAME}; and then: coord down --stack {NAME}")
 

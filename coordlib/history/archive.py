@@ -35,9 +35,10 @@ from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import hadoop_file, read_text, write_text
 from coordlib.history.plan import Backlog, Plan, plan, untold
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
-from coordlib.history.topics_read import TOPICS, ArchivedTopics
+from coordlib.history.topics_read import ArchivedTopics
 from coordlib.kafka.options import KafkaOptions
-from coordlib.lag.measure import Place
+from coordlib.kafka.places import Place
+from coordlib.records.own_topics import ARCHIVED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -264,7 +265,7 @@ class ArchiveBatch:
 
 
 _KEPT: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-assert set(_PARSERS) == set(TOPICS)
+assert set(_PARSERS) == set(ARCHIVED)
 
 
 def _new(topic: str, rows: "DataFrame", done: Mapping[str, int]) -> "DataFrame":

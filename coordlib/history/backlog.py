@@ -9,17 +9,15 @@ from collections.abc import Container, Iterable, Mapping
 from functools import reduce
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
 from coordlib.errors import CannotReach, SetupError
-from coordlib.first_times import first_times
 from coordlib.history.commit import Commit, Positions, merged
 from coordlib.history.plan import Backlog, position
 from coordlib.history.tables import TABLES, path_of
 from coordlib.history.topics_read import places_of
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import Place
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.first_times import first_times
+from coordlib.kafka.places import Place
 
 #: Commits that are searched for the newest one of an archive, in two goes: nearly always it is the
 #: newest of all.
@@ -50,10 +48,9 @@ def positions(tables_dir: str) -> Positions | None:
 
 def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
     """What stands behind these positions, read committed. Raises CannotReach, StartRefused."""
-    try:
+    with reaching("Kafka stopped answering", "Look into the broker's log."):
         places = places_of(client, prefix)
-        admin = AdminClient({**client, "log_level": 0})
-        logs = log_bounds(admin, places, TIMEOUT_S, is_committed=True)
+        logs = log_bounds(open_admin(client), places, TIMEOUT_S, is_committed=True)
         _require_all(places, logs)
         waiting: dict[Place, int] = {}
         records = 0
@@ -67,10 +64,6 @@ def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
                 records += log.end - at
         found = first_times(client, waiting, TIMEOUT_S, is_committed=True)
         _require_all(waiting, found)
-    except (KafkaException, TimeoutError) as problem:
-        raise CannotReach(
-            "Kafka stopped answering.", str(problem), "Look into the broker's log."
-        ) from problem
     oldest_ms = min((each for each in found.values() if each is not None), default=None)
     # What is left of a transaction that was aborted is no record for anybody.
     if oldest_ms is None:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from coordlib.errors import StartRefused
 from coordlib.history.commit import Hole, Positions
-from coordlib.kafka.topics import REPLACEABLE
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.plans import REPLACEABLE
 
 
 class Range(NamedTuple):

@@ -14,22 +14,22 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, KafkaException
-from confluent_kafka.admin import AdminClient
-
-from coordlib.errors import CannotReach, StartRefused
+from coordlib.errors import StartRefused
 from coordlib.history.plan import Range
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import READER_GROUP, open_admin, reaching
+from coordlib.kafka.cluster import partitions_of
+from coordlib.kafka.places import Bounds, Place
+from coordlib.records.own_topics import ARCHIVED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What is archived, without prefix.
-TOPICS: Final = ("events", "groups", "committed", "lag")
-#: Never joined or committed; Spark keeps its consumers under it from one batch to the next.
-GROUP: Final = "coordlib-reader"
 TIMEOUT_S: Final = 10.0
+_UNREACHABLE: Final = (
+    "The broker does not tell where topics begin and end",
+    "Look into the broker's log.",
+)
 
 
 class ArchivedTopics:
@@ -46,14 +46,12 @@ class ArchivedTopics:
     def __init__(self, client: Mapping[str, Any], prefix: str) -> None:
         self._prefix = prefix
         self._places = places_of(client, prefix)
-        self._admin = AdminClient({**client, "log_level": 2})
+        self._admin = open_admin(client, log_level=2)
 
     def bounds(self) -> dict[Place, Bounds]:
         """Of all partitions that can be read now; topics are without prefix. CannotReach."""
-        try:
+        with reaching(*_UNREACHABLE):
             found = log_bounds(self._admin, self._places, TIMEOUT_S, is_committed=True)
-        except (KafkaException, TimeoutError) as problem:
-            raise _cannot_reach(problem) from problem
         return {
             Place(place.topic.removeprefix(f"{self._prefix}."), place.partition): log
             for place, log in found.items()
@@ -73,7 +71,8 @@ class ArchivedTopics:
             spark.read.format("kafka")
             .options(**options)
             .option("kafka.isolation.level", "read_committed")
-            .option("kafka.group.id", GROUP)
+            # Spark keeps its consumers under it from one batch to the next.
+            .option("kafka.group.id", READER_GROUP)
             # What is to be read is there: a fetch that waits finds the end of a transaction.
             .option("kafka.fetch.max.wait.ms", 5)
             .option("failOnDataLoss", "true")
@@ -91,17 +90,13 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
         CannotReach: no broker answers.
         StartRefused: the topics are not there.
     """
-    consumer = Consumer({**client, "group.id": GROUP, "enable.auto.commit": False, "log_level": 0})
-    found: list[Place] = []
-    try:
-        for topic in (f"{prefix}.{name}" for name in TOPICS):
-            known = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-            found += [Place(topic, number) for number in sorted(known.partitions)]
-    except KafkaException as problem:
-        raise _cannot_reach(problem) from problem
-    finally:
-        consumer.close()
-    if not any(place.topic == f"{prefix}.{TOPICS[0]}" for place in found):
+    with reaching(*_UNREACHABLE):
+        found = [
+            Place(topic, number)
+            for topic in (f"{prefix}.{name}" for name in ARCHIVED)
+            for number in partitions_of(client, topic, TIMEOUT_S)
+        ]
+    if not any(place.topic == f"{prefix}.{ARCHIVED[0]}" for place in found):
         raise StartRefused(
             "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
@@ -118,12 +113,3 @@ def _by_topic(values: Iterable[tuple[Range, int | None]]) -> str:
         else:
             offsets.setdefault(each.topic, {})[str(each.partition)] = offset
     return json.dumps(offsets or numbers)
-
-
-def _cannot_reach(problem: Exception) -> CannotReach:
-    reason = problem.args[0].str() if isinstance(problem, KafkaException) else str(problem)
-    return CannotReach(
-        "The broker does not tell where topics begin and end.",
-        reason,
-        "Look into the broker's log.",
-    )

@@ -5,22 +5,16 @@ Beside it stand the job's features, which change when the job is upgraded; so th
 with the rest but read when they are needed.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicCollection
 
 from coordlib.errors import CannotReach
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.compacted import newest_by_key
 from coordlib.records.stored import Layout
 
 INCARNATION_LENGTH = 8
@@ -72,10 +66,7 @@ def read_features(
 
     Empty: it is older than all of them, or none has started yet. Raises CannotReach.
     """
-    try:
-        layout = _recorded(config, prefix, timeout_s)
-    except KafkaException as problem:
-        raise CannotReach(f"No answer from Kafka: {problem}", f"{prefix}.progress") from problem
+    layout = _recorded(config, prefix, timeout_s)
     return frozenset(layout.features if layout is not None else ())
 
 
@@ -98,12 +89,12 @@ def _place_of(
 
 
 def _partition_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, int]:
-    metadata = AdminClient(dict(config)).list_topics(timeout=timeout_s)
+    metadata = open_admin(config).list_topics(timeout=timeout_s)
     return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
 
 def _topic_id(config: Mapping[str, Any], topic: str, timeout_s: float) -> str:
-    admin = AdminClient(dict(config))  # a name for it: the answer dies with the client
+    admin = open_admin(config)  # a name for it: the answer dies with the client
     asked = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
     found = str(asked[topic].result(timeout_s).topic_id)
     # Kafka's own tools print the URL-safe form, and the job uses it; librdkafka gives the other.
@@ -111,34 +102,6 @@ def _topic_id(config: Mapping[str, Any], topic: str, timeout_s: float) -> str:
 
 
 def _recorded(config: Mapping[str, Any], prefix: str, timeout_s: float) -> Layout | None:
-    """The newest `layout` record; the topic is compacted and short."""
-    reader = Consumer(
-        {
-            **config,
-            "group.id": f"{prefix}-layout-reader",  # needed by the library, never used
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 20,  # the end-of-partition event comes with an empty fetch
-        }
-    )
-    found: Layout | None = None
-    deadline = time.monotonic() + timeout_s
-    try:
-        # Offset 0, which the reset corrects when it is gone: the logical OFFSET_BEGINNING is asked
-        # for before the leader is known, and again only after 0.5 s.
-        reader.assign([TopicPartition(f"{prefix}.progress", 0, 0)])
-        while time.monotonic() < deadline:
-            message = reader.poll(0.5)
-            if message is None:
-                continue
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return found
-            value = message.value()
-            if error is None and message.key() == _KEY and value is not None:
-                found = msgspec.json.decode(value, type=Layout)
-    finally:
-        reader.close()
-    raise CannotReach("The layout could not be read to its end.", f"{prefix}.progress")
+    """The newest `layout` record; the topic is compacted and short. Raises CannotReach."""
+    found = newest_by_key(config, f"{prefix}.progress", 0, timeout_s).get(_KEY)
+    return None if found is None else msgspec.json.decode(found, type=Layout)

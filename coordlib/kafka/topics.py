@@ -6,11 +6,9 @@ the settings of a cluster are its owner's. What differs is found by the check, w
 
 import re
 import time
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
@@ -21,28 +19,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from coordlib.errors import CannotReach, SetupError, StartRefused
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.plans import REPLACEABLE, TopicPlan, read_plans
 
 REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answers in milliseconds
 ADMIN_TIMEOUT_S = 15.0
 VISIBLE_TIMEOUT_S = 30.0
 REPLICATION_SAFE = 3  # survives one broker while writes go on
+SHARDS, RESPONSES = 2, 4  # partitions of a new prefix, where no numbers are given
 INCARNATION_LENGTH = 8
 PREFIX_LENGTH_MAX = 200  # Kafka's 249 for a topic's name, less the longest of ours
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+")
-#: Topics that may be lost and made anew: what is in them decides nothing.
-REPLACEABLE = frozenset({"lag"})
 
 AdminConf = Mapping[str, str]
 """librdkafka's options of an admin client, `bootstrap.servers` among them."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPlan:
-    """What one topic must be."""
-
-    name: str  # without the prefix: "requests"
-    partitions: Literal["shards", "responses"] | int
-    config: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +94,6 @@ class _Seen:
     config: Mapping[str, str]
 
 
-def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
-    """The plans of conf/topics.toml, or of another file of that form."""
-    path = path or Path(__file__).resolve().parents[1] / "conf" / "topics.toml"
-    try:
-        table = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise SetupError(
-            "The topics' plan cannot be read.",
-            f"{path}: {error}",
-            "Restore it, or install coordlib again.",
-        ) from error
-    return tuple(
-        TopicPlan(name, topic["partitions"], table["defaults"] | topic["config"])
-        for name, topic in table["topics"].items()
-    )
-
-
 def require_prefix(prefix: str) -> None:
     """Check that topics may be named so, before anything is started for them.
 
@@ -136,23 +109,33 @@ def require_prefix(prefix: str) -> None:
 
 
 def create(
-    admin_conf: AdminConf, prefix: str, shards: int, responses: int, replication: int
+    admin_conf: AdminConf,
+    prefix: str,
+    shards: int | None,
+    responses: int | None,
+    replication: int,
 ) -> list[str]:
     """Create the topics that are missing; returns their names once every partition has a leader.
 
+    Args:
+        shards, responses: partitions of a new prefix; None: those that the prefix has, else
+            SHARDS and RESPONSES.
+
     Raises:
         CannotReach: no broker answers.
-        SetupError: the cluster refuses, say for too few brokers or for lack of permission.
+        SetupError: the cluster refuses, say for too few brokers or for lack of permission, or the
+            prefix has other numbers of partitions and lacks a topic.
     """
-    admin = _admin(admin_conf)
-    present = _partition_counts(admin)
-    new = {
-        f"{prefix}.{plan.name}": _new_topic(plan, prefix, (shards, responses), replication)
-        for plan in read_plans()
-        if f"{prefix}.{plan.name}" not in present
-    }
-    if not new:
+    admin = open_admin(admin_conf)
+    present = _present(admin)
+    plans = [plan for plan in read_plans() if f"{prefix}.{plan.name}" not in present]
+    if not plans:
         return []
+    counts = (
+        _agreed(shards, f"{prefix}.requests", present, SHARDS),
+        _agreed(responses, f"{prefix}.responses", present, RESPONSES),
+    )
+    new = {f"{prefix}.{plan.name}": _new_topic(plan, prefix, counts, replication) for plan in plans}
     futures = admin.create_topics(list(new.values()), operation_timeout=ADMIN_TIMEOUT_S)
     for name, future in futures.items():
         try:
@@ -170,9 +153,9 @@ def check(admin_conf: AdminConf, prefix: str) -> Checked:
         CannotReach: no broker answers.
         SetupError: the cluster does not let us look.
     """
-    admin = _admin(admin_conf)
+    admin = open_admin(admin_conf)
     plans = {f"{prefix}.{plan.name}": plan for plan in read_plans()}
-    present = _partition_counts(admin)
+    present = _present(admin)
     seen = _describe(admin, [name for name in plans if name in present])
     findings = list(_missing(prefix, plans, seen))
     shards = seen[f"{prefix}.requests"].partitions if f"{prefix}.requests" in seen else 0
@@ -204,10 +187,18 @@ def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, 
     return checked.layout, checked.warnings
 
 
-def _admin(admin_conf: AdminConf) -> AdminClient:
-    # Its own lines on stderr would repeat what our one sentence says.
-    conf: dict[str, str | int | float | bool] = {"log_level": "0"}
-    return AdminClient(conf | dict(admin_conf))
+def _agreed(asked: int | None, topic: str, present: Mapping[str, Any], otherwise: int) -> int:
+    """Partitions of new topics: a topic with others than the rest could never be mended."""
+    if topic not in present:
+        return otherwise if asked is None else asked
+    found = len(present[topic].partitions)
+    if asked not in (None, found):
+        raise SetupError(
+            f"The prefix has {found} partitions here, not {asked}.",
+            topic,
+            "Leave the number out: new topics then get what the others have.",
+        )
+    return found
 
 
 def _new_topic(plan: TopicPlan, prefix: str, counts: tuple[int, int], replication: int) -> NewTopic:
@@ -243,8 +234,8 @@ def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int]) -> None:
     """Clients hear of a new topic a moment after its creation was acknowledged."""
     deadline = time.monotonic() + VISIBLE_TIMEOUT_S
     while time.monotonic() < deadline:
-        counts = _partition_counts(admin)
-        if all(counts.get(name) == count for name, count in wanted.items()):
+        present = _present(admin)
+        if all(_led(present.get(name)) == count for name, count in wanted.items()):
             return
         time.sleep(0.05)
     raise CannotReach(
@@ -254,20 +245,21 @@ def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int]) -> None:
     )
 
 
-def _partition_counts(admin: AdminClient) -> dict[str, int]:
-    """Partitions that have a leader, by topic."""
+def _present(admin: AdminClient) -> dict[str, Any]:
+    """All topics' metadata, by name."""
     try:
-        topics = admin.list_topics(timeout=REACH_TIMEOUT_S).topics
+        return dict(admin.list_topics(timeout=REACH_TIMEOUT_S).topics)
     except KafkaException as error:
         raise CannotReach(
             "No Kafka broker answers.",
             error.args[0].str(),
             "Check --bootstrap-servers and the security options; on a laptop, run: coord up",
         ) from error
-    return {
-        name: sum(partition.leader >= 0 for partition in topic.partitions.values())
-        for name, topic in topics.items()
-    }
+
+
+def _led(topic: Any) -> int:
+    """How many partitions have a leader."""
+    return 0 if topic is None else sum(each.leader >= 0 for each in topic.partitions.values())
 
 
 def _describe(admin: AdminClient, names: list[str]) -> dict[str, _Seen]:
@@ -305,6 +297,9 @@ def _missing(
     prefix: str, plans: Mapping[str, TopicPlan], seen: Mapping[str, _Seen]
 ) -> Iterable[Finding]:
     mend = f"Run: coord topics create --prefix {prefix}"
+    replication = min((topic.replication for topic in seen.values()), default=REPLICATION_SAFE)
+    if replication != REPLICATION_SAFE:
+        mend += f" --replication {replication}"
     return (Finding(name, "does not exist", "there", mend) for name in plans if name not in seen)
 
 

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from coordlib.kafka.places import Bounds
+
 #: Of one partition: an hour, at the default interval of 30 s. While nothing is produced, two do.
 SAMPLES_MAX: Final = 120
 #: Memory of one partition's samples: two numbers of eight bytes each, with some room to grow, and
@@ -26,20 +28,6 @@ _GAP_INTERVALS: Final = 3
 def gap_ms(interval_ms: int) -> int:
     """How far apart two samples may be, where one is due at every interval."""
     return max(_GAP_MIN_MS, _GAP_INTERVALS * interval_ms)
-
-
-class Place(NamedTuple):
-    """A partition of a topic that groups read."""
-
-    topic: str
-    partition: int
-
-
-class Bounds(NamedTuple):
-    """Where a partition's log begins and ends, as Kafka's own tools count: its high watermark."""
-
-    start: int
-    end: int
 
 
 class Since(NamedTuple):

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from coordlib.lag.measure import LogEnds, Place, gap_ms
+from coordlib.kafka.cluster import partitions_of
+from coordlib.kafka.places import Place
+from coordlib.kafka.reading import read_to_end
+from coordlib.lag.measure import LogEnds, gap_ms
 from coordlib.limits import INT64_MAX
 from coordlib.records.stored import LagLine, LagSample
 
@@ -77,46 +79,16 @@ def newest_samples(
     Raises:
         KafkaException: the brokers do not answer.
     """
-    consumer = Consumer(
-        {
-            **client,
-            "group.id": "coordlib-reader",  # required by the client; never joined or committed
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
+    if shard not in partitions_of(client, topic, TIMEOUT_S):
+        return
+    records = read_to_end(
+        client, topic, shard, newest_max=SAMPLES_READ_MAX, on_cut=on_cut, silence_s=TIMEOUT_S
     )
-    try:
-        known = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-        if known.error is not None or shard not in known.partitions:
-            return
-        low, end = consumer.get_watermark_offsets(TopicPartition(topic, shard), timeout=TIMEOUT_S)
-        first = max(low, end - SAMPLES_READ_MAX)
-        if first > low:
-            on_cut(first - low)
-        if first < end:
-            consumer.assign([TopicPartition(topic, shard, first)])
-            yield from _read_to(consumer, end, group)
-    finally:
-        consumer.close()
-
-
-def _read_to(consumer: Consumer, end: int, group: str | None) -> Iterator[LagSample]:
-    position = -1
-    while position < end:
-        record = consumer.poll(TIMEOUT_S)
-        if record is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        error = record.error()
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                return
-            raise KafkaException(error)
+    for record in records:
         if group is None or record.key() == group.encode():
             sample = _read(record.value() or b"")
             if sample is not None:
                 yield sample
-        position = (record.offset() or 0) + 1
 
 
 def _read(value: bytes) -> LagSample | None:

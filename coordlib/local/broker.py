@@ -16,10 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from string import Template
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
 from coordlib.errors import NotReady, SetupError
+from coordlib.kafka.cluster import has_brokers
 from coordlib.local import logs
 from coordlib.local.home import command_for, conf_file
 from coordlib.local.java import find_java
@@ -197,7 +195,7 @@ class Broker:
         while time.monotonic() < deadline:
             if self.program is None:
                 raise self._ended()
-            if is_answering(port) and _has_metadata(f"{LOOPBACK}:{port}"):
+            if is_answering(port) and has_brokers(f"{LOOPBACK}:{port}", 5.0):
                 return
             time.sleep(0.05)
         lines = self.last_lines()
@@ -254,11 +252,3 @@ class Broker:
         if self._child is not None:
             self._child.wait()
             self._child = None
-
-
-def _has_metadata(bootstrap_servers: str) -> bool:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": "0"})
-    try:
-        return len(admin.list_topics(timeout=5.0).brokers) > 0
-    except KafkaException:
-        return False

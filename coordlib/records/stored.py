@@ -112,12 +112,17 @@ FEATURES: Final = (ASSIGNMENT_ERRORS,)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What never changes under a prefix, and `features`. Key `layout` of `coord.progress`."""
+    """What a prefix is made of, and `features`. Key `layout` of `coord.progress`.
+
+    The numbers and the ids that stand in it never change; newer code may add topics.
+    """
 
     v: int = 1
     shards: int
     reply_partitions: int
+    #: By full name. A topic may come; one that is here must stay the same.
     topic_ids: dict[str, str]
+    #: Recorded once, compared with nothing: stored records have versions of their own.
     wire_version: int = 1
     state_version: int = 1
     #: FEATURES of the job that started last: a client sends the fields of no others.

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from coordlib import limits
 from coordlib.errors import CannotReach
+from coordlib.kafka.clients import reader_config
 
 #: Places in each partition, and how many records, or bytes of them, are read at each.
 PLACES: Final = 16
@@ -60,14 +61,8 @@ def mean_bytes_waiting(
     """
     consumer = Consumer(
         {
-            **client_options,
-            "group.id": "coordlib-reader",  # required by the client; never joined or committed
-            "enable.auto.commit": False,
-            "isolation.level": "read_uncommitted",  # as the source reads
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
+            **reader_config(client_options, is_committed=False),  # as the source reads
             "queued.max.messages.kbytes": 16 * limits.KIB,
-            "log_level": 0,
         }
     )
     try:

@@ -8,6 +8,7 @@ import structlog
 
 from coordlib import limits
 from coordlib.config import EngineConfig
+from coordlib.records.own_topics import INPUTS
 from coordlib.records.stored import Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.backlog import mean_bytes_waiting
@@ -54,7 +55,7 @@ def size_of_batches(
     """How many records a batch may have, by those that wait. Raises CannotReach."""
     mean_bytes = mean_bytes_waiting(
         client_options,
-        [f"{prefix}.requests", f"{prefix}.offsets"],
+        [f"{prefix}.{name}" for name in INPUTS],
         shards,
         marker.next_offsets if marker else {},
     )

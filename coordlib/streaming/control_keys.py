@@ -11,11 +11,11 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import Place
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.places import Place
 from coordlib.records.stored import ControlKey, ControlKeys, Marker
 from coordlib.streaming.checkpoint import SECRET_FILE
 from coordlib.streaming.control import Signer
@@ -104,7 +104,7 @@ def _public_of(secret: bytes, signatures: Signatures, path: str) -> bytes:
 
 def requests_ends(client_options: Mapping[str, str], prefix: str, shards: int) -> dict[int, int]:
     """Shard -> the offset that its next request will have. Raises CannotReach."""
-    admin = AdminClient({**client_options, "log_level": 2})
+    admin = open_admin(client_options, log_level=2)
     places = [Place(f"{prefix}.requests", shard) for shard in range(shards)]
     told, deadline_s = "no leader", time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline_s:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from coordlib.queries import stop_between_batches
+from coordlib.spark.stopping import stop_between_batches
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from coordlib import queries
 from coordlib.config import CoordinatorConfig
 from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.options import KafkaOptions
+from coordlib.records.own_topics import INPUTS
 from coordlib.records.stored import FEATURES, Layout, Marker
+from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
@@ -186,7 +187,7 @@ class Coordinator:
         if records == running.size.records:
             return
         _log.warning("batches have another number of records from now on", records=records)
-        queries.stop_between_batches(query)
+        stop_between_batches(query)
         if query.exception() is None:
             running.size.renewed(records, time.monotonic())
             self.query = self._run(running)
@@ -338,5 +339,5 @@ def _starting_offsets(
     """Spark wants every partition named; -2 is its word for the earliest."""
     return {
         topic: {str(s): next_offsets.get(topic, {}).get(str(s), -2) for s in range(shards)}
-        for topic in (f"{prefix}.requests", f"{prefix}.offsets")
+        for topic in (f"{prefix}.{name}" for name in INPUTS)
     }

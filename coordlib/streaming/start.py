@@ -4,12 +4,14 @@ Everything here decides from what it is shown; it refuses before anything is rea
 an older job of the same prefix would notice.
 """
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import structlog
 from msgspec.structs import replace
 
 from coordlib.errors import StartRefused
+from coordlib.kafka.plans import REPLACEABLE
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.checkpoint import Identity
@@ -17,6 +19,13 @@ from coordlib.streaming.marker import check_identity
 from coordlib.streaming.sink import NewestByKey, TransactionalSink
 
 _log = structlog.get_logger()
+_OTHER_COUNTS = "Numbers of partitions are fixed for the topics' life."
+_MADE_ANEW = "What a deleted topic held is lost, and other topics refer to it."
+_NOT_THERE = "Start the code that recorded those topics, or newer code."
+_AFRESH = (
+    "To begin afresh, use a new prefix, or delete all topics of this one and create them again "
+    "(coord topics create)."
+)
 
 
 class Folder(Protocol):
@@ -51,8 +60,10 @@ def agree(
         StartRefused: the topics or the checkpoint are not what they must be.
         CannotReach: no broker answers.
     """
-    # Before anybody is fenced: a start with a wrong folder must not end a healthy job.
+    # Before anybody is fenced: a start with a wrong folder, or of older code, must not end a
+    # healthy job.
     sink.read_progress()
+    _refuse_other_topics(sink.layout, layout, prefix)
     _refuse_wrong_checkpoint(folder, layout, sink.marker, prefix, is_rebuild)
     sink.open()
     _agree_on_layout(sink, layout, prefix)
@@ -73,25 +84,60 @@ def agree(
 
 
 def _agree_on_layout(sink: TransactionalSink, layout: Layout, prefix: str) -> None:
-    """Refuse other topics than the recorded ones; record the features of this job.
+    """Refuse other topics than the recorded ones; record new topics and this job's features.
 
-    They may be more than those of the job before, or fewer where older code is started again.
+    Features may be more than those of the job before, or fewer where older code is started again.
     """
     recorded = sink.layout
     if recorded is None:
         sink.write_layout(layout)
-    elif replace(recorded, features=layout.features) != layout:
+        return
+    _refuse_other_topics(recorded, layout, prefix)
+    # All else stays as it was recorded: its versions say nothing about topics.
+    renewed = replace(recorded, topic_ids=layout.topic_ids, features=layout.features)
+    if recorded == renewed:
+        return
+    new = sorted(layout.topic_ids.keys() - recorded.topic_ids.keys())
+    if new:
+        _log.info("the prefix has new topics", topics=new)
+    sink.write_layout(renewed)
+
+
+def _refuse_other_topics(recorded: Layout | None, layout: Layout, prefix: str) -> None:
+    """Topics may be more than the recorded ones; these must be as they were."""
+    if recorded is None:
+        return
+    if recorded.v != layout.v:
         raise StartRefused(
-            f"The topics are not those that this prefix began with: {recorded.shards} shards, "
-            f"{recorded.reply_partitions} response partitions then, "
-            f"{layout.shards} and {layout.reply_partitions} now"
-            + (", with other topic ids." if recorded.topic_ids != layout.topic_ids else "."),
+            f"Newer code has recorded the topics: version {recorded.v}, this code reads "
+            f"{layout.v}.",
             f"prefix {prefix}",
-            "Shards are fixed for the topics' life. Use a new prefix, or delete all topics of "
-            "this one and create them again.",
+            "Start the code that recorded them, or newer code.",
         )
-    elif recorded != layout:
-        sink.write_layout(layout)
+    differences = list(_changed_counts(recorded, layout))
+    mends = [_OTHER_COUNTS] if differences else []
+    now, replaceable = layout.topic_ids, {f"{prefix}.{name}" for name in REPLACEABLE}
+    anew = [name for name, id_ in recorded.topic_ids.items() if now.get(name, id_) != id_]
+    if anew:
+        differences.append(f"made anew since, with other topic ids: {', '.join(anew)}")
+        mends.append(_MADE_ANEW)
+    gone = [name for name in recorded.topic_ids if name not in now and name not in replaceable]
+    if gone:
+        differences.append(f"recorded, and not among the topics of this code: {', '.join(gone)}")
+        mends.append(_NOT_THERE)
+    if differences:
+        raise StartRefused(
+            f"The topics are not those that this prefix has recorded: {'; '.join(differences)}.",
+            f"prefix {prefix}",
+            " ".join([*mends, _AFRESH]),
+        )
+
+
+def _changed_counts(recorded: Layout, layout: Layout) -> Iterator[str]:
+    if recorded.shards != layout.shards:
+        yield f"{layout.shards} shards, not {recorded.shards}"
+    if recorded.reply_partitions != layout.reply_partitions:
+        yield f"{layout.reply_partitions} response partitions, not {recorded.reply_partitions}"
 
 
 def _refuse_wrong_checkpoint(

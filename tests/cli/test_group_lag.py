@@ -3,7 +3,8 @@
 import pytest
 
 from coordlib.cli.group_lag import lag_now
-from coordlib.lag.measure import UNKNOWN, Bounds, Lag, Place
+from coordlib.kafka.places import Bounds, Place
+from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.lag.samples import _read, sampled_ends
 from coordlib.records.stored import LagLine, LagSample
 

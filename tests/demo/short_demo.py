@@ -1,12 +1,12 @@
-"""`coord demo` with its first act alone and fewer records; all else is as people run it."""
+"""`coord demo --act classic` with fewer records; all else is as people run it."""
 
 import sys
 from dataclasses import replace
 
 from coordlib.cli.main import main
-from coordlib.demo import first_act, scenario
+from coordlib.demo import acts
 
-scenario.ACTS = (replace(first_act.ACT, records=3_000, holds=(2_500,)),)
+acts.ACTS["classic"] = replace(acts.ACTS["classic"], records=3_000, holds=(2_500,))
 
 if __name__ == "__main__":
-    sys.exit(main(["demo"]))
+    sys.exit(main(["demo", "--act", "classic"]))

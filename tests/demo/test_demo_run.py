@@ -1,6 +1,6 @@
 """The demo as people run it, from start to verdict.
 
-`make test` runs its first act, with fewer records; `make chaos` runs all of it, and interrupts it.
+`make test` runs one act of it, with fewer records; `make chaos` runs all of it, and interrupts it.
 """
 
 import os

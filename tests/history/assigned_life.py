@@ -13,7 +13,7 @@ from coordlib.coordinators.groups.assigned.group import Member
 from coordlib.effects.routing import COMMITTED
 from coordlib.effects.routing import EVENTS as EVENTS_TOPIC
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
-from coordlib.lag.measure import Bounds
+from coordlib.kafka.places import Bounds
 from coordlib.records import requests as rq
 from coordlib.records.stored import LagSample
 from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record

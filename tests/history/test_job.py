@@ -13,9 +13,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from coordlib import queries
 from coordlib.errors import CannotReach, StartRefused
 from coordlib.local.home import project_root
+from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming import lifecycle
 
 
@@ -61,7 +61,7 @@ def test_a_query_is_stopped_after_its_batch() -> None:
 def test_a_batch_that_never_ends_is_given_up() -> None:
     query: Any = FakeQuery(busy_looks=10**9)
 
-    queries.stop_between_batches(query, timeout_s=0.05)
+    stop_between_batches(query, timeout_s=0.05)
 
     assert not query.isActive
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from coordlib.errors import StartRefused
 from coordlib.history.commit import Commit, Hole, Positions, commit_in, merged
 from coordlib.history.plan import Range, plan, untold
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.places import Bounds, Place
 
 EVENTS, GROUPS = Place("events", 0), Place("groups", 0)
 SHARDS = tuple(Place("events", shard) for shard in range(3))

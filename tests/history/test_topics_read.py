@@ -7,6 +7,7 @@ import pytest
 
 from coordlib.errors import StartRefused
 from coordlib.history import topics_read
+from coordlib.kafka import cluster
 
 
 class EmptyCluster:
@@ -16,7 +17,7 @@ class EmptyCluster:
         self.is_closed = False
 
     def list_topics(self, topic: str, timeout: float) -> Any:
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={})})
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions={}, error=None)})
 
     def close(self) -> None:
         self.is_closed = True
@@ -24,7 +25,7 @@ class EmptyCluster:
 
 def test_topics_that_are_not_there_refuse_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong prefix. The coordinator refuses it too: no restart makes topics, a person does."""
-    monkeypatch.setattr(topics_read, "Consumer", EmptyCluster)
+    monkeypatch.setattr(cluster, "Consumer", EmptyCluster)
 
     with pytest.raises(StartRefused, match="not there") as caught:
         topics_read.places_of({}, "cord")

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer
@@ -13,11 +14,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from coordlib.errors import SetupError
 from coordlib.kafka import topics
+from coordlib.kafka.plans import read_plans
 from coordlib.limits import OUTPUT_BYTES_MAX, REQUEST_BYTES_MAX
 from coordlib.local.broker import Broker
 
-PLANS = {plan.name: plan for plan in topics.read_plans()}
+PLANS = {plan.name: plan for plan in read_plans()}
 GOOD = topics._Seen(
     partitions=4,
     replication=3,
@@ -78,6 +81,27 @@ def test_other_partition_count_than_the_requests_topic_is_fatal() -> None:
     )
 
 
+def test_a_missing_topic_is_made_by_the_command_that_the_finding_names() -> None:
+    """An upgrade brings a topic, and the job must say how to get it."""
+    (finding,) = topics._missing(
+        "p", {"p.requests": PLANS["requests"], "p.lag": PLANS["lag"]}, {"p.requests": GOOD}
+    )
+    assert (finding.topic, finding.is_fatal) == ("p.lag", True)
+    assert finding.mend == "Run: coord topics create --prefix p"
+
+
+@pytest.mark.parametrize(
+    ("asked", "present", "partitions"),
+    [(None, None, 2), (5, None, 5), (None, 3, 3), (3, 3, 3)],
+)
+def test_a_new_topic_has_the_partitions_of_its_prefix(
+    asked: int | None, present: int | None, partitions: int
+) -> None:
+    """The default of 2 shards, on a prefix of 8, gave a topic that nothing could mend."""
+    there = {} if present is None else {"p.requests": SimpleNamespace(partitions=range(present))}
+    assert topics._agreed(asked, "p.requests", there, topics.SHARDS) == partitions
+
+
 def test_few_replicas_are_a_warning_said_once() -> None:
     one = replace(GOOD, replication=1, config=GOOD.config | {"min.insync.replicas": "1"})
     weak = replace(GOOD, config=GOOD.config | {"min.insync.replicas": "1"})
@@ -120,7 +144,7 @@ def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker)
     """What a job has recorded of its topics names none that decides nothing: else the upgrade that
     brought the topic, or whoever made it anew, would end the prefix."""
     conf = {"bootstrap.servers": broker.bootstrap_servers}
-    topics.create(conf, "older", shards=2, responses=1, replication=1)
+    topics.create(conf, "older", shards=3, responses=1, replication=1)
     before = topics.check(conf, "older").layout
     assert before is not None
     admin = AdminClient(conf)
@@ -129,9 +153,14 @@ def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker)
         time.sleep(0.05)
     checked = topics.check(conf, "older")
     assert checked.layout is None
-    assert [(each.topic, each.what) for each in checked.fatal] == [("older.lag", "does not exist")]
+    (missing,) = checked.fatal
+    assert (missing.topic, missing.what) == ("older.lag", "does not exist")
+    assert missing.mend == "Run: coord topics create --prefix older --replication 1"
 
-    assert topics.create(conf, "older", shards=2, responses=1, replication=1) == ["older.lag"]
+    # Partitions of a topic cannot be taken away: a topic with others would end the prefix.
+    with pytest.raises(SetupError, match="has 3 partitions here, not 2"):
+        topics.create(conf, "older", shards=2, responses=None, replication=1)
+    assert topics.create(conf, "older", None, None, replication=1) == ["older.lag"]
 
     assert topics.check(conf, "older").layout == before
     assert not any(name.endswith(".lag") for name in before.topic_ids)

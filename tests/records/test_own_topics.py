@@ -1,17 +1,22 @@
 """Which topics users may share by an expression: one list, one rule, for both kinds of groups."""
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import coordlib
 from coordlib.client import AssignedMember, ClassicMember
 from coordlib.client.shell.member import Member
-from coordlib.kafka import topics
-from coordlib.records.own_topics import OWN, is_users, own_topics
+from coordlib.effects import routing
+from coordlib.kafka.plans import REPLACEABLE, read_plans
+from coordlib.records.own_topics import ARCHIVED, OUTPUTS, OWN, is_users, own_topics
 from coordlib.streaming.beside.topic_watch import KafkaCluster
 from coordlib.testing.fake_log import FakeLog
 
+PAGE = Path(coordlib.__file__).parent / "records" / "README.md"
 EVERYTHING = {
     **{f"coord.{name}": 1 for name in OWN},
     "__consumer_offsets": 1,
@@ -29,7 +34,41 @@ USERS = {"coord.orders", "coord.", "coord", "orders", "other.requests", "coord.r
 def test_the_list_is_the_plan() -> None:
     """`coord.lag` came later, and was read by groups that matched everything: each sample of their
     lag was a record more that they were behind."""
-    assert tuple(plan.name for plan in topics.read_plans()) == OWN
+    assert tuple(plan.name for plan in read_plans()) == OWN
+
+
+def test_the_list_is_what_batches_are_written_to_and_what_the_archive_reads() -> None:
+    """A topic that is written and not in the list would be read by groups that match everything."""
+    assert routing.OUTPUT_TOPICS == OUTPUTS
+    assert set(ARCHIVED) < set(OWN)
+    assert set(REPLACEABLE) < set(OWN)
+
+
+def test_the_page_about_the_wire_has_the_topics_of_the_plan() -> None:
+    """Clients in other languages are written by it: names, partitions, how long records stay."""
+    count: dict[Any, str] = {"shards": "P", "responses": "R"}
+    table = re.findall(r"^\| `coord\.(\w+)` \| (\w+) \| (\w+)", PAGE.read_text(), re.MULTILINE)
+
+    assert table == [
+        (
+            plan.name,
+            count.get(plan.partitions, str(plan.partitions)),
+            "compacted" if plan.config["cleanup.policy"] == "compact" else "deleted",
+        )
+        for plan in read_plans()
+    ]
+
+
+def test_no_code_names_another_topic_below_the_prefix() -> None:
+    """A misspelt name is a topic that the broker makes, or that nobody reads."""
+    source = Path(coordlib.__file__).parent
+    named = {
+        name
+        for path in source.rglob("*.py")
+        for name in re.findall(r"prefix\}\.(\w+)[\"/,]", path.read_text())
+    }
+
+    assert {"requests", "progress"} <= named <= set(OWN)
 
 
 def test_what_is_below_the_prefix_is_users_unless_it_is_of_the_plan() -> None:

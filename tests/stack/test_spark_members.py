@@ -17,8 +17,8 @@ from coordlib.client.spark.positions import starting_offsets
 from coordlib.client.spark.progress import publish_progress
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.places import Bounds, Place
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.crew import Crew

@@ -7,12 +7,13 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.kafka import producer
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.streaming import control, signatures
+from coordlib.streaming import signatures
 from coordlib.streaming.control import ControlWriter, Signer
 from coordlib.testing.signing import Keyholder
-from tests.streaming.mortal import MortalProducer
+from tests.kafka.mortal import MortalProducer
 from tests.tools.driving import SETTINGS
 
 TICK = rq.Tick(v=1, published=3)
@@ -81,7 +82,9 @@ class Queue:
         self.is_full = self.is_purged = False
         self.made.append(self)
 
-    def produce(self, _topic: str, value: bytes, *, partition: int, on_delivery: Note) -> None:
+    def produce(
+        self, _topic: str, value: bytes, _key: None, _shard: int, *, on_delivery: Note
+    ) -> None:
         if self.is_full:
             raise BufferError
         self.waiting.append((value, on_delivery))
@@ -103,7 +106,7 @@ class Queue:
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch) -> ControlWriter:
     monkeypatch.setattr(Queue, "made", [])
-    monkeypatch.setattr(control, "Producer", Queue)
+    monkeypatch.setattr(producer, "Producer", Queue)
     return ControlWriter("coord", BROKER, signer())
 
 
@@ -164,7 +167,7 @@ def test_a_fatal_error_that_the_flush_tells_replaces_the_producer(
 ) -> None:
     """Some fatal errors come by no acknowledgement, but once, from whatever serves the producer."""
     monkeypatch.setattr(MortalProducer, "made", [])
-    monkeypatch.setattr(control, "Producer", MortalProducer)
+    monkeypatch.setattr(producer, "Producer", MortalProducer)
     writer = ControlWriter("coord", BROKER, signer())
 
     with pytest.raises(KafkaException):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -19,15 +20,23 @@ from confluent_kafka.admin import (
 
 from coordlib.errors import StartRefused
 from coordlib.kafka import compacted, topics
+from coordlib.kafka.plans import read_plans
 from coordlib.local.broker import Broker
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.stored import ShardPosition
+from coordlib.records.stored import Layout, ShardPosition
 from coordlib.streaming import query
 from coordlib.streaming.checkpoint import SECRET_FILE
 from coordlib.streaming.control_keys import Authority
-from coordlib.streaming.marker import KEYS_KEY, MARKER_KEY, decode_keys, decode_marker
+from coordlib.streaming.marker import (
+    KEYS_KEY,
+    LAYOUT_KEY,
+    MARKER_KEY,
+    decode_keys,
+    decode_layout,
+    decode_marker,
+)
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 
 if TYPE_CHECKING:
@@ -132,7 +141,30 @@ def test_another_number_of_shards_than_the_recorded_one(start, made, admin):
         future.result(10)
     time.sleep(1)
 
-    assert "2 shards" in refusal(start, made)
+    assert "3 shards, not 2" in refusal(start, made)
+
+
+def test_an_upgrade_that_brings_a_topic(start, made, broker, monkeypatch):
+    """The prefix goes on; at its next start the topic must be the one that was recorded."""
+    client = {"bootstrap.servers": broker.bootstrap_servers}
+
+    def recorded() -> Layout:
+        return decode_layout(compacted.newest_by_key(client, f"{made}.progress", 0)[LAYOUT_KEY])
+
+    start(made)
+    before = recorded()
+    (model,) = (plan for plan in read_plans() if plan.name == "groups")
+    more = (*read_plans(), replace(model, name="clusters"))
+    monkeypatch.setattr(topics, "read_plans", lambda: more)
+
+    assert f"{made}.clusters: does not exist" in (told := refusal(start, made))
+    assert f"coord topics create --prefix {made}" in told
+    assert topics.create(client, made, None, None, 1) == [f"{made}.clusters"]
+    start(made)
+
+    assert recorded().topic_ids.keys() - before.topic_ids.keys() == {f"{made}.clusters"}
+    monkeypatch.undo()
+    assert f"{made}.clusters" in refusal(start, made)
 
 
 def test_an_empty_checkpoint_on_topics_with_history(start, made):

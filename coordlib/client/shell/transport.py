@@ -24,10 +24,10 @@ from confluent_kafka import (
 )
 
 from coordlib import limits
-from coordlib.client.classic.racks import read_racks
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.shell.racks import read_racks
 from coordlib.client.shell.response_reader import ResponseReader
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach

@@ -25,8 +25,9 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.spark.positions import Otherwise, unreachable
 from coordlib.errors import CannotReach, CoordError
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.places import Bounds, Place
 
 _log = structlog.get_logger()
 #: The reader's thread waits for it, and releases nothing meanwhile.
@@ -158,7 +159,7 @@ class Beginnings:
         """Of those that can be read. Raises CannotReach."""
         self._looked_s = time.monotonic()
         if self._admin is None:
-            self._admin = AdminClient({**self._config})
+            self._admin = open_admin(self._config)
         asked = [Place(*each) for each in sorted(places)]
         try:
             found = log_bounds(self._admin, asked, _TIMEOUT_S)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.client.admin import Admin
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.errors import CannotReach, SetupError
 from coordlib.history.sql import query_tables
+from coordlib.kafka.clients import open_admin
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -93,7 +93,7 @@ def _history(group: str, as_of: datetime, tables: str | Path | None) -> list[tup
 def partitions_of(config: Mapping[str, Any], topics: Iterable[str]) -> tuple[TopicPartition, ...]:
     """All partitions of these topics. Raises CannotReach."""
     try:
-        found = AdminClient({**config}).list_topics(timeout=_TIMEOUT_S).topics
+        found = open_admin(config).list_topics(timeout=_TIMEOUT_S).topics
     except KafkaException as problem:
         raise unreachable(config, problem) from problem
     missing = [topic for topic in topics if topic not in found or found[topic].error]

@@ -11,14 +11,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.member import default_client_id
 from coordlib.client.spark.positions import end_offsets
 from coordlib.errors import SetupError
-from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.layout import find_place
+from coordlib.kafka.producer import LastingProducer
 from coordlib.limits import OFFSETS_PER_REQUEST_MAX
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -55,8 +55,8 @@ class Publication:
         self._group, self._topic = group, f"{prefix}.offsets"
         self._client, self._numbers = default_client_id(), count(1)
         self._shard = shard_of(group, place.shards)
-        self._config, self._now_s = config, now_s
-        self._open_producer()
+        options = {**config, "linger.ms": 0, "delivery.timeout.ms": 10_000}
+        self._producer = LastingProducer(options, "progress", _REOPEN_S, now_s)
         self._lock = threading.Lock()
         self._newest: dict[TopicPartition, int] = {}
         self._batch = -1
@@ -99,7 +99,7 @@ class Publication:
             is_last = self._is_closed
             try:
                 self._write(is_last, is_all=is_last or not is_news)
-            except (KafkaException, BufferError) as problem:
+            except (KafkaException, TimeoutError) as problem:
                 _log.warning("progress is not published", group=self._group, error=repr(problem))
             if is_last:
                 return
@@ -107,31 +107,11 @@ class Publication:
                 threading.Event().wait(_RETRY_S)
                 self._wake.set()
 
-    def _open_producer(self) -> None:
-        self._producer = Producer(
-            {
-                **self._config,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "delivery.timeout.ms": 10_000,
-            }
-        )
-        self._is_broken, self._reopen_at_s = False, self._now_s() + _REOPEN_S
-
     def _write(self, is_last: bool, is_all: bool) -> None:
-        """Raises KafkaException, BufferError."""
-        if self._is_broken:
-            if self._now_s() < self._reopen_at_s and not is_last:
-                return
-            _log.info("progress is published by a new producer", group=self._group)
-            self._open_producer()
-        try:
-            self._write_newest(is_all)
-        except KafkaException as problem:
-            self._is_broken = self._is_broken or is_fatal(problem)
-            raise
-
-    def _write_newest(self, is_all: bool) -> None:
+        """Raises KafkaException, TimeoutError."""
+        self._producer.renew(at_once=is_last)
+        if self._producer.is_broken:
+            return
         with self._lock:
             new = {p: at for p, at in self._newest.items() if is_all or self._taken.get(p) != at}
         places = sorted(new)
@@ -144,7 +124,6 @@ class Publication:
         def note(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 _log.warning("progress is not published", group=self._group, error=error.str())
-                self._is_broken = self._is_broken or is_fatal(error)
                 return
             with self._lock:
                 self._taken.update(some)

@@ -39,7 +39,7 @@ from coordlib.client.spark.positions import Otherwise
 from coordlib.client.spark.queries import Queries, Start, is_true, source_options
 from coordlib.client.spark.run import Run
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.queries import LOOK_EVERY_S, Gap
+from coordlib.spark.stopping import LOOK_EVERY_S, Gap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

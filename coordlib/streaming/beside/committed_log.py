@@ -12,7 +12,8 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec import Meta
 
-from coordlib.lag.measure import Place
+from coordlib.kafka.clients import reader_config
+from coordlib.kafka.places import Place
 from coordlib.streaming.beside.offset_shares import Exists, cut
 
 #: Offsets that are followed; 300 bytes each. Those beyond have no lag and are not mirrored, until
@@ -175,18 +176,7 @@ class CommittedLog:
         self.offsets, self._on_change = offsets, on_change
         #: Shards whose end was not seen yet: until then older offsets may still come before newer.
         self._behind = set(range(shards))
-        self._consumer = Consumer(
-            {
-                **client_options,
-                "group.id": "coordlib-reader",  # required by the client; never joined or committed
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "log_level": 2,
-            }
-        )
+        self._consumer = Consumer(reader_config(client_options, log_level=2))
         topic = f"{prefix}.committed"
         places = [TopicPartition(topic, shard, OFFSET_BEGINNING) for shard in range(shards)]
         self._consumer.assign(places)

@@ -9,16 +9,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, Message
 
-from coordlib.kafka.fatal_errors import is_fatal
+from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.producer import LastingProducer
 from coordlib.lag.measure import (
     SAMPLE_BYTES,
     SAMPLES_BASE_BYTES,
     SAMPLES_MAX,
-    Bounds,
     LogEnds,
-    Place,
     gap_ms,
     measure,
 )
@@ -187,45 +186,30 @@ class LagTopic:
 
     def __init__(self, client_options: Mapping[str, Any], prefix: str, shards: int) -> None:
         self._topic, self._shards = f"{prefix}.lag", shards
-        self._options = {**client_options, "enable.idempotence": True, "log_level": 2}
-        self._producer = Producer(self._options)
-        self._is_broken = False
+        self._producer = LastingProducer(client_options, "lag samples")
         #: Why the newest sample of which something was heard was not written; empty: it was.
         self.failure = ""
 
     def write(self, sample: LagSample) -> None:
         """Hand a sample over; what becomes of it is logged. KafkaException, TimeoutError."""
-        try:
-            self._producer.produce(
-                self._topic,
-                codec.encode(sample),
-                sample.group.encode(),
-                shard_of(sample.group, self._shards),
-                on_delivery=self._note,
-            )
-            self._producer.poll(0)
-        except BufferError as problem:
-            raise TimeoutError("The producer of lag samples is full.") from problem
-        except KafkaException as problem:
-            self._is_broken = self._is_broken or is_fatal(problem)
-            raise
+        self._producer.produce(
+            self._topic,
+            codec.encode(sample),
+            sample.group.encode(),
+            shard_of(sample.group, self._shards),
+            on_delivery=self._note,
+        )
+        self._producer.poll()
 
     def serve(self) -> None:
         """Hear what became of samples. KafkaException."""
-        if self._is_broken:
-            # An idempotent producer does not recover from a fatal error; a new one does.
-            self._is_broken, self._producer = False, Producer(self._options)
-        try:
-            self._producer.poll(0)
-        except KafkaException as problem:
-            self._is_broken = self._is_broken or is_fatal(problem)
-            raise
+        self._producer.renew()
+        self._producer.poll()
 
     def close(self) -> None:
-        self._producer.flush(5)
+        self._producer.close()
 
     def _note(self, error: KafkaError | None, _message: Message) -> None:
         self.failure = "" if error is None else error.str()
         if error is not None:
             _log.warning("a lag sample was not written", error=error.str())
-            self._is_broken = self._is_broken or is_fatal(error)

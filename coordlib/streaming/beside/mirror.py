@@ -29,10 +29,10 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import SetupError
-from coordlib.lag.measure import Place
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.places import Place
 from coordlib.records.patterns import BadPattern, Pattern, compile_pattern
 from coordlib.streaming.beside.committed_log import CommittedOffsets
 from coordlib.streaming.beside.troubles import Trouble, Troubles
@@ -188,7 +188,7 @@ class AdminGroups:
     """`KafkaGroups` over confluent-kafka."""
 
     def __init__(self, client_options: Mapping[str, Any]) -> None:
-        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._admin = open_admin(client_options, log_level=2)
 
     def write(self, group: str, offsets: Mapping[Place, int]) -> dict[Place, KafkaError]:
         places = [TopicPartition(*place, offset) for place, offset in offsets.items()]

@@ -9,7 +9,7 @@ rule. Within a group the first by topic and partition count.
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from coordlib.lag.measure import Place
+from coordlib.kafka.places import Place
 
 Exists = Callable[[Place], bool]
 

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.config import EngineConfig
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import SAMPLES_MAX, LogEnds, Place
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.places import Place
+from coordlib.lag.measure import SAMPLES_MAX, LogEnds
 from coordlib.lag.samples import newest_samples, sampled_ends
 from coordlib.records.stored import LagSample
 from coordlib.streaming.beside.committed_log import (
@@ -117,7 +118,7 @@ class OffsetWatch:
 
     def _sampling(self, shards: int) -> tuple[LagSampler, LagTopic]:
         topic = LagTopic(self._options, self._prefix, shards)
-        ask = partial(log_bounds, AdminClient({**self._options, "log_level": 2}))
+        ask = partial(log_bounds, open_admin(self._options, log_level=2))
         return LagSampler(ask, topic.write, self._interval_ms, self._earlier(shards)), topic
 
     def _earlier(self, shards: int) -> dict[Place, LogEnds]:
@@ -185,7 +186,7 @@ class _Topics:
     """Which partitions there are, as far as the brokers tell."""
 
     def __init__(self, client_options: Mapping[str, Any]) -> None:
-        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._admin = open_admin(client_options, log_level=2)
         self._partitions: dict[str, int] | None = None
 
     def exists(self) -> Exists:

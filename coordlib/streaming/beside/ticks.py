@@ -11,13 +11,11 @@ from typing import Any, Final, Protocol
 
 import structlog
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
-    AdminClient,
-    OffsetSpec,
-)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
 
 from coordlib.coordinators.shard.shard import Status
 from coordlib.errors import CannotReach
+from coordlib.kafka.clients import open_admin
 from coordlib.records.requests import Tick
 from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.crash import Crash
@@ -253,7 +251,7 @@ class KafkaTicks:
 
     def __init__(self, control: ControlWriter, client_options: Mapping[str, Any]) -> None:
         self._control = control
-        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._admin = open_admin(client_options, log_level=2)
 
     def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
         self._control.write(shard, tick, lambda error: told(not error))

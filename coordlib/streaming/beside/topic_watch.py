@@ -22,9 +22,9 @@ from typing import Any, Final, Protocol
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib import limits
+from coordlib.kafka.clients import open_admin
 from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.requests import Topic, TopicMetadata
 from coordlib.streaming.beside.troubles import Troubles
@@ -210,7 +210,7 @@ class KafkaCluster:
     ) -> None:
         self._prefix, self._shards, self._control = prefix, shards, control
         self._own = own_topics(prefix)
-        self._admin = AdminClient({**client_options, "log_level": 2})
+        self._admin = open_admin(client_options, log_level=2)
         self._has_warned = False
 
     def look(self) -> Seen:

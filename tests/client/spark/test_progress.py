@@ -14,6 +14,7 @@ from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.spark import progress as spark_progress
 from coordlib.client.spark.progress import publish_progress
 from coordlib.errors import SetupError
+from coordlib.kafka import producer
 from coordlib.records.partitioner import shard_of
 
 SHARDS = 4
@@ -45,6 +46,8 @@ class FakeProducer:
         if self._is_dead:
             raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
         self._open.append((topic, partition, json.loads(value), on_delivery))
+
+    def purge(self) -> None: ...
 
     def flush(self, _timeout_s: float) -> None:
         if self.fails_fatally:
@@ -98,7 +101,7 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         place = SimpleNamespace(shards=SHARDS)
         monkeypatch.setattr(spark_progress, "find_place", lambda _config, _prefix: place)
-        monkeypatch.setattr(spark_progress, "Producer", FakeProducer)
+        monkeypatch.setattr(producer, "Producer", FakeProducer)
         monkeypatch.setattr(spark_progress, "_RETRY_S", 0.01)
         monkeypatch.setattr(spark_progress, "_REOPEN_S", 0.01)
         monkeypatch.setattr(FakeProducer, "count", 0)
@@ -227,7 +230,7 @@ def test_producers_that_fail_at_once_are_not_opened_one_after_the_other(
             self.fails_fatally = True
             opened.append(now_s)
 
-    monkeypatch.setattr(spark_progress, "Producer", Doomed)
+    monkeypatch.setattr(producer, "Producer", Doomed)
     monkeypatch.setattr(spark_progress, "_REOPEN_S", 10.0)
     publication = spark_progress.Publication({}, "g", now_s=lambda: now_s)
     scene.publication = publication
@@ -240,7 +243,7 @@ def test_producers_that_fail_at_once_are_not_opened_one_after_the_other(
         now_s += 1.0
 
     assert opened == [100.0, 110.0, 120.0]
-    monkeypatch.setattr(spark_progress, "Producer", FakeProducer)
+    monkeypatch.setattr(producer, "Producer", FakeProducer)
     publication._write(
         is_last=True, is_all=True
     )  # nobody comes after the last write: it does not wait

@@ -15,7 +15,7 @@ from coordlib.client.spark import beginnings as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.errors import CoordError, SetupError
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.places import Bounds, Place
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.client.assigned.by_hand import ByHand

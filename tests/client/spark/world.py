@@ -8,14 +8,14 @@ from typing import Any, Self
 
 import pytest
 
-from coordlib import queries
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.spark import beginnings as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark import run as spark_run
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.places import Bounds, Place
+from coordlib.spark import stopping
 from tests.client.assigned.world import AssignedWorld
 from tests.client.world import TIMING
 
@@ -149,13 +149,13 @@ class ReaderWorld(AssignedWorld):
         self.spark, self.folder = FakeSpark(), folder
         self.readers: list[SparkGroupReader] = []
         clock = SimpleNamespace(monotonic=lambda: self.log.now_ms / 1000, sleep=self._sleep)
-        for module in (spark_beginnings, spark_reader, spark_run, queries):
+        for module in (spark_beginnings, spark_reader, spark_run, stopping):
             monkeypatch.setattr(module, "time", clock)
         #: Where the logs of partitions begin and end; those that are not here are nowhere.
         self.bounds = {each: Bounds(0, 1_000) for each in range(4)}
         #: Times of looks at them, and how many more get no answer.
         self.looks_ms, self.looks_to_fail = list[int](), 0
-        monkeypatch.setattr(spark_beginnings, "AdminClient", lambda config: config)
+        monkeypatch.setattr(spark_beginnings, "open_admin", lambda config: config)
         monkeypatch.setattr(spark_beginnings, "log_bounds", self._log_bounds)
         monkeypatch.setattr(spark_reader, "_LEAVE_S", 0.0)  # the log moves only when it is pumped
 

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.lag.measure import SAMPLES_MAX, Bounds, LogEnds, Place
+from coordlib.kafka import producer
+from coordlib.kafka.places import Bounds, Place
+from coordlib.lag.measure import SAMPLES_MAX, LogEnds
 from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming.beside import lag_sampler
 from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record
 from coordlib.streaming.beside.lag_sampler import LagSampler, LagTopic, samples_max
-from tests.streaming.mortal import MortalProducer
+from tests.kafka.mortal import MortalProducer
 from tests.tools.bench.lag import sample_bytes
 
 ORDERS = Place("orders", 0)
@@ -296,7 +298,7 @@ def test_after_a_fatal_error_samples_are_written_by_another_producer(
 ) -> None:
     """Whichever call hears of it: a sampler that writes nothing more for ever looks like no lag."""
     monkeypatch.setattr(MortalProducer, "made", [])
-    monkeypatch.setattr(lag_sampler, "Producer", MortalProducer)
+    monkeypatch.setattr(producer, "Producer", MortalProducer)
     topic = LagTopic({}, "coord", 1)
     sample = LagSample(time_ms=1, interval_ms=1, group="g", lines=())
     with pytest.raises(KafkaException):

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.errors import SetupError
-from coordlib.lag.measure import Place
+from coordlib.kafka.places import Place
 from coordlib.streaming.beside import committed_log
 from coordlib.streaming.beside import mirror as module
 from coordlib.streaming.beside.committed_log import CommittedOffsets

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.lag.measure import Place
+from coordlib.kafka.places import Place
 from coordlib.streaming.beside import committed_log
 from coordlib.streaming.beside.committed_log import CommittedOffsets
 from coordlib.streaming.beside.offset_shares import Exists, shares

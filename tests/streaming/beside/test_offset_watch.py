@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.config import EngineConfig
 from coordlib.kafka import topics
+from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.places import Bounds, Place
 from coordlib.lag import samples as lag_samples
-from coordlib.lag.bounds import log_bounds
-from coordlib.lag.measure import Bounds, Place
 from coordlib.records import codec
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import CommittedValue, LagLine, LagSample

@@ -7,9 +7,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib import limits
 from coordlib.coordinators.groups.topics import learn
+from coordlib.kafka import producer
 from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
-from coordlib.streaming import control
 from coordlib.streaming.beside.topic_watch import (
     CHANGES_MAX,
     SAY_AGAIN_S,
@@ -22,7 +22,7 @@ from coordlib.streaming.beside.topic_watch import (
 from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.control import ControlWriter
 from coordlib.testing.signing import Keyholder
-from tests.streaming.mortal import MortalProducer
+from tests.kafka.mortal import MortalProducer
 from tests.tools.driving import SETTINGS
 
 
@@ -285,7 +285,7 @@ def test_after_a_fatal_error_topics_are_written_by_another_producer(
     """It is raised by the flush, once; later every record is refused, and new topics would be found
     by nobody until the job is started again."""
     monkeypatch.setattr(MortalProducer, "made", [])
-    monkeypatch.setattr(control, "Producer", MortalProducer)
+    monkeypatch.setattr(producer, "Producer", MortalProducer)
     broker = {"bootstrap.servers": "127.0.0.1:1"}
     writer = ControlWriter("coord", broker, Keyholder().signer(SETTINGS))
     cluster = KafkaCluster("coord", 2, writer, broker)

@@ -14,7 +14,8 @@ import tracemalloc
 from collections.abc import Iterable
 from typing import Final
 
-from coordlib.lag.measure import Bounds, LogEnds, Place
+from coordlib.kafka.places import Bounds, Place
+from coordlib.lag.measure import LogEnds
 from coordlib.records import codec
 from coordlib.records.stored import LagSample
 from coordlib.streaming.beside.committed_log import CommittedOffsets

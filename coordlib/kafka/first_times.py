@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from coordlib.lag.measure import Place
+from coordlib.kafka.clients import reader_config
+from coordlib.kafka.places import Place
 
 _POLL_S: Final = 0.5
 
@@ -39,15 +40,9 @@ def first_times(
         return {}
     consumer = Consumer(
         {
-            **client,
-            "group.id": "coordlib-reader",  # required by the client; never joined or committed
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",  # retention may have passed the position meanwhile
-            "isolation.level": "read_committed" if is_committed else "read_uncommitted",
+            **reader_config(client, is_committed=is_committed),
             "fetch.message.max.bytes": 65_536,
             "queued.min.messages": 1,
-            "log_level": 0,
         }
     )
     found: dict[Place, int | None] = {}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordlib import queries
-from coordlib.queries import Gap, stop_between_batches
+from coordlib.spark import stopping
+from coordlib.spark.stopping import Gap, stop_between_batches
 
 
 class BusyQuery:
@@ -20,7 +20,7 @@ class BusyQuery:
         self.ends_s: list[float] = []
         self.stopped_s: float | None = None
         clock = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep)
-        monkeypatch.setattr(queries, "time", clock)
+        monkeypatch.setattr(stopping, "time", clock)
 
     def _sleep(self, for_s: float) -> None:
         self.now_s += max(for_s, self.look_s)

@@ -1,4 +1,4 @@
-"""The first act: a group that divides by itself.
+"""The act `classic`: a group that divides by itself.
 
 Three members share a topic while records come; when a third is consumed, one is killed without a
 word; the others take its partitions over when its session has expired; then a fourth joins.
@@ -46,7 +46,7 @@ def _kill_one_and_start_another(act: Act, watch: Watch) -> None:
 
 
 ACT: Final = Act(
-    title="First act: consumers that divide among themselves",
+    title="Act classic: consumers that divide among themselves",
     topic="orders",
     group="order-readers",
     records=RECORDS,

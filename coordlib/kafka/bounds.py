@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     OffsetSpec,
 )
 
-from coordlib.lag.measure import Bounds, Place
+from coordlib.kafka.places import Bounds, Place
 
 #: Partitions per request: it bounds how long one takes, and how long this thread holds Python.
 ASKED_AT_ONCE_MAX: Final = 1_000

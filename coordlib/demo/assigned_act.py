@@ -1,4 +1,4 @@
-"""The second act: a group that the coordinator divides, and most of its members are Spark queries.
+"""The act `assigned`: the coordinator divides, and most of the members are Spark queries.
 
 Two queries share a topic while records come; a Python member joins, and each of the queries gives
 it something; one query is killed, JVM and all; the others take over when its session has expired.
@@ -8,8 +8,8 @@ from typing import Final
 
 from coordlib.demo import recorded, show
 from coordlib.demo.act import UNCOMMITTED_MIN, Act
+from coordlib.demo.assigned_verdict import judge, last_commits
 from coordlib.demo.members import SPARK
-from coordlib.demo.second_verdict import judge, last_commits
 from coordlib.demo.watch import Watch
 from coordlib.local.progress import phase
 
@@ -48,14 +48,14 @@ def _kill_a_query(act: Act, watch: Watch) -> None:
 
 
 ACT: Final = Act(
-    title="Second act: Spark queries and a consumer, divided by the coordinator",
+    title="Act assigned: Spark queries and a consumer, divided by the coordinator",
     topic="clicks",
     group="click-readers",
     records=RECORDS,
     per_second=300,
     holds=(2_000, 5_000),
     victim=VICTIM,
-    file=recorded.SECOND_FILE,
+    file=recorded.ASSIGNED_FILE,
     # A query is started in the thread that polls; on a busy machine that takes its time.
     config={"group.protocol": "assigned", "max.poll.interval.ms": 60_000},
     course=_kill_a_query,

@@ -1,4 +1,4 @@
-"""The second act's verdict must find what is wrong: histories that are right but for one thing."""
+"""The verdict of `assigned` must find what is wrong: histories that are right but for one thing."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.demo.second_verdict import (
+from coordlib.demo.assigned_verdict import (
     duplicates_only_uncommitted,
     judge,
     last_commits,

@@ -1,0 +1,33 @@
+"""The acts of the demo, by name. A protocol that comes brings an act, and one line here."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from coordlib.demo import assigned_act, classic_act
+from coordlib.demo.act import Act
+from coordlib.errors import SetupError
+
+ACTS: Final[dict[str, Act]] = {
+    "classic": classic_act.ACT,
+    "assigned": assigned_act.ACT,
+}
+#: Those that are played when none is named; together two to three minutes.
+USUAL: Final = ("classic", "assigned")
+ALL: Final = "all"
+
+
+def chosen(names: Sequence[str]) -> list[Act]:
+    """The acts with these names, each once and in this order; the usual ones without a name.
+
+    Raises:
+        SetupError: there is no act of a name.
+    """
+    wrong = [name for name in names if name not in ACTS and name != ALL]
+    if wrong:
+        raise SetupError(
+            f"The demo has no act {wrong[0][:100]!r}.",
+            f"its acts: {', '.join(ACTS)}",
+            f"Name one of them, several (--act NAME --act NAME), or all: --act {ALL}",
+        )
+    wanted = ACTS if ALL in names else dict.fromkeys(names or USUAL)
+    return [ACTS[name] for name in wanted]

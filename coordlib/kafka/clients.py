@@ -1,0 +1,55 @@
+"""How clients are opened, and what becomes of their errors: the same for whoever asks Kafka."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coordlib.errors import CannotReach
+
+#: Every consumer needs a group. This one is never joined, and no offset is committed for it.
+READER_GROUP: Final = "coordlib-reader"
+
+
+def reader_config(
+    options: Mapping[str, Any], *, is_committed: bool = True, log_level: int = 0
+) -> dict[str, Any]:
+    """The configuration of a consumer that reads assigned partitions and leaves no trace.
+
+    Args:
+        options: librdkafka's, with `bootstrap.servers`.
+        is_committed: whether it leaves out what transactions have not committed.
+        log_level: 0: librdkafka's own lines on stderr would repeat what our error says.
+    """
+    return {
+        **options,
+        "group.id": READER_GROUP,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "isolation.level": "read_committed" if is_committed else "read_uncommitted",
+        "auto.offset.reset": "earliest",  # retention may have passed the position meanwhile
+        "enable.partition.eof": True,
+        "log_level": log_level,
+    }
+
+
+def open_admin(options: Mapping[str, Any], log_level: int = 0) -> AdminClient:
+    """An admin client. Keep it in a variable: its answers are lost when it is collected."""
+    return AdminClient({**options, "log_level": log_level})
+
+
+def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:
+    """An error in librdkafka's words."""
+    error = problem.args[0] if isinstance(problem, KafkaException) else problem
+    return str(error.str() if isinstance(error, KafkaError) else error)
+
+
+@contextmanager
+def reaching(what: str, mend: str) -> Iterator[None]:
+    """Raise CannotReach, with these words and Kafka's own reason, where Kafka does not answer."""
+    try:
+        yield
+    except (KafkaException, TimeoutError) as problem:
+        raise CannotReach(what, reason_of(problem), mend) from problem

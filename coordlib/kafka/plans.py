@@ -1,0 +1,39 @@
+"""What each of the engine's topics must be: `conf/topics.toml`, read."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from coordlib.errors import SetupError
+from coordlib.records.own_topics import LAG
+
+#: Topics that may be lost and made anew: what is in them decides nothing.
+REPLACEABLE = frozenset({LAG})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """What one topic must be."""
+
+    name: str  # without the prefix: "requests"
+    partitions: Literal["shards", "responses"] | int
+    config: Mapping[str, str]
+
+
+def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
+    """The plans of conf/topics.toml, or of another file of that form."""
+    path = path or Path(__file__).resolve().parents[1] / "conf" / "topics.toml"
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise SetupError(
+            "The topics' plan cannot be read.",
+            f"{path}: {error}",
+            "Restore it, or install coordlib again.",
+        ) from error
+    return tuple(
+        TopicPlan(name, topic["partitions"], table["defaults"] | topic["config"])
+        for name, topic in table["topics"].items()
+    )

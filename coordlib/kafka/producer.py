@@ -1,0 +1,123 @@
+"""An idempotent producer that outlives fatal errors."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from coordlib.kafka.fatal_errors import is_fatal
+
+_log = structlog.get_logger()
+_GIVE_UP_S: Final = 5.0
+
+#: As confluent-kafka calls it: the error, or None, and the record.
+OnDelivery = Callable[[KafkaError | None, Message], None]
+
+
+class LastingProducer:
+    """A producer that is replaced by a new one after a fatal error.
+
+    An idempotent producer that has failed fatally refuses every further record, for ever; a new one
+    works. Any thread may call `poll` and `flush`. `produce` and `renew` are for one thread at a
+    time, and not for delivery callbacks.
+
+    Args:
+        options: librdkafka's, with `bootstrap.servers`. The producer is always idempotent.
+        content: what it writes, for messages: "lag samples".
+        renew_interval_s: a producer that is younger than this is not replaced yet.
+        now_s: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        content: str,
+        renew_interval_s: float = 0.0,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = {"log_level": 2, **options, "enable.idempotence": True}
+        self._content, self._renew_interval_s, self._now_s = content, renew_interval_s, now_s
+        self._open()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it has failed fatally, and was not replaced since."""
+        return self._is_broken
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Queue a record.
+
+        Raises:
+            KafkaException: it is refused.
+            TimeoutError: the queue is full.
+        """
+        producer = self._producer
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            self._note(producer, error)
+            if on_delivery is not None:
+                on_delivery(error, message)
+
+        try:
+            producer.produce(topic, value, key, partition, on_delivery=note)
+        except BufferError as problem:
+            raise TimeoutError(f"The producer of {self._content} is full.") from problem
+        except KafkaException as problem:
+            self._note(producer, problem)
+            raise
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Call the callbacks of what is delivered, waiting this long. Raises KafkaException."""
+        producer = self._producer
+        try:
+            producer.poll(timeout_s)
+        except KafkaException as problem:
+            self._note(producer, problem)
+            raise
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all records are delivered or given up. Raises KafkaException."""
+        producer = self._producer
+        try:
+            producer.flush(timeout_s)
+        except KafkaException as problem:
+            self._note(producer, problem)
+            raise
+
+    def renew(self, at_once: bool = False) -> None:
+        """Replace a producer that has failed fatally, if it is old enough or `at_once`.
+
+        The records that it still has are given up first, and their callbacks are called: such a
+        record might reach the log behind one of the new producer.
+        """
+        if not self._is_broken or not (at_once or self._now_s() >= self._renew_at_s):
+            return
+        _log.info("a new producer replaces one that has failed", content=self._content)
+        self._producer.purge()
+        try:
+            self._producer.flush(_GIVE_UP_S)
+        except KafkaException as problem:
+            _log.warning("a producer is given up", content=self._content, error=repr(problem))
+        self._open()
+
+    def close(self) -> None:
+        """Wait for what is queued, for a few seconds."""
+        self._producer.flush(_GIVE_UP_S)
+
+    def _open(self) -> None:
+        self._producer = Producer(self._options)
+        self._is_broken, self._renew_at_s = False, self._now_s() + self._renew_interval_s
+
+    def _note(self, producer: Producer, problem: KafkaException | KafkaError | None) -> None:
+        # Not of one that is replaced: its reports may come late.
+        if producer is self._producer and is_fatal(problem):
+            self._is_broken = True

@@ -1,0 +1,97 @@
+"""Read a partition up to its end.
+
+The end is the last stable offset, asked before anything is read: a reader sees every transaction
+that was complete by then, and ends, however fast the log grows.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from coordlib.kafka.clients import reader_config
+
+SILENCE_S: Final = 20.0
+_POLL_S: Final = 0.2
+#: A topic that was made a moment ago may have no leader yet, or not in every broker's view.
+_TRANSIENT: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+#: The client connects again by itself; if it cannot, the silence ends the reading.
+_PASSING: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+
+
+def read_to_end(
+    options: Mapping[str, Any],
+    topic: str,
+    partition: int,
+    *,
+    newest_max: int | None = None,
+    on_cut: Callable[[int], None] = lambda _: None,
+    silence_s: float = SILENCE_S,
+) -> Iterator[Message]:
+    """The records of a partition, committed ones only, in their order.
+
+    Args:
+        options: librdkafka's, with `bootstrap.servers`.
+        newest_max: read at most so many offsets before the end; None: all.
+        on_cut: called with the number of older offsets that `newest_max` leaves out.
+        silence_s: the broker is given up when it says nothing for so long.
+
+    Raises:
+        KafkaException: the partition cannot be read, or the broker is silent.
+    """
+    # An end-of-partition event comes with an empty fetch, and a partition whose newest offset is
+    # the end of a transaction ends with such an event only.
+    consumer = Consumer({**reader_config(options), "fetch.wait.max.ms": 20})
+    try:
+        place = TopicPartition(topic, partition)
+        low, end = _bounds(consumer, place, silence_s)
+        first = low if newest_max is None else max(low, end - newest_max)
+        if first > low:
+            on_cut(first - low)
+        if first < end:
+            # A number: the logical beginning would be asked for once more, after the leader.
+            place.offset = first
+            consumer.assign([place])
+            yield from _until(consumer, end, silence_s)
+    finally:
+        consumer.close()
+
+
+def _bounds(consumer: Consumer, place: TopicPartition, silence_s: float) -> tuple[int, int]:
+    deadline = time.monotonic() + silence_s
+    while True:
+        try:
+            low, end = consumer.get_watermark_offsets(place, timeout=silence_s)
+            return low, end
+        except KafkaException as problem:
+            if problem.args[0].code() not in _TRANSIENT or time.monotonic() > deadline:
+                raise
+            consumer.list_topics(place.topic, timeout=silence_s)
+            time.sleep(_POLL_S)
+
+
+def _until(consumer: Consumer, end: int, silence_s: float) -> Iterator[Message]:
+    heard_at = time.monotonic()
+    while True:
+        message = consumer.poll(_POLL_S)
+        error = None if message is None else message.error()
+        if message is not None and error is None:
+            yield message
+            if (message.offset() or 0) + 1 >= end:
+                return
+            heard_at = time.monotonic()  # not before: whoever takes the records may take its time
+        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+            return
+        elif error is not None and error.code() not in _PASSING:
+            raise KafkaException(error)
+        elif time.monotonic() - heard_at > silence_s:
+            raise KafkaException(error or KafkaError(KafkaError._TIMED_OUT))
