@@ -30,11 +30,11 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     requires_member_id: bool = False
     max_size: Positive = limits.GROUP_SIZE_MAX
     groups_per_shard_max: Positive = limits.GROUPS_PER_SHARD_MAX
-    #: Of a shard, on the log's time; what five seconds allow may come at once.
+    #: In each shard, on the log's time; the groups of five seconds may come at once.
     new_groups_per_second_max: Annotated[int, Meta(ge=1, le=1_000_000)] = (
         limits.NEW_GROUPS_PER_SECOND_MAX
     )
-    #: What is new is refused beyond; what is there already may use a quarter more.
+    #: Above this size new groups and members are refused. Existing members may use 25 % more.
     shard_bytes_max: Positive = limits.SHARD_BYTES_MAX
     offset_metadata_length_max: Positive = limits.OFFSET_METADATA_LENGTH_MAX
     offsets_per_group_max: Positive = limits.OFFSETS_PER_GROUP_MAX
@@ -44,7 +44,7 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the job runs; none of these changes what a group decides."""
+    """How the job runs; none of these changes the decisions of a group."""
 
     #: Records per micro-batch, at most; fewer where they are large (`worker_memory_bytes`).
     max_offsets_per_trigger: Positive = 50_000
@@ -72,7 +72,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class AssignedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What server-assigned groups have beside the bounds of all groups."""
+    """Settings of server-assigned groups, beside the bounds of all groups."""
 
     #: Entry points of the group `coordlib.strategies` that members may choose.
     strategies: list[str] = []

@@ -1,4 +1,4 @@
-"""Folders that somebody names on a command line."""
+"""Folders named on a command line."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ _HOSTLESS: Final = ("file", "hdfs")  # this machine; the cluster's default name 
 
 
 def folder_named(text: str, option: str, may_be_uri: bool = False) -> Path:
-    """A folder that somebody named on a command line; `~` is the home folder.
+    """A folder named on a command line; `~` is the home folder.
 
     Raises:
         SetupError: the text is blank or has blanks around it, is no path, or an address without a
@@ -35,7 +35,7 @@ def folder_named(text: str, option: str, may_be_uri: bool = False) -> Path:
 
 def _no_folder(option: str, text: str) -> SetupError:
     return SetupError(
-        "This names no folder",
+        "This names no folder.",
         f"{option} {text[:200]!r}",
         "Name a folder, without blanks around it; an address needs a host or bucket.",
     )

@@ -1,4 +1,4 @@
-"""Every bound that an input meets, by name, with its precedent.  # INV-43
+"""Every bound of an input, by name, with its precedent.  # INV-43
 
 All sizes are bytes of the encoded form unless the name says otherwise; times are milliseconds.
 """
@@ -27,29 +27,29 @@ REJECTED_BYTES_KEPT = 64  # first bytes of an undecodable request, kept in its h
 
 PROTOCOLS_MAX = 32  # protocols offered by one member; Kafka's clients offer two
 LEAVERS_MAX = 1_000  # members named in one LeaveGroup: a whole group
-OFFSETS_PER_REQUEST_MAX = 10_000  # rows of one OffsetCommit or OffsetDelete; about what 1 MiB holds
+OFFSETS_PER_REQUEST_MAX = 10_000  # rows of an OffsetCommit or OffsetDelete; 1 MiB holds as many
 OFFSETS_PER_EVENT_MAX = 10_000  # rows of one history event: below 6 MB with the longest names
 FETCH_PARTITIONS_MAX = 25_000  # partitions named in one OffsetFetch
 OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rewritten every batch
-OFFSETS_BYTES_PER_GROUP_MAX = 16 * MIB  # what 100,000 offsets have without metadata, and half more
+OFFSETS_BYTES_PER_GROUP_MAX = 16 * MIB  # 100,000 offsets without metadata, and half more
 OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code units, as in Kafka
-SUBSCRIBED_TOPICS_MAX = 10_000  # topics named in one Subscribe; about what 1 MiB holds
+SUBSCRIBED_TOPICS_MAX = 10_000  # topics named in one Subscribe; 1 MiB holds about as many
 PATTERN_LENGTH_MAX = 1_000  # of a topic expression; RE2 itself runs in linear time
 CAPACITY_MAX = 1_000_000
 WISHES_BYTES_MAX = 64 * KIB  # of a group in its row; one with more is decoded when topics change
 TOPICS_PER_RECORD_MAX = 3_000  # of one TopicMetadata record: below 1 MiB with the longest names
-TOPICS_MAX = 20_000  # topics that a shard keeps in mind
-TOPICS_TOLD_MAX = 100_000  # topics that the driver tells shards of; they say which they keep
+TOPICS_MAX = 20_000  # topics in a shard's state
+TOPICS_TOLD_MAX = 100_000  # topics that the driver lists for the shards, which choose theirs
 PARTITIONS_PER_TOPIC_MAX = 100_000
-PARTITIONS_PER_ASSIGNED_GROUP_MAX = 50_000  # what one target assignment divides
+PARTITIONS_PER_ASSIGNED_GROUP_MAX = 50_000  # partitions of one target assignment
 # Both together, and some reasons in words, are below RECORD_BYTES_MAX.
 ASSIGNED_MEMBERS_BYTES_MAX = 3 * MIB  # members, what they want, and former owners
 ASSIGNED_PARTITIONS_BYTES_MAX = 4_608 * KIB  # topics, targets, grants, demands, however divided
-GRANTS_PER_MEMBER_MAX = 12  # of more the oldest become one: then commits of before are refused
-DEMANDS_PER_MEMBER_MAX = 4  # open at a time; the rest is asked for when one of them is met
+GRANTS_PER_MEMBER_MAX = 12  # above it the oldest two become one; commits by the older are refused
+DEMANDS_PER_MEMBER_MAX = 4  # open at a time; the next one follows when a demand is met
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 ANSWER_BYTES_MAX = 16 * MIB  # all parts: as much as a group's offsets may have
-ANSWERED_BYTES_MAX = 64 * MIB  # of a shard, said and not known to be published (answered.py)
+ANSWERED_BYTES_MAX = 64 * MIB  # of a shard's outputs that no tick has published (answered.py)
 
 GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all
 GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch
@@ -58,15 +58,16 @@ SHARD_RESERVE_SHARE = 4  # of SHARD_BYTES_MAX a quarter more, for members that a
 SHARD_BYTES_MAX = 64 * MIB  # the blob, rewritten every batch: about three seconds of it
 
 REFUSALS_WINDOW_MS = 10_000  # of the shard's clock, in which a group's refusals are counted
-REFUSALS_TOLD_MAX = 100  # of them that have a line of history each: ten a second
-REFUSALS_TOLD_EVERY = 1_000  # one of so many has a line beyond that, and says how many have none
+REFUSALS_TOLD_MAX = 100  # refusals with a line of history each: ten a second
+# After these only every 1,000th refusal is recorded; that line gives the number skipped.
+REFUSALS_TOLD_EVERY = 1_000
 
 SESSION_TIMEOUT_MIN_MS = 6_000  # group.min.session.timeout.ms
 SESSION_TIMEOUT_MAX_MS = 1_800_000  # group.max.session.timeout.ms
 REBALANCE_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-FENCING.md, rule 1)
 REBALANCE_TIMEOUT_MAX_MS = 24 * 3_600_000  # beyond a day a dead member would hold a group for ever
-NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # KAFKA-7610: a parked newcomer that never hears is dropped
-CLOCK_CAP_IDLE_MS = 600_000  # rule 1: CAP of a shard that waits for nobody
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # KAFKA-7610: a parked newcomer without an answer is dropped
+CLOCK_CAP_IDLE_MS = 600_000  # rule 1: CAP of a shard that waits for no member
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DURATION_MAX_MS = INT32_MAX * 60_000  # of any setting: offsets.retention.minutes is an int32

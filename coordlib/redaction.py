@@ -1,7 +1,7 @@
-"""Secrets in command lines and options: what may be shown of them, and which stand there in clear.
+"""Secrets in command lines and options: hide them, and find those given in clear.
 
-What looks like a secret is known by its name (`sasl.password`, `--api-token`), wherever in an
-argument it stands, and also where `=` was mistyped. An argument may be long: everything here takes
+A secret is recognised by its name (`sasl.password`, `--api-token`), wherever in an argument it
+stands, and also where `=` was mistyped. An argument may be long: everything here takes
 time in proportion to its length.
 """
 
@@ -49,7 +49,7 @@ def secrets_of(command: Sequence[str]) -> set[str]:
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """A text in which none of the secrets stands."""
+    """The text with all secrets replaced."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _LONG:
             text = text.replace(secret, REDACTED)
@@ -73,7 +73,7 @@ def in_clear(command: Sequence[str]) -> dict[str, str]:
 
 
 def warning_of(name: str) -> str:
-    """What to say of a secret that was given in clear."""
+    """The warning about a secret that was given in clear."""
     mend = f"Write '{name}=${{ENV:NAME}}', and set NAME in the environment."
     if name.startswith("spark."):
         mend = "Write it into a file that only you can read: --properties-file FILE."

@@ -1,6 +1,7 @@
 """With which code a job ends decides whether its supervisor starts it again."""
 
 import importlib
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from coordlib import errors, exit_codes
 from coordlib.local import submit
 
 ROOT = Path(__file__).parents[1]
+OPERATIONS = ROOT / "coordlib" / "docs" / "operations.md"
 CODES = [
     (errors.CoordError("broken"), 1, 1),
     (errors.CannotReach("away"), 4, 1),
@@ -34,7 +36,15 @@ def test_the_operators_page_names_what_is_not_to_be_started_again() -> None:
     lasting = {exit_codes.USAGE, exit_codes.FENCED, exit_codes.REFUSED}
     line = f"RestartPreventExitStatus={' '.join(map(str, sorted(lasting)))}"
 
-    assert line in (ROOT / "README.md").read_text()
+    assert line in OPERATIONS.read_text()
+
+
+def test_the_operators_page_has_every_code() -> None:
+    """Who reads a code in a supervisor's log looks it up there."""
+    rows = dict(re.findall(r"^\| (\d) \| (.+) \|$", OPERATIONS.read_text(), re.MULTILINE))
+    codes = {value for name, value in vars(exit_codes).items() if name.isupper()}
+
+    assert {int(code) for code in rows} == codes - {exit_codes.INTERRUPTED}
 
 
 NEEDED = ("--bootstrap-servers", "localhost:1", "--checkpoint", "c")

@@ -1,1 +1,1 @@
-"""Promises, held against a recorded history of members."""
+"""Checks of the promises over a recorded history of members."""

@@ -1,7 +1,7 @@
-"""Checks over a history of what members did: from a simulated run or from a real one.
+"""Checks over a history of members, from a simulated run or from a real one.
 
-Each names the promise that was broken, who broke it, and when. Jepsen's anomalies for Kafka are
-the model: two owners, lost writes, going backwards, skipping.
+Each names the promise that was broken, the member that broke it, and the time. Jepsen's anomalies
+for Kafka are the model: two owners, lost writes, going backwards, skipping.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ Checker = Callable[[list[Happened]], Iterable[str]]
 def check(history: list[Happened]) -> list[str]:
     """All violations, in words; none for a history that keeps every promise.
 
-    Groups have nothing to do with each other, though they may read the same partitions.
+    Groups are checked one by one, though they may read the same partitions.
     """
     return [
         sentence
@@ -34,7 +34,7 @@ def _by_group(history: list[Happened]) -> list[list[Happened]]:
 
 
 def one_owner(history: list[Happened]) -> Iterable[str]:
-    """INV-57: nobody acts on a partition before its former owner has acted for the last time."""
+    """INV-57: no member acts on a partition before its former owner's last act."""
     for partition, acts in _by_partition(history).items():
         ended: dict[str, Happened] = {}
         for before, act in pairwise(acts):
@@ -50,7 +50,7 @@ def one_owner(history: list[Happened]) -> Iterable[str]:
 
 
 def fence_rises(history: list[Happened]) -> Iterable[str]:
-    """INV-20: a store that takes only tokens as great as the greatest seen refuses no owner."""
+    """INV-20: a store that refuses tokens below the greatest one seen refuses no owner."""
     for partition, acts in _by_partition(history).items():
         for before, act in pairwise(acts):
             if act.fence < before.fence:
@@ -82,7 +82,7 @@ def no_skip(history: list[Happened]) -> Iterable[str]:
 
 
 def nothing_unseen(history: list[Happened]) -> Iterable[str]:
-    """INV-59: what is committed was processed, every record of it, by somebody."""
+    """INV-59: every record below a committed offset was processed."""
     done: dict[str, set[int]] = {}
     for each in history:
         if each.what == "act":
@@ -98,7 +98,7 @@ def nothing_unseen(history: list[Happened]) -> Iterable[str]:
 
 
 def commit_within_position(history: list[Happened]) -> Iterable[str]:
-    """INV-25: a member commits what it has processed, not what it will."""
+    """INV-25: a member commits only records that it has processed."""
     position: dict[tuple[str, str], int] = {}
     for each in history:
         if each.what == "act":
@@ -113,8 +113,8 @@ def commit_within_position(history: list[Happened]) -> Iterable[str]:
 def duplicates_have_reasons(history: list[Happened]) -> Iterable[str]:
     """INV-60: a record is processed twice only if its first owner lost it or died uncommitted.
 
-    A member that was stopped hears of its loss when it wakes, perhaps after the second time. Who
-    goes back in a partition, or forgets its offset, wants the records after that again.
+    A suspended member gets its loss when it wakes, perhaps after the second time. A member that
+    seeks back in a partition, or whose offset is deleted, wants the records after that again.
     """
     unclean: dict[str, int] = {}
     rewound: dict[str, list[Happened]] = {}

@@ -1,4 +1,4 @@
-"""What happened, as seen from outside: one line per thing, in the order of true time.
+"""A history of members as seen from outside: one line per event, in the order of true time.
 
 The same lines come from simulated and from real runs (JSON, one object per line), so that the same
 checkers read both. `t_ms` is one clock's: true time here, the machine's boot time there.
@@ -14,12 +14,12 @@ class Happened(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line. Which fields are set depends on `what`.
 
     started, ended: a member's process; detail says how it ended.
-    assigned, revoked, lost: what its callbacks were told.
-    act: it did something in the world about record `offset`, with `fence` in its hand.
-    rewound: it goes back to record `offset` of a partition; of no member: offsets were forgotten.
-    deleted: the group is no more, and begins anew when somebody joins.
+    assigned, revoked, lost: the partitions of its callbacks.
+    act: it processed record `offset`, with the token `fence`.
+    rewound: it goes back to record `offset` of a partition; without a member: offsets were deleted.
+    deleted: the group is gone, and begins anew when a member joins.
     commit: it sent next offsets to read; committed, commit_failed: the answer.
-    fault, healed: something was broken or mended.
+    fault, healed: a fault began or ended.
     """
 
     t_ms: int

@@ -35,7 +35,7 @@ def empty(name: str, help: str) -> App:
 
 def build() -> App:
     """The tree of commands."""
-    about = "Group coordination on Kafka and Spark: run it, look into it, ask its history."
+    about = "Coordinate consumer groups with Kafka and Spark: run, inspect and query them."
     app = empty("coord", about)
     app.command(stack.up, name="up")
     app.command(stack.down, name="down")
@@ -43,21 +43,19 @@ def build() -> App:
     app.command(demo.demo, name="demo")
     app.command(submit.build())
     app.command(sql.sql, name="sql")
-    groups_app = App(
-        name="groups", help="Consumer groups: how they stand now, and how they came to."
-    )
+    groups_app = App(name="groups", help="Inspect and administer consumer groups.")
     groups_app.command(groups.list_groups, name="list")
     groups_app.command(groups.describe, name="describe")
     groups_app.command(history.history, name="history")
     groups_app.command(groups.release, name="release")
     groups_app.command(groups.delete, name="delete")
     groups_app.command(removal.remove_members, name="remove-members")
-    offsets_app = App(name="offsets", help="Committed positions of groups.")
+    offsets_app = App(name="offsets", help="Delete committed offsets of groups.")
     offsets_app.command(offsets.delete, name="delete")
-    topics_app = App(name="topics", help="The engine's own topics.")
+    topics_app = App(name="topics", help="Create and check the coordinator's own topics.")
     topics_app.command(topics.create, name="create")
     topics_app.command(topics.check, name="check")
-    log_app = App(name="log", help="Recorded histories of members.")
+    log_app = App(name="log", help="Check recorded histories of members.")
     log_app.command(log.check, name="check")
     for part in (groups_app, offsets_app, topics_app, log_app):
         app.command(part)
@@ -65,8 +63,8 @@ def build() -> App:
 
 
 class Paragraphs(PlainFormatter):
-    """Plain help whose paragraphs are filled anew: the lines of a docstring are none of the
-    terminal's."""
+    """Plain help whose paragraphs are wrapped anew: a docstring's line breaks do not fit the
+    terminal."""
 
     def _print_plain(self, console: "Console", text: str) -> None:
         width = min(console.width, HELP_WIDTH_MAX)

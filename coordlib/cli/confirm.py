@@ -1,4 +1,4 @@
-"""Ask before something is done that nobody can undo."""
+"""Ask before something is done that cannot be undone."""
 
 import sys
 
@@ -17,10 +17,10 @@ def confirm(what: str, where: str, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise SetupError(
-            f"{what} cannot be undone, and there is no terminal to ask on",
+            f"{what} cannot be undone, and there is no terminal to ask on.",
             where,
             "Nothing was done. Say --yes if it is meant.",
         )
     say(f"{what}: {where}. This cannot be undone. Go on? [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CoordError("Nothing was done", where, "Answer y, or say --yes.")
+        raise CoordError("Nothing was done.", where, "Answer y, or say --yes.")

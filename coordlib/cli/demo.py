@@ -26,17 +26,16 @@ def demo(
     act: Acts = (),
     keep: bool = False,
 ) -> int:
-    """Show the engine at work: a stack of its own, members that come, die and go.
+    """Run groups on a stack of their own, kill a member of each, and check the outcome.
 
-    Exit code 0 only if every check of its verdict holds.
+    Exit code 0 only if every check of the verdict holds.
 
     Parameters
     ----------
     act
-        Name of an act that is played, or "all"; give it again for another one. A wrong name lists
-        them. Without it two are played, classic and assigned.
+        Name of an act, or "all"; may be repeated; by default classic and assigned.
     keep
-        Leave the demo's stack running at the end.
+        Leave the stack running at the end.
     """
     from coordlib.demo import run
 

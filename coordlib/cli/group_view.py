@@ -170,7 +170,7 @@ def _shards(topics: Mapping[str, Any], topic: str) -> int:
     found = topics.get(topic)
     if found is None or found.error is not None or not found.partitions:
         raise SetupError(
-            f"There is no topic {topic}",
+            f"There is no topic {topic}.",
             "the cluster answers, and the engine's topics are not there",
             "Check --prefix; topics are made by: coord topics create",
         )

@@ -43,7 +43,7 @@ OFFSET_COLUMNS = (
     "CONSUMER-ID",
     "CLIENT-ID",
 )
-AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "WHICH")
+AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "REASON")
 
 
 def list_groups(
@@ -54,18 +54,18 @@ def list_groups(
 ) -> int:
     """List the groups with state, members and generation.
 
-    States: Stable (everybody knows what is theirs), PreparingRebalance (members join again),
-    CompletingRebalance (waiting for the leader's assignment), Reconciling (of a server-assigned
-    group: somebody has not let go yet), Empty (no members).
+    States: Stable (every member has its partitions), PreparingRebalance (members join again),
+    CompletingRebalance (members wait for the leader's assignment), Reconciling (in a
+    server-assigned group a member has partitions still to release), Empty (no members).
 
     Parameters
     ----------
     state
-        Only groups in this state, or Quarantined, or Unreadable ones (of a kind or version that
-        this coord does not know); several with commas or given several times.
+        Only groups in one of these states, or Quarantined, or Unreadable (written by newer code);
+        separate several by commas.
     topic
-        Only groups with a member that subscribes to this topic, by name or by an expression. Groups
-        without members that only keep offsets of it are in the view current_offsets (coord sql).
+        Only groups with a member that subscribes to this topic, by name or by an expression; for
+        groups that only keep offsets of it see the view current_offsets (coord sql).
     """
     from coordlib.cli.group_topics import wants
     from coordlib.cli.group_view import read_groups
@@ -102,7 +102,7 @@ def _states(texts: list[str]) -> set[str]:
     found = {known.get(text.lower(), text) for each in texts for text in each.split(",")}
     for name in sorted(found - set(known.values())):
         raise SetupError(
-            f"{name} is no state of a group", "--state", f"One of: {', '.join(known.values())}"
+            f"{name} is no state of a group.", "--state", f"One of: {', '.join(known.values())}"
         )
     return found
 
@@ -134,13 +134,12 @@ def _say_unreadable(groups: "Iterable[SeenGroup]") -> None:
 
 
 def describe(group: GroupName, /, *, where: Where = HERE) -> int:
-    """Show a group: its kind and state, who owns which partition, committed offsets, lag, and whom
-    it waits for.
+    """Show a group: kind, state, owners, committed offsets, lag, and members it waits for.
 
-    It is read from the topics themselves, so it works while the job is down, and says as of which
-    request it is true. The log ends are those of now. LAG-SECONDS is how long ago the log ended
-    where the group stands, by the job's samples; ">" before it: at least so long. LOST counts
-    messages that were removed before they were committed; LAG begins after them.
+    The group is read from the topics, so this works while the job is down; AS-OF gives the last
+    request that is included. Log ends are read now. LAG-SECONDS: age of the group's position,
+    estimated from samples. A leading ">" means at least. LOST: messages that retention removed
+    before they were committed; LAG does not count them.
 
     Parameters
     ----------
@@ -159,10 +158,10 @@ def describe(group: GroupName, /, *, where: Where = HERE) -> int:
 
 
 def release(group: GroupName, /, *, where: Where = HERE) -> int:
-    """Let a quarantined group go on, from the state before the step that failed.
+    """Let a quarantined group go on, from its state before the request that failed.
 
-    A group is quarantined when judging one of its requests broke: its events (GroupQuarantined)
-    say on what. Its members get their full timeouts again.
+    A group is quarantined when judging one of its requests raises an exception; its event
+    GroupQuarantined has the exception. Its members get their full timeouts again.
 
     Parameters
     ----------
@@ -184,15 +183,15 @@ def release(group: GroupName, /, *, where: Where = HERE) -> int:
 def delete(group: GroupName, /, *, yes: bool = False, where: Where = HERE) -> int:
     """Delete a group without members, with all of its committed offsets.
 
-    Stop queries that publish their positions under this group first: a position that is under way
-    makes the group anew.
+    First stop queries that publish their positions under this group: a position that is under way
+    creates the group again.
 
     Parameters
     ----------
     group
         The group's id.
     yes
-        Do not ask.
+        Delete without asking.
     """
     from coordlib.client.admin import Admin
 
@@ -310,7 +309,7 @@ def _as_json(view: "GroupView") -> dict[str, object]:
             for name, member in group.members.items()
         ],
         "waits-for": [
-            {"consumer-id": each.member, "client-id": each.client, "which": each.reason}
+            {"consumer-id": each.member, "client-id": each.client, "reason": each.reason}
             for each in group.waits_for
         ],
         "offsets": [_line_as_json(group.group, line) for line in view.lines],

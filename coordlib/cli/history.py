@@ -1,4 +1,4 @@
-"""`coord groups history`: a group's generations, why each began, and who was refused what."""
+"""`coord groups history`: a group's generations, their causes, and refused requests."""
 
 import json
 from datetime import datetime
@@ -68,20 +68,20 @@ def history(
     limit: Count = 100,
     where: WhereTables = TABLES_HERE,
 ) -> int:
-    """Tell why a group rebalanced: its generations with their causes, oldest first. Then which
-    requests it refused, as many as there are kinds; each one stands in the view `rejected`. At last
-    what Kafka had deleted of its shard before it was archived.
+    """Show why a group rebalanced: its generations with their causes, oldest first.
 
-    Read from the history's tables, which follow within the archive's interval (30 s).
+    Then refused requests, counted by type; the view `rejected` has each of them. Last, records that
+    Kafka deleted from the group's shard before they were archived. The history's tables follow
+    within the archive's interval (30 s).
 
     Parameters
     ----------
     group
         The group's id.
     owners
-        Also who owned what in each generation.
+        Also show the owner of each partition in each generation.
     limit
-        The newest so many.
+        Show the newest N generations.
     """
     from coordlib.history.sql import query_tables
 

@@ -1,4 +1,4 @@
-"""`coord log check`: what a recorded history proves."""
+"""`coord log check`: check a recorded history of members against the promises."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,16 +17,16 @@ def check(
     *,
     format: Choice = "text",  # the option's name
 ) -> int:
-    """Look whether a recorded history keeps every promise: one owner, nothing lost or skipped.
+    """Check that a recorded history keeps every promise: one owner, nothing lost or skipped.
 
-    Exit code 1 if it does not.
+    Exit code 1: a promise is broken.
 
     Parameters
     ----------
     history
-        A file of JSON lines, as simulated and real runs record it.
+        A file of JSON lines, as the demo and the simulation record it.
     format
-        text: a line for each broken promise. json: one object.
+        text: a line for each broken promise; json: one object.
     """
     import msgspec
 
@@ -36,7 +36,7 @@ def check(
     try:
         found = recorded.read(history)
     except FileNotFoundError as problem:
-        raise SetupError("There is no history file", str(history), _GIVE_HISTORY) from problem
+        raise SetupError("There is no history file.", str(history), _GIVE_HISTORY) from problem
     except OSError as problem:
         what = f"The history cannot be read: {problem.strerror}"
         raise SetupError(what, str(history), _GIVE_HISTORY) from problem
@@ -44,7 +44,7 @@ def check(
         what = f"This is no history: {problem}"
         raise SetupError(what, str(history), _GIVE_HISTORY) from problem
     if not found:
-        raise SetupError("This is no history: nothing is in it", str(history), _GIVE_HISTORY)
+        raise SetupError("This is no history: nothing is in it.", str(history), _GIVE_HISTORY)
     broken = checkers.check(found)
     acts = sum(each.what == "act" for each in found)
     if format == "json":

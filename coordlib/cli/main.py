@@ -63,7 +63,7 @@ def _run(arguments: list[str], tree: "Callable[[], App]") -> int:
         return _failed(app, arguments, problem)
     except TimeoutError:
         silent = CannotReach(
-            "Kafka did not answer in time",
+            "Kafka did not answer in time.",
             f"in: {_shown(app, arguments)}",
             "Check that the brokers and their controller run, then try again.",
         )
@@ -111,7 +111,7 @@ def _not_installed(problem: ModuleNotFoundError) -> "CoordError":
     from coordlib.installation import how_to_install
 
     return SetupError(
-        f"{problem.name} is not installed in this Python",
+        f"{problem.name} is not installed in this Python.",
         "the command needs it",
         how_to_install("cli"),
     )

@@ -1,8 +1,8 @@
 """Names of groups, members and topics that options take: what cannot be one is wrong usage, exit
 code 2, before any broker is asked.
 
-A shell makes an empty name of a variable that is not set. The coordinator knows no such group, and
-would answer for a group that nobody meant.
+A shell makes an empty name of a variable that is not set. Without the check the coordinator would
+answer for a group that was not meant.
 """
 
 import re
@@ -29,7 +29,7 @@ def require_name(kind: str, option: str, name: str) -> None:
 
     if not is_name(name, limits.NAME_LENGTH_MAX):
         raise SetupError(
-            f"This is no name of a {kind}",
+            f"This is no name of a {kind}.",
             f"{option} {name[:_SHOWN_MAX]!r}",
             f"Give 1 to {limits.NAME_LENGTH_MAX} bytes of UTF-8 without control characters.",
         )
@@ -41,7 +41,7 @@ def require_topic(_: Any, name: str | None) -> None:
         return
     if len(name) > limits.NAME_LENGTH_MAX or name in (".", "..") or _TOPIC.fullmatch(name) is None:
         raise SetupError(
-            "This is no topic's name",
+            "This is no topic's name.",
             f"--topic {name[:_SHOWN_MAX]!r}",
             f"A name has 1 to {limits.NAME_LENGTH_MAX} letters, digits, dots, dashes and "
             "underscores.",

@@ -26,17 +26,17 @@ def delete(
 ) -> int:
     """Delete committed offsets of topics that no member of the group subscribes to.
 
-    Whoever reads these partitions next begins where its own settings say. Exit code 1 when some
-    were refused; the others are deleted.
+    The next consumer of these partitions starts by its own auto.offset.reset. Exit code 1: some
+    deletions were refused; the other offsets are deleted.
 
     Parameters
     ----------
     group
         The group's id.
     topics
-        TOPIC for all of its committed partitions, TOPIC:0,1 for some; may be given several times.
+        TOPIC for all of its committed partitions, TOPIC:0,1 for some; may be repeated.
     yes
-        Do not ask.
+        Delete without asking.
     """
     from coordlib.client.admin import Admin
 
@@ -71,7 +71,7 @@ def _named(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
         known = found.setdefault(topic, some)
         if (known is None) != (some is None):
             raise SetupError(
-                f"Topic {topic} is named whole and in part",
+                f"Topic {topic} is named whole and in part.",
                 f"--topics {topic} --topics {topic}:…",
                 "Name it once: without partitions for all of them.",
             )
@@ -84,6 +84,6 @@ def _partitions(text: str, listed: str) -> tuple[int, ...]:
     numbers = listed.split(",")
     if not all(_DIGITS.fullmatch(each) and int(each) <= INT32_MAX for each in numbers):
         raise SetupError(
-            f"{text} names no partitions", "--topics", "For example --topics orders:0,1"
+            f"{text} names no partitions.", "--topics", "For example --topics orders:0,1"
         )
     return tuple(map(int, numbers))

@@ -3,7 +3,7 @@
 Text is tab-stop columns without boxes or colour, the same in a terminal and in a pipe; headers
 have no spaces, `-` stands for a missing value. Whatever comes out of the log was written by
 somebody else: control characters and invisible ones are shown as escapes, never sent to a
-terminal. A JSON object tells its command, its version and as of when it is true.
+terminal. A JSON object has its command, its version and the time as of which it is true.
 """
 
 import json
@@ -193,7 +193,7 @@ def _spelled(secrets: Iterable[str]) -> Iterator[str]:
 
 
 def shortened(text: str) -> str:
-    """A text that a terminal can show; in an error it may be whatever somebody has typed."""
+    """A text that a terminal can show; an error may repeat any text that was typed."""
     if len(text) <= LINE_LENGTH_MAX:
         return text
     return f"{text[:LINE_LENGTH_MAX]} … ({len(text)} characters)"

@@ -20,10 +20,10 @@ REFUSED_COLUMNS = ("GROUP", "CONSUMER-ID", "INSTANCE", "ERROR")
 
 def _exactly_one(whom: Any) -> None:
     if len(whom.filter_by(value_set=True)) != 1:
-        raise ValueError("Say whom: --member ID …, --instance ID …, or --all; one of the three.")
+        raise ValueError("Name the members by one of --member ID …, --instance ID … and --all.")
 
 
-WHOM = Group("Whom", validator=_exactly_one)
+WHOM = Group("Members", validator=_exactly_one)
 
 
 def remove_members(
@@ -37,26 +37,26 @@ def remove_members(
     yes: bool = False,
     where: Where = HERE,
 ) -> int:
-    """Take members out of a group: some that hang, or static ones that will not come back.
+    """Remove members from a group: members that hang, or static ones that will not come back.
 
-    One that still runs joins again as a new member; stop it first if it shall stay away. What a
-    removed member owned is handed on when it says that it has stopped, or must have by its own
-    clock. Exit code 1 when some were refused; the others are removed.
+    A member that still runs joins again; stop its process first. The partitions of a removed
+    member move on when it reports that it has stopped, or must have stopped by its own clock. Exit
+    code 1: some removals were refused; the other members are removed.
 
     Parameters
     ----------
     group
         The group's id.
     member
-        A member's id, as `coord groups describe` shows it; several given several times.
+        A member's id, as `coord groups describe` shows it; may be repeated.
     instance
-        A static member's instance id; several given several times.
+        A static member's instance id; may be repeated.
     everybody
-        All members that the group has at this moment.
+        All members that the group has now.
     reason
-        Why, for the group's history.
+        The reason, for the group's history.
     yes
-        Do not ask.
+        Remove without asking.
     """
     from coordlib.client.admin import Admin
 
@@ -82,7 +82,10 @@ def remove_members(
 
 
 def _awaited(admin: "Admin", group: str) -> "list[rs.AwaitedMember] | None":
-    """Former owners that may still be at work; None: the removal is done, but nobody says this."""
+    """Former owners that may still be at work; None: the coordinator did not answer.
+
+    The removal itself is done.
+    """
     from coordlib.records import responses as rs
 
     try:
@@ -96,7 +99,7 @@ def _awaited(admin: "Admin", group: str) -> "list[rs.AwaitedMember] | None":
 def _say_awaited(group: str, awaited: "list[rs.AwaitedMember] | None") -> None:
     look = f"see: coord groups describe {group}"
     if awaited is None:
-        say(f"For whom the group waits now nobody answered; {look}")
+        say(f"The coordinator did not answer for which members the group waits; {look}")
     elif awaited:
         count = counted(len(awaited), "former owner")
         say(f"{group} waits until {count} must have stopped; {look}")
@@ -121,6 +124,6 @@ def _rows(awaited: "list[rs.AwaitedMember] | None") -> list[dict[str, str]] | No
     if awaited is None:
         return None
     return [
-        {"consumer-id": each.member, "client-id": each.client, "which": each.reason}
+        {"consumer-id": each.member, "client-id": each.client, "reason": each.reason}
         for each in awaited
     ]

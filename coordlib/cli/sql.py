@@ -29,25 +29,24 @@ def sql(
     timeout: Seconds | None = None,
     where: WhereTables = TABLES_HERE,
 ) -> int:
-    """Ask the history in SQL (DuckDB's dialect), in UTC; no job and no JVM is needed.
+    """Query the history in SQL (DuckDB's dialect), in UTC, without a job or a JVM.
 
     Tables: events, group_snapshots, lag. Views: generations, member_history, offset_history,
-    ownership, current_groups, current_offsets, current_lag, rejected, lost_history. The column
-    offset is to be quoted: "offset".
+    ownership, current_groups, current_offsets, current_lag, rejected, lost_history. Quote the
+    column "offset".
 
     Example: coord sql "select * from ownership where topic = 'orders' and partition = 3"
 
     Parameters
     ----------
     query
-        One SELECT. It can read these tables and nothing else.
+        One SELECT on these tables and views.
     limit
-        Show so many rows, and say how many more there are, if they are counted within a second;
-        10000 unless given. With --lines all rows, unless given.
+        Show at most N rows; by default 10000, and with --lines all.
     lines
-        Print a JSON object for each row, as they come.
+        Print one JSON object per row, as rows arrive.
     timeout
-        End the query after so many seconds.
+        End the query after this number of seconds.
     """
     from coordlib.history.sql import asked
 

@@ -31,7 +31,7 @@ def up(
     new_ports: bool = False,
     job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
 ) -> int:
-    """Start broker, topics and job on this machine; what runs already is left as it is.
+    """Start broker, topics and job on this machine; running parts are left as they are.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ def up(
     shards
         Partitions of the requests topic; fixed from the first start on.
     responses
-        Partitions of the responses topic; likewise.
+        Partitions of the responses topic; fixed from the first start on.
     new_ports
-        Take other ports than at the last start.
+        Use other ports than at the last start.
     job_arg
         An argument for the job (see: coord submit coordinate --help); may be repeated.
     """
@@ -66,7 +66,7 @@ def down(
     wipe: bool = False,
     yes: bool = False,
 ) -> int:
-    """Stop job and broker; their data stays unless told.
+    """Stop job and broker, and keep their data.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ def down(
     stack_folder
         Folder of a stack elsewhere.
     wipe
-        Delete topics, checkpoint, tables and logs too.
+        Also delete topics, checkpoint, tables and logs.
     yes
-        Do not ask before that.
+        Delete without asking.
     """
     from coordlib.local.stack_folder import require_stack
 
@@ -85,7 +85,7 @@ def down(
     is_named = stack != DEFAULT_STACK or stack_folder is not None
     if wipe and is_named and not named.home.exists():
         raise SetupError(
-            "There is no such stack", str(named.home), "Check --stack or --stack-folder."
+            "There is no such stack.", str(named.home), "Check --stack or --stack-folder."
         )
     if wipe and named.home.exists():
         require_stack(named.home)
@@ -100,19 +100,19 @@ def status(
     max_archive_lag_ms: NotNegative | None = None,
     where: WhereTables = TABLES_HERE,
 ) -> int:
-    """Say whether broker and job run and how far they are.
+    """Show whether broker and job run, and how far they have come.
 
-    Exit code 4 when no broker answers; 3 when one does, and the local job does not run, or is
-    too far behind, or topics, marker or tables cannot be read; 2 when a setting is wrong. Whether
-    a cluster's job runs is not known here: its lag tells.
+    Exit code 4: no broker answers. 3: the local job does not run or is too far behind, or topics,
+    marker or tables cannot be read. 2: a setting is wrong. Whether the job of a cluster runs
+    cannot be seen from here; its lag shows it.
 
     Parameters
     ----------
     max_lag_ms
-        Exit code 3 when the oldest request that was not judged waits for longer.
+        Exit code 3 when the oldest unanswered request has waited for longer.
     max_archive_lag_ms
-        Exit code 3 when the oldest record that is not in the history's tables is older, or when
-        that is not known. Of a cluster it needs --tables.
+        Exit code 3 when the oldest record that is not archived is older, or its age is unknown;
+        for a cluster it needs --tables.
     """
     from coordlib.cli.status import collect, exit_code, late_lines, note_late, trouble_lines
 

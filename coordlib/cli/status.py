@@ -135,14 +135,14 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
     if where.is_local and found.fields["bootstrap_servers"] is None:
         home = where.local().home
         raise CannotReach(
-            "The local stack was never started", f"stack {home}", f"Run: {command_for(home, 'up')}"
+            "The local stack was never started.", f"stack {home}", f"Run: {command_for(home, 'up')}"
         )
     topics = where.reach()
     found.is_reachable = True
     prefix = found.fields["topic_prefix"]
     if f"{prefix}.requests" not in topics:
         raise CoordError(
-            "The engine's topics are not there", f"prefix {prefix}", "Run: coord topics create"
+            "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
     found.fields["shards"] = len(topics[f"{prefix}.requests"].partitions)
     marker, committed_ms = _stamped_marker(where.client(), prefix)
@@ -192,7 +192,7 @@ def _stamped_marker(client: Mapping[str, str], prefix: str) -> tuple[Any, int | 
         return msgspec.json.decode(stamped.value, type=Marker), stamped.time_ms
     except msgspec.MsgspecError as problem:
         raise CoordError(
-            "The job's progress marker cannot be read",
+            "The job's progress marker cannot be read.",
             f"{prefix}.progress: {problem}",
             "Another version wrote it: use the coord command of that version.",
         ) from problem

@@ -1,4 +1,4 @@
-"""`coord topics create` and `check`: the engine's own topics."""
+"""`coord topics create` and `check`: the coordinator's own topics."""
 
 from coordlib.cli.numbers import Partitions, Replication
 from coordlib.cli.output import counted, print_json, print_table, say
@@ -12,17 +12,16 @@ def create(
     replication: Replication = 3,
     where: Where = HERE,
 ) -> int:
-    """Create the topics that are missing; existing ones are left as they are.
+    """Create the topics that are missing; existing topics are left as they are.
 
     Parameters
     ----------
     shards
-        Partitions of the requests topic: 2 for a new prefix. The number is fixed for the life of
-        a prefix, so topics that are added to one get it without this option.
+        Partitions of the requests topic; 2 for a new prefix, then fixed for its life.
     responses
-        Partitions of the responses topic: 4 for a new prefix, fixed as the shards.
+        Partitions of the responses topic; 4 for a new prefix, then fixed for its life.
     replication
-        Copies of each partition; 1 on a single broker.
+        Replicas of each partition; 1 for a single broker.
     """
     from coordlib.kafka import topics
 
@@ -38,7 +37,7 @@ def create(
 
 
 def check(*, where: Where = HERE) -> int:
-    """Compare the topics with what the engine needs; exit code 3 when it would not start."""
+    """Check the topics' settings; exit code 3 when the job would not start on them."""
     from coordlib.kafka import topics
 
     where.reach()

@@ -1,6 +1,6 @@
-"""Which cluster a command speaks to: the local stack, or any by `--bootstrap-servers`.
+"""The cluster that a command works on: the local stack, or any by `--bootstrap-servers`.
 
-Flag before environment before the local stack's own value.
+A flag wins over the environment, the environment over the local stack's own value.
 """
 
 import os
@@ -41,7 +41,7 @@ def servers_named(_: Any, tokens: Sequence[Any]) -> str | None:
     if token.keyword == SERVERS_VARIABLE:
         return None
     raise SetupError(
-        "No cluster is named",
+        "No cluster is named.",
         f"--bootstrap-servers {token.value[:200]!r}",
         "Give HOST:PORT, or leave the option out for the local stack.",
     )
@@ -86,7 +86,7 @@ class Output:
     """How to print."""
 
     format: Annotated[Format, Parameter(env_var="COORD_FORMAT")] = "text"
-    """text: columns. json: one object, keys named as the columns."""
+    """text: columns; json: one object, keys named as the columns."""
 
 
 @Parameter(name="*")
@@ -98,17 +98,19 @@ class Where(Output):
         str | None,
         Parameter(env_var=SERVERS_VARIABLE, alias="-b", converter=servers_named),
     ] = None
-    """host:port[,host:port] of a Kafka cluster; without it the local stack's."""
+    """host:port[,host:port] of a Kafka cluster; by default the local stack's."""
     prefix: Annotated[
         str | None, Parameter(env_var="COORD_PREFIX", validator=require_topic_prefix)
     ] = None
-    """First part of the topic names; "coord" unless told."""
-    kafka: Annotated[list[str], Parameter(alias="-X", negative="")] = field(default_factory=list)
-    """key=value for the Kafka client, in librdkafka's spelling; ${ENV:NAME} hides a secret."""
+    """First part of the topic names; by default the local stack's, or "coord"."""
+    kafka: Annotated[list[str], Parameter(alias="-X", negative="", show_default=False)] = field(
+        default_factory=list
+    )
+    """key=value for librdkafka; ${ENV:NAME} takes a secret from the environment."""
     stack: StackName = DEFAULT_STACK
     """Name of the local stack: its folder below .coord/stacks."""
     stack_folder: StackFolder = None
-    """Folder of a local stack that lies elsewhere."""
+    """Folder of a local stack elsewhere."""
 
     @property
     def is_local(self) -> bool:
@@ -125,7 +127,7 @@ class Where(Output):
         return local_stack(self.stack, self.stack_folder)
 
     def topic_prefix(self) -> str:
-        """The prefix that is meant: told, or the local stack's own."""
+        """The prefix that was given, or the local stack's own."""
         if self.prefix is not None:
             return self.prefix
         return str(self.local().status().prefix) if self.is_local else DEFAULT_PREFIX
@@ -146,7 +148,7 @@ class Where(Output):
         servers = local.status().bootstrap_servers
         if servers is None:
             raise CannotReach(
-                "The local stack was never started",
+                "The local stack was never started.",
                 f"stack {local.home}",
                 f"Run: {command_for(local.home, 'up')} — or name a cluster: --bootstrap-servers "
                 "HOST:PORT",
@@ -178,7 +180,7 @@ class WhereTables(Where):
     tables: Annotated[
         str | None, Parameter(env_var="COORD_TABLES", validator=require_folder_or_uri)
     ] = None
-    """Folder or URI of the Delta tables; without it the local stack's."""
+    """Folder or URI of the Delta tables; by default the local stack's."""
 
     def tables_dir(self) -> str:
         """The tables that are meant.
@@ -191,7 +193,7 @@ class WhereTables(Where):
             return self.tables if is_uri else str(folder_named(self.tables, "--tables"))
         if not self.is_local:
             raise SetupError(
-                "It is not known where this cluster's history lies",
+                "The history of this cluster is in an unknown place.",
                 f"--bootstrap-servers {self.bootstrap_servers}",
                 "Name the folder that the archive writes to: --tables FOLDER",
             )
@@ -199,7 +201,7 @@ class WhereTables(Where):
 
 
 def progress() -> Callable[[str], None]:
-    """Where commands that take long tell what they do: stderr."""
+    """Prints the progress of long commands to stderr."""
     return say
 
 
@@ -224,7 +226,7 @@ def named_stack(name: str, folder: str | None) -> str | Path:
         return name
     if name not in (DEFAULT_STACK, os.environ.get(STACK_VARIABLE)):
         raise SetupError(
-            "Two stacks are named",
+            "Two stacks are named.",
             f"--stack {name[:200]!r} --stack-folder {folder[:200]!r}",
             "Name one of them.",
         )

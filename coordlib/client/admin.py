@@ -21,13 +21,13 @@ from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
 
 ANSWER_TIMEOUT_S = 30.0
-#: Refused for a moment, because the shard has too much to do or has said too much.
+#: Refusals for the moment: the shard has too much to do or too many unpublished outputs.
 _AGAIN = frozenset({ErrorCode.THROTTLING_QUOTA_EXCEEDED.name})
 PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a request may hold
 
 
 class Admin:
-    """Asks the coordinator about groups, or tells it what to do with them.
+    """Reads and changes groups through the coordinator.
 
     Args:
         config: confluent-kafka's keys for all clients, at least `bootstrap.servers`.
@@ -61,7 +61,7 @@ class Admin:
             self._owned.close()
 
     def release_quarantine(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-        """Let a quarantined group go on from the state that was kept; its timers start anew.
+        """Let a quarantined group go on from its kept state; its timers start anew.
 
         Raises:
             GroupError: GROUP_ID_NOT_FOUND; INVALID_REQUEST, when it is not quarantined or its
@@ -98,11 +98,11 @@ class Admin:
     def committed(
         self, group: str, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> tuple[rs.FetchedOffset, ...]:
-        """All committed offsets of a group; none of one that does not exist.
+        """All committed offsets of a group; empty if the group does not exist.
 
         Raises:
             GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined; INVALID_REQUEST, when
-                they have more than 16 MiB.
+                the answer has more than 16 MiB.
             CannotReach: no answer in time.
         """
         question = _Question(self._identity(group))
@@ -115,9 +115,9 @@ class Admin:
         topics: Mapping[str, Sequence[int] | None],
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> tuple[int, tuple[rs.FailedPartition, ...]]:
-        """Delete committed offsets of these partitions; of a topic with None, of all that have one.
+        """Delete committed offsets of these partitions; a topic with None means all of its offsets.
 
-        Returns how many partitions were named, and those that were refused: members of the group
+        Returns the number of partitions asked for, and the refused ones: members of the group
         subscribe to their topics (GROUP_SUBSCRIBED_TO_TOPIC).
 
         Raises:
@@ -134,7 +134,7 @@ class Admin:
             rows += [(row.topic, row.partition) for row in committed if row.topic in whole]
         rows = list(dict.fromkeys(rows))
         failed: list[rs.FailedPartition] = []
-        # Once also for no partitions: the answer says whether there is such a group.
+        # Asked once also for no partitions: the answer shows whether the group exists.
         for first in range(0, max(len(rows), 1), PARTITIONS_PER_REQUEST):
             question = _Question(self._identity(group))
             named_now = _by_topic(rows[first : first + PARTITIONS_PER_REQUEST])
@@ -151,16 +151,16 @@ class Admin:
         reason: str | None = None,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> tuple[rs.LeftMember, ...]:
-        """Take the place of members away, by member id or by static instance id.
+        """Remove members from a group, by member id or by static instance id.
 
-        As Kafka's removeMembersFromConsumerGroup. Who still runs joins again as a
-        new member; what it owned is handed on when it says that it stopped, or must have.
+        As Kafka's removeMembersFromConsumerGroup. A member that still runs joins again, as a new
+        one. Its partitions move on when it reports that it has stopped, or must have stopped.
 
-        Returns each one's outcome: `error` is NONE, or UNKNOWN_MEMBER_ID also where there is no
-        such group. The reason stands in the group's history.
+        Returns the outcome of each: `error` is NONE, or UNKNOWN_MEMBER_ID, also when the group does
+        not exist. The reason is kept in the group's history.
 
         Raises:
-            SetupError: nobody is named.
+            SetupError: no member is named.
             GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
             CannotReach: no answer in time; the request may still be judged later.
         """
@@ -168,16 +168,16 @@ class Admin:
         leavers += [rq.Leaver("", instance) for instance in dict.fromkeys(instances)]
         if not leavers:
             raise SetupError(
-                "Nobody is named", f"group {group}", "Name some, or call remove_all_members."
+                "No member is named.", f"group {group}", "Name some, or call remove_all_members."
             )
         return self._remove(group, leavers, reason, timeout_s)
 
     def remove_all_members(
         self, group: str, reason: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> tuple[rs.LeftMember, ...]:
-        """As `remove_members`, of all that the group has when asked; static ones by instance.
+        """Like `remove_members`, for all members that the group has now; static ones by instance.
 
-        Raises, beside the same: GroupError GROUP_ID_NOT_FOUND.
+        Raises also: GroupError GROUP_ID_NOT_FOUND.
         """
         described = self.describe_group(group, timeout_s)
         if described.state == "Dead":
@@ -190,7 +190,7 @@ class Admin:
         return self._remove(group, leavers, reason, timeout_s)
 
     def find_coordinator(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
-        """The shard that coordinates a group, by the coordinator's own word.
+        """The shard that coordinates a group, asked of the coordinator.
 
         Raises:
             CannotReach: no answer in time.
@@ -228,9 +228,9 @@ class Admin:
     def _ask(
         self, question: "_Question", request: rq.Request, timeout_s: float
     ) -> list[rs.Response]:
-        """All parts of the answer; most have one. Each may take as long.
+        """All parts of the answer; most answers have one. `timeout_s` is per part.
 
-        Whoever has to wait until others have read is asked again: nothing of it has happened.
+        A request that was refused for the moment is repeated: it had no effect.
         """
         until, attempt = time.monotonic() + timeout_s, 0
         self._transport.attach(question)
@@ -274,14 +274,14 @@ class _Question:
         self.identity = identity
         self._count = 0
         self.renew()
-        #: Whether the coordinator has said that it reads its state back.
+        #: Whether the coordinator has announced that it restores its state.
         self._is_loading = False
         self._heard: queue.SimpleQueue[rs.Response | sg.NotWritten | Exception] = (
             queue.SimpleQueue()
         )
 
     def renew(self) -> str:
-        """Another id, for the same question once more."""
+        """A new correlation id, to repeat the same request."""
         self._count += 1
         self._id = f"{self.identity.token}-{self._count}"
         return self._id
@@ -320,7 +320,7 @@ class _Question:
                     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {self.identity.group}"
                 ) from None
             raise CannotReach(
-                f"The coordinator did not answer within {timeout_s:.0f} s",
+                f"The coordinator did not answer within {timeout_s:.0f} s.",
                 f"group {self.identity.group}",
                 "Look whether the job runs: coord status. The request stays in the log and is "
                 "judged when the job is back.",

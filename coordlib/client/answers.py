@@ -1,4 +1,4 @@
-"""What the user waits for: a future for each question, until its answer comes or none will."""
+"""Futures of a member's open questions, until the answer comes or the member ends."""
 
 from concurrent.futures import Future
 from itertools import count
@@ -8,7 +8,7 @@ from coordlib.errors import CoordError
 
 
 class Answers:
-    """Open futures by ticket. They are handed out, so anybody may have cancelled one."""
+    """Open futures by ticket. Callers have them, so any of them may be cancelled already."""
 
     def __init__(self) -> None:
         self._tickets = count(1)
@@ -17,11 +17,11 @@ class Answers:
 
     @property
     def commits_are_open(self) -> bool:
-        """Whether somebody waits to hear what became of a commit."""
+        """Whether a caller waits for the outcome of a commit."""
         return bool(self._commits)
 
     def expect(self, is_commit: bool) -> "tuple[int, Future[Answer]]":
-        """A ticket to ask under, and the future of its answer."""
+        """A ticket for a new question, and the future of its answer."""
         ticket = next(self._tickets)
         future = self._open[ticket] = Future()
         if is_commit:
@@ -29,14 +29,14 @@ class Answers:
         return ticket, future
 
     def settle(self, answer: Answer) -> None:
-        """It has come. One that nobody waits for any more is nobody's."""
+        """Complete the future of an answer; an answer without an open future is dropped."""
         self._commits.discard(answer.ticket)
         future = self._open.pop(answer.ticket, None)
-        # False: it was cancelled, and whoever waited for it was told so.
+        # False: it was cancelled, and its waiters were notified then.
         if future is not None and future.set_running_or_notify_cancel():
             future.set_result(answer)
 
     def abandon(self, error: CoordError) -> None:
-        """None will come any more."""
+        """Fail all open futures: no answer will come any more."""
         for ticket in list(self._open):
             self.settle(Answer(ticket, error=error))

@@ -1,9 +1,9 @@
 """`CoordinatedConsumer`: confluent-kafka's Consumer in shape, coordinated by the job instead.
 
-Messages come from a real data consumer that is told what to read; who reads what, and from where,
-comes from the group. Start positions are fetched through the log, after the commits of the former
-owner. Nothing is committed by itself: `commit()` commits everything that `poll` and `consume` have
-returned so far, the last message included, since the caller is back in our hands.
+A confluent-kafka Consumer reads the messages; the group decides which partitions it reads, and from
+which offsets. Start positions are fetched through the log, after the commits of the former owner.
+There is no auto-commit: `commit()` commits everything that `poll` and `consume` have returned so
+far, the last message included.
 """
 
 from collections import deque
@@ -73,7 +73,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         self._reading = Reading(
             self._data, self.member.committed_async, self._settings.start_offset
         )
-        #: What `on_revoke` is being told; None: it does not run.
+        #: The partitions of a running `on_revoke`; None: it does not run.
         self._revoking: Partitions | None = None
         self._on_assign: OnPartitions | None = None
         self._on_revoke: OnPartitions | None = None
@@ -93,10 +93,10 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
     ) -> None:
         """Share these topics with the group; callbacks run inside `poll` and `close`.
 
-        A topic that begins with `^` is a regular expression. Callbacks are told what changes: all
-        partitions if the group rebalances eagerly, else only those that come or go. Where the
-        coordinator divides, on_revoke comes once for each of its demands.
-        Without `on_lost`, lost partitions are told to `on_revoke`, as confluent-kafka does.
+        A topic that begins with `^` is a regular expression. Callbacks get the partitions that
+        change: all if the group rebalances eagerly, else only those that come or go. Where the
+        coordinator divides, on_revoke is called once for each of its demands.
+        Without `on_lost`, `on_revoke` gets lost partitions, as in confluent-kafka.
         """
         self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
         self.member.subscribe(topics)
@@ -134,18 +134,18 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         return next(iter(self._consume(1, timeout)), None)
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
-        """Up to so many messages, as `poll` would return them one by one; fewer when time is up.
+        """Up to `num_messages` messages, as `poll` would return them; fewer when time is up.
 
-        Callbacks run meanwhile. What they let go of is not in the list, and no `commit()` of
-        theirs covers it; the next `commit()` covers the whole list.
+        Callbacks run meanwhile. Messages of partitions that they give up are not in the list, and a
+        `commit()` inside a callback does not cover the list; the next `commit()` covers all of it.
 
         Args:
             num_messages: at most 1,000,000.
-            timeout: seconds; None or negative: until there are so many.
+            timeout: seconds; None or negative: until there are `num_messages`.
 
         Raises:
             ValueError: more messages than that, or less than none.
-            GroupError, CannotReach: as `poll`; what was fetched before comes with the next call.
+            GroupError, CannotReach: as `poll`; fetched messages come with the next call.
         """
         if not 0 <= num_messages <= CONSUME_MAX:
             raise ValueError(f"num_messages must be between 0 and {CONSUME_MAX:,}")
@@ -174,9 +174,10 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             wait_s = min(SLICE_S, left_s) if kept >= count else 0.0
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Let go (callbacks run), leave the group, and end; wait that long for the log to know.
+        """Give up the partitions (callbacks run), leave the group, and end.
 
-        Inside a callback it does not wait for the log, and the `poll` around it returns nothing.
+        Waits up to `timeout` until the log has taken the LeaveGroup. Inside a callback it does not
+        wait, and the `poll` around it returns nothing.
         """
         self._is_closed = True
         try:
@@ -207,10 +208,10 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
     ) -> list[KafkaTopicPartition] | None:
         """Commit after one message, given offsets, or everything that `poll` has returned.
 
-        Everything includes a message that is still being worked on when `on_revoke` comes: if it
-        is not done by then, name the offsets that are, or its next owner never reads it. Where the
-        coordinator divides, everything is inside `on_revoke` just what is revoked: that commit is
-        written in one record with the letting go, while the rest is worked on.
+        Everything includes a message that is still being processed when `on_revoke` is called: if
+        it is unfinished, commit the finished offsets by name, or the next owner never reads it.
+        Where the coordinator divides, everything inside `on_revoke` means the revoked partitions:
+        their commit is written in one record with the Release.
 
         Returns:
             None when asynchronous (the outcome goes to `on_commit`), else what was committed.
@@ -253,7 +254,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         return of.with_offsets(of.ours(partitions), known)
 
     def seek(self, partition: KafkaTopicPartition) -> None:
-        """Go on from another offset; what `commit()` says follows. Raises CoordError."""
+        """Go on from another offset; `commit()` follows it. Raises CoordError."""
         self._reading.seek(partition)
 
     def store_offsets(
@@ -271,22 +272,22 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
     # ---- what is read -------------------------------------------------------------------------
 
     def assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
-        """For `on_assign`, the same as `incremental_assign`: what it leaves out is read too."""
+        """For `on_assign`, like `incremental_assign`: partitions left out are read too."""
         self.incremental_assign(partitions)
 
     def unassign(self) -> None:
-        """Read nothing any more, until it is assigned anew: by the group, or by `assign`.
+        """Read nothing any more, until the group or `assign` assigns partitions anew.
 
-        Inside `on_revoke` just what is revoked: a cooperative member reads on what it keeps.
+        Inside `on_revoke` only the revoked partitions stop: a cooperative member reads on the rest.
         """
         going = self._reading.partitions() if self._revoking is None else self._revoking
         self._reading.drop(going)
 
     def incremental_assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
-        """For `on_assign`: start these where their offsets say and not where the group stopped.
+        """For `on_assign`: start these partitions at their own offsets, not at the committed ones.
 
-        Whatever the callback does, what is assigned is read; later this begins anew with what was
-        unassigned. Raises CoordError: the group has not assigned all of these.
+        Assigned partitions are read whatever the callback does; later this begins anew with
+        unassigned ones. Raises CoordError: the group has not assigned all of these.
         """
         self._reading.start_at(partitions, self.member.assignment)
 

@@ -21,7 +21,7 @@ from coordlib.history.tenures import Tenure
 
 
 def judge(facts: Facts) -> list[Check]:
-    """All promises, in the order in which they are told."""
+    """All promises, in the order in which they are printed."""
     return [
         every_record_consumed(facts),
         duplicates_only_uncommitted(facts),

@@ -1,6 +1,6 @@
 """One member of the demo's group: a process that consumes, writes down what, and commits.
 
-Started by the demo; ends on SIGTERM, or when whoever started it is gone.
+Started by the demo; ends on SIGTERM, or when its parent process is gone.
 """
 
 import argparse
@@ -29,7 +29,7 @@ Consume = Callable[[dict[str, Any], str, WitnessFile, Callable[[], bool]], None]
 
 
 def run(consume: Consume) -> int:
-    """Consume until told to stop. Returns the exit code."""
+    """Consume until SIGTERM. Returns the exit code."""
     parser = argparse.ArgumentParser(description="A member of one of the demo's groups.")
     parser.add_argument("--config", type=json.loads, required=True, help="the consumer's, as JSON")
     parser.add_argument("--topic", required=True)

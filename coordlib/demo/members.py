@@ -87,7 +87,7 @@ class Members(AbstractContextManager["Members"]):
         if ended:
             name = ended[0]
             told = self.witnesses[name].errors[-1:] or [last_lines(self._log(name), 3)]
-            raise CoordError(f"{name} ended by itself", told[0], f"Its log: {self._log(name)}")
+            raise CoordError(f"{name} ended by itself.", told[0], f"Its log: {self._log(name)}")
 
     def stop(self) -> None:
         """SIGTERM to all at once, and wait until they have left their group."""
@@ -101,7 +101,7 @@ class Members(AbstractContextManager["Members"]):
                 running.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as problem:
             raise CoordError(
-                f"A member did not end within {STOP_TIMEOUT_S:.0f} s of SIGTERM",
+                f"A member did not end within {STOP_TIMEOUT_S:.0f} s of SIGTERM.",
                 str(self._home / "logs"),
                 "Its log says what it waited for.",
             ) from problem

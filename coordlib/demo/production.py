@@ -61,7 +61,7 @@ class Production(AbstractContextManager["Production"]):
     def check(self) -> None:
         """Raises CannotReach when a record could not be written."""
         if self._failure is not None:
-            raise CannotReach("A record could not be produced", self._failure, "Is the broker up?")
+            raise CannotReach("A record could not be produced.", self._failure, "Is the broker up?")
 
     def __exit__(
         self,

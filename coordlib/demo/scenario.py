@@ -77,7 +77,7 @@ def _require_own(home: Path) -> None:
     """
     if stack_folder.read_state(home) and not (home / stack_folder.DEMO).is_file():
         raise SetupError(
-            f"The stack {NAME} is not of the demo: it is not deleted",
+            f"The stack {NAME} is not of the demo: it is not deleted.",
             str(home),
             "Nothing was changed. The demo needs this name: move the folder away, or delete the "
             f"stack: coord down --wipe --stack {NAME}",
@@ -104,7 +104,7 @@ def _alone(lock: Path) -> Iterator[None]:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise NotReady(
-                "Another demo is running", str(lock), "Wait until it is done, or stop it (Ctrl-C)."
+                "Another demo is running.", str(lock), "Wait until it is done, or stop it (Ctrl-C)."
             ) from None
         yield
 

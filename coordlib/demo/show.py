@@ -1,4 +1,4 @@
-"""What the demo shows: the line that tells how far it is, the tables, the verdict."""
+"""Output of the demo: the line with its progress, the tables, the verdict."""
 
 import shutil
 import sys

@@ -1,7 +1,7 @@
-"""Whether the promises hold, computed from what was written down. Pure.
+"""Whether the promises hold, computed from the recorded files. Pure.
 
-The members' witnesses say what was read, when and in which generation; Delta says who owned what
-and what was committed; the broker says where the logs end.
+The members' witnesses have each reading with its time and generation; Delta has the owners of each
+partition and the commits; the broker has the log ends.
 """
 
 from collections import Counter
@@ -87,7 +87,7 @@ class Check:
 
 
 def judge(facts: Facts) -> list[Check]:
-    """All promises, in the order in which they are told."""
+    """All promises, in the order in which they are printed."""
     return [
         every_record_consumed(facts),
         duplicates_only_from_the_killed(facts),
@@ -220,7 +220,7 @@ def one_owner(facts: Facts) -> Check:
 
 
 def only_owners_read(facts: Facts) -> Check:
-    """Readings by somebody else, and readings after the successor's first one."""
+    """Readings by another member than the owner, and readings after the successor's first one."""
     owned = {(owner.member, owner.generation, owner.partition) for owner in facts.owners}
     return readers_in_turn(
         *("Only owners read, and nobody after his successor began", facts, "in generation"),

@@ -1,4 +1,4 @@
-"""Look at everything while it runs: witnesses, production, job; tell how far they are; wait."""
+"""Watch witnesses, production and job while they run; show their progress; wait for events."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ LOOK_EVERY_S = 0.03
 
 
 class Watch:
-    """Looks at witnesses, production and job, tells how far they are, and waits for events."""
+    """Watches witnesses, production and job, shows their progress, and waits for events."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Watch:
             self._job_seen_at = time.monotonic()
             if not self.stack.job.is_running:
                 where = self.stack.last_job_lines(5)
-                raise CoordError("The job has ended", where, f"Its log: {self.stack.job.log}")
+                raise CoordError("The job has ended.", where, f"Its log: {self.stack.job.log}")
         if is_so():
             return True
         self.live.show(self._text())

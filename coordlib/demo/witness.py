@@ -45,7 +45,7 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Anything else that it did, or was told."""
+    """Another event of the member."""
 
     at_ns: int
     what: str

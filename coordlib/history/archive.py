@@ -319,7 +319,7 @@ def checkpoint_id(spark: "SparkSession", checkpoint: str) -> str:
     files, _ = hadoop_file(spark, checkpoint)
     if files.exists(hadoop_file(spark, f"{checkpoint}/offsets")[1]):
         raise StartRefused(
-            "This checkpoint was not made by the archive",
+            "This checkpoint was not made by the archive.",
             f"{checkpoint} has no {ID_FILE}",
             "Name another folder; an empty one is filled from the topics, without duplicates.",
         )

@@ -76,7 +76,7 @@ def _require_all(asked: Iterable[Place], answered: Container[Place]) -> None:
     silent = [f"{place.topic}-{place.partition}" for place in asked if place not in answered]
     if silent:
         raise CannotReach(
-            "How far history is behind is not known: partitions did not answer",
+            "How far history is behind is not known: partitions did not answer.",
             f"{', '.join(silent[:NAMED_MAX])} ({len(silent)} in all)",
             "Check that each partition has a leader, then try again.",
         )
@@ -89,7 +89,7 @@ def _newest(path: str) -> Commit | None:
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError as problem:
         raise SetupError(
-            f"{problem.name} is not installed in this Python",
+            f"{problem.name} is not installed in this Python.",
             "the archive's backlog",
             "Run: pip install 'coordlib[cli]'",
         ) from problem
@@ -103,6 +103,6 @@ def _newest(path: str) -> Commit | None:
         return Commit()
     except (DeltaError, OSError) as problem:
         raise CannotReach(
-            "The history's tables cannot be read", f"{path}: {problem}", "Check --tables."
+            "The history's tables cannot be read.", f"{path}: {problem}", "Check --tables."
         ) from problem
     return None

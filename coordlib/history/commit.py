@@ -1,6 +1,6 @@
-"""What a commit of the archive says of itself: its number, and how far its table is complete.
+"""The user metadata of an archive's commit: its number, and how far its table is complete.
 
-It stands in the commit's user metadata, so that data and position can never disagree. New fields
+Data and position are in one commit, so they can never disagree. New fields
 come last, with defaults that mean "as before".
 """
 
@@ -24,7 +24,7 @@ class Hole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a table's newest commit of an archive says."""
+    """The metadata of a table's newest commit by an archive."""
 
     #: Id of the checkpoint that made it.
     identity: str = ""
@@ -48,7 +48,7 @@ class Commit:
             ends: of the table's own topics, where the batch ends.
             bad: records of the batch that were not ours.
             until: where the batch ends in all topics.
-            holes: what this commit has lines of lost history for.
+            holes: lost records for which this commit has events.
         """
         return Commit(
             identity,
@@ -75,7 +75,7 @@ class Commit:
 
     @classmethod
     def from_json(cls, text: str | None) -> "Commit | None":
-        """None for the metadata of somebody else's commit."""
+        """The metadata of an archive's commit; None for any other commit."""
         try:
             found = json.loads(text or "{}")
             later: Mapping[str, Positions] = {key: found.get(key) or {} for key in _LATER}

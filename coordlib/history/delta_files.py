@@ -1,7 +1,7 @@
 """The Delta tables without a JVM: delta-rs reads their logs, DuckDB their files.
 
-DuckDB's own reader takes the files of a table on this machine. Two things it must not read, because
-the files alone do not say which rows and columns there are: deletion vectors, and column mapping.
+DuckDB's own reader takes the files of a table on this machine. It must not read tables with
+deletion vectors or column mapping: their files alone do not determine their rows and columns.
 Such tables, and those on an object store, are copied into DuckDB's memory by delta-rs if a query
 names them, always to their end: a scan of another library that a LIMIT cuts short can end the
 process.
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import duckdb
     from deltalake import DeltaTable
 
-WHERE_LENGTH_MAX: Final = 500  # of what an object store's client says: it may be a page of XML
+WHERE_LENGTH_MAX: Final = 500  # of an object store client's message, which may be a page of XML
 
-#: What a reader must know of, and changes nothing in how the files are read. Delta's protocol,
+#: Reader features that change nothing in how the files are read. Delta's protocol,
 #: "Valid feature names in table features".
 _HARMLESS: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _VECTORS: Final = "deletionVectors"
@@ -36,7 +36,7 @@ def open_table(path: str) -> "DeltaTable | None":
 
     Raises:
         CannotReach: something is there that cannot be read, or the store does not answer.
-        SetupError: deltalake is not installed, or this is a table of somebody else.
+        SetupError: deltalake is not installed, or this is no table of a history.
     """
     try:
         from deltalake import DeltaTable
@@ -57,7 +57,7 @@ def open_table(path: str) -> "DeltaTable | None":
         raise _unreadable(path, problem) from problem
     if "group_id" not in columns:  # every table of ours has it
         raise SetupError(
-            "This is no table of a history",
+            "This is no table of a history.",
             f"{path}: its columns are {', '.join(sorted(columns))}",
             "Check --tables: the folder that the archive writes to.",
         )
@@ -116,14 +116,14 @@ def copy_rows(connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaT
 
 
 def native_files(name: str, table: "DeltaTable") -> list[str] | None:
-    """The files that make up the table, if they say the whole truth and lie on this machine."""
+    """The table's files, if they alone determine its rows and lie on this machine."""
     folder = local_folder(table.table_uri)
     if folder is None or not _says_all_in_files(table):
         return None
     # In front of each file's own name delta-rs leaves the folder as the URI spells it.
     spelled = urlsplit(table.table_uri).path
     uris = table.file_uris()
-    # Folders named after their partition's value, as every writer makes them unless told not to.
+    # Folders named after their partition's value, as every writer makes them by default.
     names = [f"/{column}=" for column in PARTITIONED_BY[name]]
     if not all(uri.startswith(spelled) for uri in uris):
         return None
@@ -177,12 +177,12 @@ def _no_rows(name: str) -> str:
 
 def _unreadable(path: str, problem: BaseException) -> CannotReach:
     return CannotReach(
-        "The history's tables cannot be read", f"{path}: {_short(problem)}", "Check --tables."
+        "The history's tables cannot be read.", f"{path}: {_short(problem)}", "Check --tables."
     )
 
 
 def _short(problem: BaseException) -> str:
-    """What delta-rs says in coloured lines, as one plain line."""
+    """A coloured message of delta-rs as one plain line."""
     text = " ".join(_COLOUR.sub("", str(problem)).replace("↳", ":").split())
     text = text.replace(" : ", ": ")
     return text if len(text) <= WHERE_LENGTH_MAX else text[:WHERE_LENGTH_MAX] + " …"
@@ -190,7 +190,7 @@ def _short(problem: BaseException) -> str:
 
 def not_installed(problem: ImportError) -> SetupError:
     return SetupError(
-        f"{problem.name} is not installed in this Python",
+        f"{problem.name} is not installed in this Python.",
         "SQL over the history reads Delta without a JVM",
         "Run: pip install 'coordlib[cli]'",
     )

@@ -1,6 +1,6 @@
 """A Delta table that one archive at a time appends to, each record once.
 
-Where the table stands is in the newest commit of an archive. Others commit too (OPTIMIZE, VACUUM),
+The table's position is in the newest commit of an archive. Others commit too (OPTIMIZE, VACUUM),
 and Delta removes the files of old commits: so the position also lies in a file of its own,
 `_coord_archive/<number>-<identity>.json` below the table. It is written before its commit; the
 number of the newest commit, which Delta keeps for ever, tells which file holds. VACUUM leaves
@@ -24,14 +24,14 @@ POSITIONS_FOLDER: Final = "_coord_archive"
 
 
 class ArchivedTable:
-    """One Delta table as this archive knows it.
+    """One Delta table, as the archive writes it.
 
     Args:
         app_id: Delta's txnAppId, under which commits are numbered: of two archives that commit the
             same number at once, Delta drops one.
 
     Raises:
-        StartRefused: it cannot be told how far the table is complete.
+        StartRefused: how far the table is complete is unknown.
     """
 
     def __init__(self, spark: "SparkSession", table: str, path: str, app_id: str) -> None:
@@ -79,7 +79,7 @@ class ArchivedTable:
         version, number = self._snapshot()
         if version < self._version:
             raise CoordError(
-                "A table was deleted, or made anew, while it was written",
+                "A table was deleted, or made anew, while it was written.",
                 f"{self._path}: version {version}, and {self._version} before",
                 "Its rows are gone; what is still in Kafka is written into it again.",
             )
@@ -100,7 +100,7 @@ class ArchivedTable:
         if number == 0 and self._is_empty_and_ours():
             return Commit()  # it was made long ago, and nothing was ever written
         raise StartRefused(
-            "It cannot be told how far this table is complete",
+            "It cannot be told how far this table is complete.",
             f"no archive's commit is known of {self._path}",
             "Continuing could double rows: name a fresh folder for the tables, and keep this one.",
         )
@@ -119,7 +119,7 @@ class ArchivedTable:
         folder = f"{self._path}/{POSITIONS_FOLDER}"
         names = [n for n in names_in(self._spark, folder) if n.startswith(f"{number:020d}-")]
         if len(names) != 1:
-            return None  # two archives raced for this number, and the log does not tell who won
+            return None  # two archives raced for this number, and the log does not show the winner
         return Commit.from_json(read_text(self._spark, f"{folder}/{names[0]}"))
 
     def _position_file(self, commit: Commit) -> str:
@@ -142,7 +142,7 @@ class ArchivedTable:
     def _snapshot(self) -> tuple[int, int]:
         """Version of the table as it is now, and the number of the newest commit of an archive.
 
-        Delta keeps the number in its checkpoints, for ever. No public API of its tells it.
+        Delta keeps the number in its checkpoints, for ever. No public API of Delta returns it.
         """
         jvm: Any = self._spark._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog
@@ -153,7 +153,7 @@ class ArchivedTable:
 
 def _another_archive(path: str, found: Commit) -> StartRefused:
     return StartRefused(
-        "Another archive writes these tables",
+        "Another archive writes these tables.",
         f"{path}: commit {found.number} is of checkpoint {found.identity}",
         "Let only one run: a coordinator brings its own unless started with "
         "--without-archive. Nothing was doubled or lost.",

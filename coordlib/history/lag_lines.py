@@ -1,7 +1,7 @@
 """Lag over time as lines, out of rows of the table `lag`. Pure.
 
-A line is broken where nothing is known: samples are missing, or the one that is there has no
-number, as of a deleted topic. A group without lag leaves no samples, so its silence is broken too.
+A line is broken where the lag is unknown: samples are missing, or the sample has no number, as for
+a deleted topic. A group without lag leaves no samples, so its silence is broken too.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-#: More cannot be told apart: then there is a line for each topic.
+#: More lines cannot be distinguished: then there is a line for each topic.
 LINES_MAX: Final = 12
 #: Of the usual step between samples: what is longer is a gap, as where seconds are measured.
 GAP_STEPS: Final = 3
@@ -84,7 +84,7 @@ def _names(rows: Sequence[Sampled]) -> dict[tuple[str, int], str]:
 
 
 def _peaks(rows: Sequence[Sampled]) -> dict[str, int]:
-    """How far each topic was behind at most."""
+    """The largest lag of each topic."""
     sums: dict[tuple[str, datetime], int] = defaultdict(int)
     for row in rows:
         sums[row.topic, row.time] += row.lag or 0
@@ -95,7 +95,7 @@ def _peaks(rows: Sequence[Sampled]) -> dict[str, int]:
 
 
 def _point(rows: Sequence[Sampled], begin: datetime) -> Point:
-    """What one sample says of a line."""
+    """One sample's point of a line."""
     messages = [row.lag for row in rows if row.lag is not None]
     seconds = [row.lag_seconds for row in rows if row.lag_seconds is not None]
     is_part = 0 < len(messages) < len(rows)
@@ -111,7 +111,7 @@ def _point(rows: Sequence[Sampled], begin: datetime) -> Point:
 def _gap_s(times: Iterable[datetime]) -> float:
     """A longer time without samples is a gap.
 
-    The table does not say how often it was sampled. While a group is behind that is the step
+    The table does not give the interval of sampling. While a group is behind that is the step
     between its samples, and every silence makes a longer one: so a short step is the usual one,
     and not the shortest, as a job that starts again samples at once.
     """

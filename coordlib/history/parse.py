@@ -1,7 +1,7 @@
 """Kafka rows of the output topics to rows of the tables, as Spark expressions.
 
-Everything is tolerant: unknown fields are ignored, and a record that is not what it should be
-(somebody else wrote into our topics) gives no row. Nothing here can fail on a row's content, or
+Everything is tolerant: unknown fields are ignored, and a record of another layout (another program
+wrote into the topics) gives no row. Nothing here can fail on a row's content, or
 one bad record would stop the archive for ever: no cast that raises, no time beyond what a
 timestamp can hold.
 """

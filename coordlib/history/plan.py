@@ -112,7 +112,7 @@ def _waiting(
         at = position(next_, place, log)
         if at > log.end:
             raise StartRefused(
-                "A topic is shorter than what these tables have of it",
+                "A topic is shorter than what these tables have of it.",
                 f"{place.topic}-{place.partition} ends at {log.end}, the table has up to {at}",
                 "If the topics were deleted and made anew, name a fresh folder for the tables.",
             )

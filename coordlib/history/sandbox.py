@@ -1,9 +1,9 @@
-"""What a query may do: read the tables, and nothing else.
+"""The limits of a query: it may read the tables, and do nothing else.
 
 DuckDB may open files in the tables' folders and nowhere else, and no setting can be changed. That
 alone would let a query write: a folder that may be read may be written, and DuckDB takes a COPY
-inside a WITH for a part of a SELECT. So a query is parsed before it runs, and only what reads is
-let through: one SELECT, made of SELECTs, from tables and from functions that touch no file.
+inside a WITH for a part of a SELECT. So a query is parsed before it runs, and only one kind is let
+through: one SELECT, made of SELECTs, from tables and from functions that touch no file.
 """
 
 import json
@@ -16,7 +16,7 @@ from coordlib.history.delta_files import quoted_list
 if TYPE_CHECKING:
     import duckdb
 
-#: What a SELECT consists of. Others write: COPY_QUERY_NODE, INSERT_QUERY_NODE and the like.
+#: The nodes of a SELECT. Other nodes write: COPY_QUERY_NODE, INSERT_QUERY_NODE and the like.
 _READING: Final = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 
 #: Functions that may stand in FROM. Of DuckDB's others some change settings, write logs, or run a
@@ -41,8 +41,8 @@ def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> frozen
     """Check that a query only reads.
 
     Returns:
-        The names in lower case that may be tables or views of ours; None: it asks what there is,
-        so all of them.
+        The names in lower case that may be tables or views of the history; None: the query lists
+        tables, so all of them.
 
     Raises:
         SetupError: it is none, several, or does something else.

@@ -1,4 +1,4 @@
-"""Ask the history in SQL without a JVM: delta-rs knows the tables' files, DuckDB reads them.
+"""Query the history in SQL without a JVM: delta-rs finds the tables' files, DuckDB reads them.
 
 Only what is built into both is used: no extension is downloaded. A query sees the tables and the
 views, and can write nowhere (sandbox.py). It runs in a thread of its own, so that Ctrl-C and a
@@ -56,7 +56,7 @@ def query_tables(
     Args:
         tables_dir: the folder or URI that holds the Delta tables.
         sql: one SELECT in DuckDB's dialect; `?` stands for a parameter.
-        timeout_s: after so many seconds the query is ended; None: never.
+        timeout_s: the query is ended after this number of seconds; None: never.
 
     Raises:
         CannotReach: there is no history yet.
@@ -108,7 +108,7 @@ class Question:
         self.columns = self._run(ask)
 
     def chunks(self, size: int = CHUNK) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows, so many at a time."""
+        """The rows, in chunks."""
 
         def fetch() -> list[tuple[Any, ...]]:
             assert self._connection is not None
@@ -119,7 +119,7 @@ class Question:
             yield rows
 
     def count(self, within_s: float | None = None) -> int:
-        """How many rows the query has in all; it runs once more, and `chunks` is over.
+        """The number of rows of the query; the query runs again, and `chunks` is over.
 
         Raises:
             CoordError: it takes longer than these seconds, or than the query may.
@@ -136,7 +136,7 @@ class Question:
         return self._run(count, within_s)
 
     def close(self) -> None:
-        """Nothing of the query goes on; what cannot be ended is left to the end of the process."""
+        """End the query; work that cannot be ended is left to the end of the process."""
         if self._outcome is not None and not self._outcome.done():
             self._interrupt(self._outcome)
         if self._connection is not None and self._outcome is not None and self._outcome.done():
@@ -153,7 +153,7 @@ class Question:
             return outcome.result(left_s)
         except TimeoutError as problem:
             raise CoordError(
-                f"The query was ended after {within_s or self._timeout_s:g} s",
+                f"The query was ended after {within_s or self._timeout_s:g} s.",
                 self._sql[:200],
                 "Ask for fewer dates or groups, or give it more time (--timeout).",
             ) from problem
@@ -177,14 +177,14 @@ def _fill(outcome: "Future[_T]", work: Callable[[], _T]) -> None:
 
 @contextmanager
 def _in_words() -> Iterator[None]:
-    """What is wrong with a query, as one of our errors."""
+    """The error of a query, as a CoordError."""
     import duckdb
 
     try:
         yield
     except duckdb.Error as problem:
         raise CoordError(
-            "The query failed",
+            "The query failed.",
             str(problem).strip(),
             f"Tables: {', '.join(TABLES)}; views: {', '.join(VIEWS)}; offset is to be quoted.",
         ) from problem
@@ -224,7 +224,7 @@ def _tables_in(tables_dir: str) -> "dict[str, DeltaTable]":
     opened = {name: open_table(path_of(tables_dir, name)) for name in TABLES}
     if opened[EVENTS] is None:
         raise CannotReach(
-            "There is no history yet",
+            "There is no history yet.",
             path_of(tables_dir, EVENTS),
             "The archive writes within its interval (30 s) of the first event: is the job up? "
             "Else name the tables' folder with --tables.",
@@ -235,7 +235,7 @@ def _tables_in(tables_dir: str) -> "dict[str, DeltaTable]":
 def _attach(
     connection: "duckdb.DuckDBPyConnection", tables: "dict[str, DeltaTable]", tables_dir: str
 ) -> "dict[str, DeltaTable]":
-    """Make tables and views known, close the sandbox, and return the tables without rows so far."""
+    """Declare tables and views, close the sandbox, and return the tables without rows so far."""
     connection.execute("SET TimeZone = 'UTC'")
     declare(connection)
     register_duckdb(connection)
@@ -247,14 +247,14 @@ def _attach(
 
 @contextmanager
 def _as_tables(tables_dir: str) -> Iterator[None]:
-    """What DuckDB says of files that it cannot read, as one of our errors."""
+    """DuckDB's error about unreadable files, as a CoordError."""
     import duckdb
 
     try:
         yield
     except duckdb.Error as problem:
         raise SetupError(
-            "These are not the history's tables, or not whole",
+            "These are not the history's tables, or not whole.",
             f"{tables_dir}: {str(problem).strip()}",
             "Check --tables: the folder that the archive writes to.",
         ) from problem

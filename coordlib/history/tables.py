@@ -1,10 +1,10 @@
 """The Delta tables: what a row of each means, and how they are laid out on disk.
 
-`events` has one row per history event, for ever; everything that can be asked is in it.
+`events` has one row per history event, for ever; all other facts follow from it.
 `group_snapshots` has one row per group and archive batch in which the group or its committed
 offsets changed; it answers "how is it now" without a fold over all events. A column that is null
 there did not change in that batch. A deleted group has the state Dead; a deleted offset is null.
-`lag` has one row per committed offset and sample; what each column means stands with the topic
+`lag` has one row per committed offset and sample; its columns are described with the topic
 `coord.lag` in records/README.md. It grows faster than the others: delete old dates as you like.
 """
 

@@ -1,8 +1,8 @@
-"""Who had a partition from when to when, out of the rows of the view `ownership`. Pure.
+"""The owners of each partition over time, from the rows of the view `ownership`. Pure.
 
-Where the coordinator divides, each row says everything that a member has from then on, so one
-partition that stays with its owner has a row for each change of anything else. A tenure is the
-whole time: from the grant to the letting go, or to the member's removal.
+In a server-assigned group each row has all partitions of a member from then on, so a partition that
+stays with its owner has a row for each change of the others. A tenure is the whole time: from the
+grant to the release, or to the member's removal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,8 +36,8 @@ def tenures_of(rows: Iterable[Sequence[Any]]) -> list[Tenure]:
     """Rows of one owner and partition that follow upon each other are one tenure.
 
     A member's own token is the newest of all its grants, so it rises also for what it had before:
-    the token of a tenure is that of its first row. What a member lets go of and gets back by the
-    same record is one tenure, too.
+    the token of a tenure is that of its first row. A partition that a member releases and gets back
+    by the same record is one tenure, too.
 
     Returns them by topic and partition, in the order of their fences.
     """

@@ -98,7 +98,7 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
         ]
     if not any(place.topic == f"{prefix}.{ARCHIVED[0]}" for place in found):
         raise StartRefused(
-            "The engine's topics are not there", f"prefix {prefix}", "Run: coord topics create"
+            "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
     return found
 

@@ -123,7 +123,7 @@ VIEWS: Final[dict[str, str]] = {
                                            ORDER BY time DESC) AS n
               FROM lag) AS l
         WHERE l.n = 1 AND l.committed IS NOT NULL""",
-    # What Kafka had deleted before the archive read it: what the tables say of this shard lacks it.
+    # Records that Kafka deleted before the archive read them: the tables lack them for this shard.
     # `time` is when that was found.
     "lost_history": """
         SELECT time, get_json_object(detail, '$.topic') AS topic, shard,

@@ -26,7 +26,7 @@ def topics_of(
         return dict(open_admin(options).list_topics(timeout=timeout_s).topics)
     except KafkaException as problem:
         raise wrong_option(problem) or CannotReach(
-            "No Kafka broker answers",
+            "No Kafka broker answers.",
             f"{options.get('bootstrap.servers', '')}: {reason_of(problem)}",
             mend,
         ) from problem

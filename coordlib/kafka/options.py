@@ -25,7 +25,7 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _OAUTH_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
 
-#: Keys that only one of the two clients knows; all others that are not translated go to both.
+#: Keys of only one of the two clients; all others that are not translated go to both.
 _JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.", "sasl.jaas.", "sasl.login.", "sasl.client.")
 _LIBRDKAFKA_ONLY = (
     *("debug", "log_level", "log.", "statistics.", "broker.address.", "socket.keepalive."),
@@ -70,7 +70,7 @@ class KafkaOptions:
             key, equals, value = argument.partition("=")
             if not equals or not key:
                 raise SetupError(
-                    "A Kafka option has the form key=value",
+                    "A Kafka option has the form key=value.",
                     f"--kafka {redacted([argument])[0] if not equals else '=' + REDACTED}",
                     "For example: --kafka security.protocol=SSL",
                 )
@@ -114,7 +114,7 @@ def wrong_option(problem: "KafkaException") -> SetupError | None:
     if error.code() != KafkaError._INVALID_ARG:
         return None
     return SetupError(
-        "A Kafka option is wrong", error.str(), "Options are librdkafka's: --kafka k=v"
+        "A Kafka option is wrong.", error.str(), "Options are librdkafka's: --kafka k=v"
     )
 
 
@@ -132,7 +132,7 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[st
 def _refuse_bootstrap(values: Mapping[str, str]) -> None:
     if "bootstrap.servers" in values:
         raise SetupError(
-            "bootstrap.servers is not one of the Kafka options",
+            "bootstrap.servers is not one of the Kafka options.",
             f"bootstrap.servers={values['bootstrap.servers']}",
             "Give it as --bootstrap-servers: then every client has the same.",
         )
@@ -143,7 +143,7 @@ def _from_environment(key: str, value: str) -> str:
         name = found[1]
         if name not in os.environ:
             raise SetupError(
-                f"The environment variable {name} is not set",
+                f"The environment variable {name} is not set.",
                 f"Kafka option {key}={REDACTED if _hides(key, value) else value}",
                 f"Set it before the start, without writing it anywhere: read -rs {name}; "
                 f"export {name}",
@@ -169,7 +169,7 @@ def _content(key: str, path: str) -> str:
         return Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SetupError(
-            f"The file of {key} cannot be read as PEM text",
+            f"The file of {key} cannot be read as PEM text.",
             f"{path}: {error}",
             "Name a readable PEM file; a private key must be in PKCS#8 form for Spark.",
         ) from error

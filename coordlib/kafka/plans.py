@@ -34,7 +34,7 @@ def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
         table = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise SetupError(
-            "The topics' plan cannot be read",
+            "The topics' plan cannot be read.",
             f"{path}: {error}",
             "Restore it, or install coordlib again.",
         ) from error

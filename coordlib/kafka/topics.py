@@ -102,7 +102,7 @@ def require_prefix(prefix: str) -> None:
     """
     if len(prefix) > PREFIX_LENGTH_MAX or not _PREFIX.fullmatch(prefix):
         raise SetupError(
-            "This is no prefix of topics",
+            "This is no prefix of topics.",
             f"--prefix {prefix[:200]!r}",
             f"A prefix has 1 to {PREFIX_LENGTH_MAX} letters, digits, dots, dashes and underscores.",
         )
@@ -180,7 +180,7 @@ def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, 
     checked = check(admin_conf, prefix)
     if checked.layout is None:
         raise StartRefused(
-            f"The topics of prefix {prefix} are not as the engine needs them",
+            f"The topics of prefix {prefix} are not as the engine needs them.",
             "\n".join(str(finding) for finding in checked.fatal),
             f"Mend them, and look again with: coord topics check --prefix {prefix}",
         )
@@ -223,7 +223,7 @@ def _refuse_unless_exists(name: str, error: KafkaException) -> None:
     code = error.args[0].name()
     if code != "TOPIC_ALREADY_EXISTS":  # somebody else created it this moment: as good
         raise SetupError(
-            f"The topic {name} could not be created",
+            f"The topic {name} could not be created.",
             error.args[0].str(),
             "Ask for permission to create topics, or for a replication that the cluster has "
             "brokers for (coord topics create --replication N).",
@@ -239,7 +239,7 @@ def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int]) -> None:
             return
         time.sleep(0.05)
     raise CannotReach(
-        f"New topics have no leader after {VISIBLE_TIMEOUT_S:.0f} s",
+        f"New topics have no leader after {VISIBLE_TIMEOUT_S:.0f} s.",
         ", ".join(wanted),
         "Look into the broker's log, then run the same command again.",
     )
@@ -251,7 +251,7 @@ def _present(admin: AdminClient) -> dict[str, Any]:
         return dict(admin.list_topics(timeout=REACH_TIMEOUT_S).topics)
     except KafkaException as error:
         raise CannotReach(
-            "No Kafka broker answers",
+            "No Kafka broker answers.",
             error.args[0].str(),
             "Check --bootstrap-servers and the security options; on a laptop, run: coord up",
         ) from error
@@ -277,7 +277,7 @@ def _describe(admin: AdminClient, names: list[str]) -> dict[str, _Seen]:
         return {name: _seen(future.result(), configs[name]) for name, future in topics.items()}
     except KafkaException as error:
         raise SetupError(
-            "The topics cannot be described",
+            "The topics cannot be described.",
             error.args[0].str(),
             "Ask for the permissions Describe and DescribeConfigs on the prefix.",
         ) from error

@@ -66,7 +66,7 @@ class Broker:
         ports = self.ports
         if ports is None:
             raise SetupError(
-                "This broker was never started",
+                "This broker was never started.",
                 str(self.home),
                 f"Run: {command_for(self.stack, 'up')}",
             )
@@ -166,7 +166,7 @@ class Broker:
         if answer.returncode != 0:
             shutil.rmtree(self.home / "segments", ignore_errors=True)
             raise SetupError(
-                "The broker's storage could not be prepared",
+                "The broker's storage could not be prepared.",
                 (answer.stderr + answer.stdout).strip()[-1_000:],
                 f"Check that {self.home} can be written, and that the disk is not full.",
             )
@@ -203,7 +203,7 @@ class Broker:
         lines = self.last_lines()
         self.stop()
         raise NotReady(
-            "The broker did not answer in time",
+            "The broker did not answer in time.",
             lines,
             f"Look into {self.log}; a loaded machine may just need another try.",
         )
@@ -213,9 +213,9 @@ class Broker:
         (self.home / "pid.json").unlink(missing_ok=True)
         lines = self.last_lines()
         if "No space left on device" in lines:
-            return NotReady("The disk is full", str(self.home), "Free some space and try again.")
+            return NotReady("The disk is full.", str(self.home), "Free some space and try again.")
         return NotReady(
-            "The broker ended while it started",
+            "The broker ended while it started.",
             lines,
             f"Look into {self.log}. If its files are damaged, start afresh: "
             f"{command_for(self.stack, 'down --wipe')}",
@@ -226,7 +226,7 @@ class Broker:
         free = shutil.disk_usage(self.home).free
         if free < FREE_SPACE_MIN:
             raise NotReady(
-                f"The disk has only {free >> 20} MB left; {FREE_SPACE_MIN >> 20} MB are needed",
+                f"The disk has only {free >> 20} MB left; {FREE_SPACE_MIN >> 20} MB are needed.",
                 str(self.home),
                 "Free some space, or let COORD_HOME name a folder on another disk.",
             )

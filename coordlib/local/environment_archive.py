@@ -45,7 +45,7 @@ def build(folder: Path, progress: Progress) -> Path:
     """
     if sys.prefix == sys.base_prefix:
         raise SetupError(
-            "Only a virtual environment can be shipped to a cluster",
+            "Only a virtual environment can be shipped to a cluster.",
             sys.executable,
             "Install coordlib in one, or name a ready archive in COORD_ENV_ARCHIVE.",
         )

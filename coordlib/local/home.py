@@ -62,7 +62,7 @@ def stack_home(stack: str | Path) -> Path:
         or not _STACK_NAME.fullmatch(stack)
     ):
         raise SetupError(
-            "This is no name of a stack",
+            "This is no name of a stack.",
             repr(stack[: 2 * STACK_NAME_LENGTH_MAX]),
             f"A name has 1 to {STACK_NAME_LENGTH_MAX} letters, digits, dots, dashes and "
             "underscores, and no dash first. A folder elsewhere: --stack-folder FOLDER",
@@ -89,7 +89,7 @@ def pyspark_home() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SetupError(
-            "pyspark is not installed in this Python",
+            "pyspark is not installed in this Python.",
             "Spark and Ivy are taken from it",
             how_to_install("cli", "spark"),
         )

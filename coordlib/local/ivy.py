@@ -47,7 +47,7 @@ def complaint(output: str, configuration: str) -> SetupError:
     """The one sentence behind Ivy's output of a failed run."""
     if "No space left on device" in output:
         return NotReady(
-            "The disk is full",
+            "The disk is full.",
             f"while the {configuration} jars were downloaded",
             "Free 300 MB, then run the same command again: finished downloads are kept.",
         )
@@ -58,7 +58,7 @@ def complaint(output: str, configuration: str) -> SetupError:
         return _no_network(f"the {configuration} jars of coordlib/conf/jars.xml")
     missing = sorted(set(re.findall(r":: (\S+#\S+;\S+): not found", output)))
     return SetupError(
-        "Some jars could not be resolved",
+        "Some jars could not be resolved.",
         ", ".join(missing) or "\n".join(output.strip().splitlines()[-5:]),
         "Check the versions in coordlib/conf/jars.xml, and your mirror if COORD_IVY_SETTINGS names "
         "one.",
@@ -67,7 +67,7 @@ def complaint(output: str, configuration: str) -> SetupError:
 
 def _no_network(where: str) -> NotReady:
     return NotReady(
-        "The jar repository cannot be reached",
+        "The jar repository cannot be reached.",
         where,
         "Check the network, then run the same command again: finished downloads are kept. "
         "Behind a mirror, name an Ivy settings file in COORD_IVY_SETTINGS.",
@@ -78,7 +78,7 @@ def _ivy_jar() -> Path:
     found = sorted((pyspark_home() / "jars").glob("ivy-*.jar"))
     if not found:
         raise SetupError(
-            "Ivy is missing from pyspark",
+            "Ivy is missing from pyspark.",
             str(pyspark_home() / "jars"),
             how_to_install("cli", "spark"),
         )

@@ -113,7 +113,7 @@ def _resolve_wrong(expected: Checksums, jars: Path, cache: Path, progress: Progr
     still = wrong_jars(expected, jars)
     if still:
         raise SetupError(
-            "A jar is not the one that this project was tested with",
+            "A jar is not the one that this project was tested with.",
             ", ".join(f"{jars / name}" for name in still),
             "Somebody between you and the repository may have changed it. If it was changed on "
             "purpose in coordlib/conf/jars.xml, run `make checksums` and read the diff.",
@@ -147,7 +147,7 @@ def _check_space(jars: Path) -> None:
     free = shutil.disk_usage(jars).free
     if free < FREE_SPACE_MIN:
         raise NotReady(
-            f"The disk has only {free >> 20} MB left; {FREE_SPACE_MIN >> 20} MB are needed",
+            f"The disk has only {free >> 20} MB left; {FREE_SPACE_MIN >> 20} MB are needed.",
             str(jars),
             "Free some space, or let COORD_HOME name a folder on another disk.",
         )

@@ -33,10 +33,10 @@ def find_java() -> Java:
     """
     path = _executable()
     if path is None:
-        raise SetupError("Java was not found", "looked at JAVA_HOME and the PATH", _MEND)
+        raise SetupError("Java was not found.", "looked at JAVA_HOME and the PATH", _MEND)
     version = _major_version(path)
     if version < JAVA_MIN:
-        raise SetupError(f"Java {version} is too old; {JAVA_MIN} is needed", str(path), _MEND)
+        raise SetupError(f"Java {version} is too old; {JAVA_MIN} is needed.", str(path), _MEND)
     return Java(path, version)
 
 
@@ -58,6 +58,6 @@ def _major_version(path: Path) -> int:
         raise SetupError(f"Java does not run: {error}", str(path), _MEND) from error
     found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
     if found is None:
-        raise SetupError("Java did not tell its version", str(path), _MEND)
+        raise SetupError("Java did not tell its version.", str(path), _MEND)
     major = int(found[1])
     return int(found[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8

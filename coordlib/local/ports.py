@@ -36,7 +36,7 @@ def require_free(port: int, stack: Path) -> None:
             probe.bind((LOOPBACK, port))
         except OSError as error:
             raise NotReady(
-                f"Port {port} is taken by {_holder(port)}",
+                f"Port {port} is taken by {_holder(port)}.",
                 f"{LOOPBACK}:{port}, which this stack used before",
                 "Stop that program, or take new ports with: "
                 f"{command_for(stack, 'up --new-ports')} (nothing stored is lost).",

@@ -124,7 +124,7 @@ class Stack:
         if (layout.shards, layout.responses) != (self.shards, self.responses):
             raise StartRefused(
                 f"The topics have {layout.shards} shards and {layout.responses} response "
-                f"partitions, not {self.shards} and {self.responses}",
+                f"partitions, not {self.shards} and {self.responses}.",
                 f"prefix {self.prefix} in {self.home}",
                 "Leave the numbers as they were, or start afresh: "
                 f"{command_for(self.home, 'down --wipe')}",
@@ -241,7 +241,7 @@ class Stack:
             except BlockingIOError:
                 lock.seek(0)
                 raise NotReady(
-                    "Another command is starting or stopping this stack",
+                    "Another command is starting or stopping this stack.",
                     f"{self.home}, pid {lock.read().strip() or 'unknown'}",
                     "Wait until it is done, then try again.",
                 ) from None

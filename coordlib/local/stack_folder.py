@@ -83,7 +83,7 @@ def make(home: Path) -> None:
         ) from problem
     if not holds_stack(home) and any(child.name not in _BEGUN for child in home.iterdir()):
         raise SetupError(
-            "This folder holds something else than a stack",
+            "This folder holds something else than a stack.",
             str(home),
             "Nothing was written. Name an empty folder, or one that does not exist yet.",
         )
@@ -98,7 +98,7 @@ def require_stack(home: Path) -> None:
     """
     if home.is_symlink() or not home.is_dir() or not read_state(home):
         raise SetupError(
-            "This is no folder of a stack: it is not deleted",
+            "This is no folder of a stack: it is not deleted.",
             f"{home}: " + ("a symbolic link" if home.is_symlink() else f"no {STATE} of a stack"),
             "Nothing was changed. Check --stack or --stack-folder.",
         )

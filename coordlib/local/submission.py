@@ -57,9 +57,9 @@ class Submission:
             elif equals or rest:
                 flags.append((flag, value if equals else rest.pop(0)))
             else:
-                raise SetupError(f"{flag} lacks its value", "coord submit", _USAGE)
+                raise SetupError(f"{flag} lacks its value.", "coord submit", _USAGE)
         if not rest and not any(value is None for _, value in flags):
-            raise SetupError("No job was given", "coord submit", _USAGE)
+            raise SetupError("No job was given.", "coord submit", _USAGE)
         return cls(tuple(flags), (*map(_script, rest[:1]), *rest[1:]))
 
     def last(self, name: str) -> str | None:
@@ -177,7 +177,7 @@ def read_properties(path: Path) -> dict[str, str]:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except OSError as error:
         raise SetupError(
-            "A properties file cannot be read",
+            "A properties file cannot be read.",
             f"{path}: {error.strerror}",
             "Check --properties-file.",
         ) from error

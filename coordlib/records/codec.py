@@ -2,8 +2,8 @@
 `Refusal`, never an exception.
 
 Decoding has two steps. The first is msgspec's: shape, types, ranges, unknown fields. The second
-checks what a schema cannot say: UTF-8 lengths, control characters, sums over nested lists. A
-request that fails is read once more, leniently, only to find whom to tell.
+makes checks that a schema cannot: UTF-8 lengths, control characters, sums over nested lists. A
+request that fails is read again, leniently, only to find its sender for the answer.
 """
 
 import re
@@ -29,7 +29,7 @@ _BRACKETS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
 _ASSIGNMENT_ERRORS: Final = tuple(each.name for each in rq.ASSIGNMENT_ERRORS)
 WIRE_VERSION: Final = 1
-#: What is answered for each partition would be answered again and again.
+#: A repeated partition would be answered again and again.
 _NAMED_TWICE: Final = "{} names one partition twice: name each once."
 
 
@@ -94,7 +94,7 @@ def decode_response(value: bytes) -> rs.AnyResponse:
     try:
         response: rs.AnyResponse = _response_decoder.decode(value)
     except (UnicodeError, RecursionError) as problem:
-        # msgspec's own way to meet bad UTF-8; whoever reads answers expects one kind of error.
+        # msgspec's own way to meet bad UTF-8; readers of answers expect one kind of error.
         raise msgspec.DecodeError(f"No response: {problem}") from problem
     return response
 
@@ -111,7 +111,7 @@ def _semantic_fault(request: rq.Request | rq.Control) -> str | None:
         return _metadata_fault(request) if isinstance(request, rq.TopicMetadata) else None
     if not is_name(request.client, limits.CLIENT_LENGTH_MAX):
         return _name_fault("client", limits.CLIENT_LENGTH_MAX)
-    # An empty group is Kafka's INVALID_GROUP_ID, told by the coordinator.
+    # An empty group is Kafka's INVALID_GROUP_ID, which the coordinator answers.
     if request.group and not is_name(request.group, limits.NAME_LENGTH_MAX):
         return _name_fault("group", limits.NAME_LENGTH_MAX)
     if not is_name(request.id, limits.CORRELATION_ID_LENGTH_MAX):
@@ -242,7 +242,7 @@ _CHECKS: Final[dict[type, Any]] = {
 
 
 def _refuse(value: bytes, problem: Exception, types: frozenset[str]) -> Refusal:
-    """Read what can be read of a bad request, to tell its sender which field is wrong and why."""
+    """Read a bad request as far as possible, to answer its sender which field is wrong and why."""
     if _nests_deeper_than(limits.NESTING_MAX, value):
         return Refusal(
             error=ErrorCode.INVALID_REQUEST,

@@ -2,8 +2,9 @@
 
 Big-endian: int16 version, then fields; strings are int16 length and UTF-8, bytes int32 length
 (-1 for null), arrays int32 count. Versions only ever append fields, so a reader that meets a
-newer version reads what it knows and leaves the rest. Source: `ConsumerProtocolSubscription.json`
-and `ConsumerProtocolAssignment.json` of Apache Kafka; seed 002 describes version 0.
+newer version reads the fields of its own and leaves the rest. Source:
+`ConsumerProtocolSubscription.json` and `ConsumerProtocolAssignment.json` of Apache Kafka; seed 002
+describes version 0.
 """
 
 import struct
@@ -23,7 +24,7 @@ class Unreadable(ValueError):
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a consumer wants, and (version 1 on) owns; `generation` from 2 on, `rack` from 3 on."""
+    """The topics of a consumer, and what it owns (from 1 on), `generation` (2), `rack` (3)."""
 
     version: int = NEWEST_VERSION
     topics: tuple[str, ...]
@@ -34,7 +35,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a consumer gets."""
+    """The partitions of one consumer."""
 
     version: int = NEWEST_VERSION
     partitions: dict[str, tuple[int, ...]] = {}

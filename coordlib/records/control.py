@@ -1,8 +1,8 @@
-"""What is signed of a control record, and where the signature stands: the bytes alone.
+"""The signed bytes of a control record, and the place of the signature in it.
 
-A control record is signed for one shard of one incarnation of the topics, so a copy of it says
-nothing anywhere else. Its last field is `sig`, and what is signed is the record as it was before
-that field was put in: nobody needs a canonical form of JSON.
+A control record is signed for one shard of one incarnation of the topics, so a copy of it is void
+anywhere else. Its last field is `sig`; the signature is over the record before that field was put
+in, so no canonical form of JSON is needed.
 """
 
 from base64 import b64encode
@@ -15,7 +15,7 @@ _END: Final = b'"}'
 
 
 def signed_bytes(incarnation: str, shard: int, unsigned: bytes) -> bytes:
-    """What the signature of a record is made over.
+    """The bytes over which the signature of a record is made.
 
     Args:
         unsigned: the record's value without the field `sig`.

@@ -39,7 +39,7 @@ class Protocol(_Part, frozen=True):
 
 
 class MemberAssignment(_Part, frozen=True):
-    """What the leader gives to one member."""
+    """The leader's assignment for one member."""
 
     member: Name
     assignment: bytes
@@ -82,7 +82,7 @@ class Waits(Enum):
 class Request(
     msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True
 ):
-    """The envelope: who asks, under which correlation id, about which group, answered where."""
+    """The envelope: sender, correlation id, group, and the partition for the answer."""
 
     #: The space of names that `group` is in.
     SPACE: ClassVar[str] = "group"
@@ -132,7 +132,7 @@ class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
     )
 
     member: Name = ""
-    #: The generation that a rejoining member knows; -1: none. A late duplicate names an old one.
+    #: The newest generation of a rejoining member; -1: none. A late duplicate names an old one.
     generation: Generation = -1
     instance: Name | None = None
     session_timeout_ms: Int32
@@ -142,8 +142,8 @@ class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
     reason: Reason | None = None
 
 
-#: What a leader may give as the reason why there is no assignment. These say nothing about the
-#: membership of those who read it; other errors do, and only the coordinator may give them.
+#: Errors that a leader may give as the reason why there is no assignment. They do not concern the
+#: membership of their readers; other errors do, and only the coordinator may give them.
 ASSIGNMENT_ERRORS: Final = (
     ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -152,7 +152,7 @@ ASSIGNMENT_ERRORS: Final = (
 
 
 class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
-    """Ask for one's assignment; the leader's request carries everybody's, or why there is none."""
+    """Ask for one's assignment; the leader's request carries all of them, or why there are none."""
 
     WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
     UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
@@ -168,7 +168,7 @@ class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
     #: From the leader: one of ASSIGNMENT_ERRORS, by name (seed 002, SyncErrorCode). Left out: NONE.
     #: Not written where it is not set, so that an older job reads all other requests.
     error: Name | UnsetType = UNSET
-    #: What the other members are to be told about that error.
+    #: The message about that error for the other members.
     message: Reason | UnsetType = UNSET
 
     @property
@@ -201,7 +201,7 @@ class LeaveGroup(InAnySpace, tag="LeaveGroup", kw_only=True, frozen=True):
 
 
 class OffsetCommit(Request, tag="OffsetCommit", kw_only=True, frozen=True):
-    """Store positions; with generation -1 from somebody who is no member."""
+    """Store positions; with generation -1 from a client that is no member."""
 
     WAITS: ClassVar[Waits] = Waits.NEVER
 
@@ -222,7 +222,7 @@ class OffsetFetch(Request, tag="OffsetFetch", kw_only=True, frozen=True):
 
 
 class OffsetDelete(Request, tag="OffsetDelete", kw_only=True, frozen=True):
-    """Forget positions of topics that nobody in the group subscribes to (KIP-496)."""
+    """Delete positions of topics that no member of the group subscribes to (KIP-496)."""
 
     UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
@@ -230,7 +230,7 @@ class OffsetDelete(Request, tag="OffsetDelete", kw_only=True, frozen=True):
 
 
 class DescribeGroup(InAnySpace, tag="DescribeGroup", frozen=True):
-    """The group as the coordinator sees it."""
+    """Ask for the group's state."""
 
 
 class DeleteGroup(InAnySpace, tag="DeleteGroup", frozen=True):
@@ -240,11 +240,11 @@ class DeleteGroup(InAnySpace, tag="DeleteGroup", frozen=True):
 
 
 class FindCoordinator(InAnySpace, tag="FindCoordinator", frozen=True):
-    """Which shard coordinates this group."""
+    """Ask which shard coordinates this group."""
 
 
 class ReleaseQuarantine(InAnySpace, tag="ReleaseQuarantine", frozen=True):
-    """An operator's word that a quarantined group may go on from the state that was kept."""
+    """Let a quarantined group go on from its kept state, by order of an operator."""
 
 
 class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
@@ -265,20 +265,20 @@ class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
     topics: Annotated[tuple[Name, ...], Meta(max_length=limits.SUBSCRIBED_TOPICS_MAX)] = ()
     #: Topics by RE2 expression, which must match the whole name; null: by name only.
     pattern: Pattern | None = None
-    #: Of the topics that `pattern` matches, those that are not wanted.
+    #: Topics that this matches too are not wanted.
     exclude: Pattern | None = None
     #: Friendly name of the strategy; null: the group's own, at first `sticky`.
     strategy: Annotated[str, Meta(min_length=1, max_length=limits.NAME_LENGTH_MAX)] | None = None
     session_timeout_ms: Int32
-    #: How long the member may take to let go of what it is asked to give up.
+    #: How long the member may take to give up demanded partitions.
     rebalance_timeout_ms: Int32
-    #: How much it can carry, in proportion to the other members.
+    #: The member's share in proportion to the other members.
     capacity: Annotated[int, Meta(ge=1, le=limits.CAPACITY_MAX)] = 1
     reason: Reason | None = None
 
 
 class Release(InAnySpace, tag="Release", kw_only=True, frozen=True):
-    """Let go of what one demand asked for, and commit what was done, in one go.
+    """Give up the partitions of one demand, and commit their positions, in one record.
 
     It names the cause of the demand: a late duplicate finds that demand gone, and does nothing.
     """
@@ -306,15 +306,15 @@ class Topic(_Part, frozen=True):
 class Control(
     msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True
 ):
-    """What only the job's driver writes, each record for one shard: TIME-AND-FENCING.md, rule 17.
+    """A record that only the job's driver writes, for one shard: TIME-AND-FENCING.md, rule 17.
 
-    The three fields are absent in what drivers of before have written; see `records/control.py`.
+    Records of older drivers lack the three fields; see `records/control.py`.
     """
 
     v: Literal[1]
     #: Number of the driver's start, then of the record: rises in each shard.
     n: tuple[Count, Count] | UnsetType = UNSET
-    #: By which key of `coord.progress` it is signed.
+    #: The key of `coord.progress` that signed it.
     key: Annotated[str, Meta(max_length=limits.CONTROL_KEY_LENGTH_MAX)] | UnsetType = UNSET
     #: On the wire the last field.
     sig: Annotated[bytes, Meta(max_length=limits.SIGNATURE_BYTES_MAX)] | UnsetType = UNSET
@@ -323,8 +323,8 @@ class Control(
 class TopicMetadata(Control, tag="TopicMetadata", frozen=True, kw_only=True):
     """All topics of the cluster whose names lie in a range; another one in it does not exist.
 
-    Each record stands for itself: a listing of many topics is several, and one that comes twice,
-    or alone, says nothing untrue.
+    Each record stands for itself: a listing of many topics is several records, and a record that
+    comes twice, or alone, is true all the same.
     """
 
     #: The range, by code points: after this name (null: from the first) ...

@@ -1,7 +1,7 @@
 """Responses and notifications of wire format version 1.
 
-With an `error` other than NONE, `message` says in one sentence what to do and the fields of the
-answer itself are absent (UNSET here). Readers ignore fields that they do not know.
+With an `error` other than NONE, `message` is one sentence that says what to do, and the fields of
+the answer itself are absent (UNSET here). Readers ignore unknown fields.
 """
 
 from functools import cache
@@ -18,8 +18,8 @@ class JoinedMember(msgspec.Struct, frozen=True, omit_defaults=True):
     member: str
     instance: str | None
     metadata: bytes
-    #: What it has, told to a leader that comes back and must not divide (KIP-814): nobody else
-    #: can see that a partition came while the leader was away. Empty otherwise.
+    #: Its assignment, for a leader that comes back and must not divide (KIP-814): only the leader
+    #: can see that a partition came while it was away. Empty otherwise.
     assignment: bytes = b""
 
 
@@ -51,7 +51,7 @@ class FetchedOffset(msgspec.Struct, frozen=True):
 
 
 class DescribedMember(msgspec.Struct, frozen=True):
-    """A member as DescribeGroup tells it."""
+    """A member in the answer to DescribeGroup."""
 
     member: str
     instance: str | None
@@ -59,7 +59,7 @@ class DescribedMember(msgspec.Struct, frozen=True):
     assignment: bytes
 
 
-#: What an awaited member has not done yet.
+#: Reasons why a group waits for a member.
 NOT_RELEASED = "has not let go of what others are to have"
 NOT_STOPPED = "has not stopped"
 NOT_JOINED = "was told its id and has not joined"
@@ -68,7 +68,7 @@ NOT_SYNCED = "has not asked for its assignment"
 
 
 class AwaitedMember(msgspec.Struct, frozen=True):
-    """Somebody for whom a group waits, as DescribeGroup tells it."""
+    """A member or former owner for which a group waits."""
 
     member: str
     client: str
@@ -85,7 +85,7 @@ class Response(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     cause: str
     error: str = ErrorCode.NONE.name
     message: str | UnsetType = UNSET
-    #: Of a server-assigned group's errors: their name in seed 000, beside Kafka's of today.
+    #: The error's name in seed 000, beside Kafka's of today; for server-assigned groups.
     design_error: str | UnsetType = UNSET
 
 
@@ -121,16 +121,16 @@ class LeaveGroupResponse(Response, tag="LeaveGroup", frozen=True, kw_only=True):
 
 
 class OffsetCommitResponse(Response, tag="OffsetCommit", frozen=True, kw_only=True):
-    """What was not stored, partition by partition; a refusal of the whole commit is `error`."""
+    """Partitions that were not stored; a refusal of the whole commit is `error`."""
 
     #: Empty when every partition was stored.
     failed: tuple[FailedPartition, ...] | UnsetType = UNSET
 
 
 class OffsetDeleteResponse(Response, tag="OffsetDelete", frozen=True, kw_only=True):
-    """What was kept because somebody subscribes to it; what was not there is no fault."""
+    """Partitions that were kept since a member subscribes to them; missing ones are no fault."""
 
-    #: Empty when nothing of what was named is left.
+    #: Empty when none of the named partitions is left.
     failed: tuple[FailedPartition, ...] | UnsetType = UNSET
 
 
@@ -143,7 +143,7 @@ class OffsetFetchResponse(Response, tag="OffsetFetch", frozen=True, kw_only=True
 
 
 class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=True):
-    """The group at the request's place in the log; one that does not exist is Dead, no error."""
+    """The group at the request's place in the log; an unknown group is Dead, without an error."""
 
     #: `assigned`; left out for classic groups.
     kind: str | UnsetType = UNSET
@@ -166,11 +166,11 @@ class FindCoordinatorResponse(Response, tag="FindCoordinator", frozen=True, kw_o
 
 
 class ReleaseQuarantineResponse(Response, tag="ReleaseQuarantine", frozen=True, kw_only=True):
-    """NONE: the group goes on. An error says what is still in the way."""
+    """NONE: the group goes on. Otherwise the error gives the reason."""
 
 
 class GrantedPartitions(msgspec.Struct, frozen=True):
-    """Partitions of one topic that a member may work on, given to it by one record."""
+    """Partitions of one topic that one record granted to a member."""
 
     topic: str
     partitions: tuple[int, ...]
@@ -186,14 +186,14 @@ class OwnedPartitions(msgspec.Struct, frozen=True):
 
 
 class DemandedRelease(msgspec.Struct, frozen=True):
-    """What a member must let go of: with a Release that names `cause`."""
+    """Partitions that a member must give up, with a Release that names `cause`."""
 
     cause: int
     partitions: tuple[OwnedPartitions, ...]
 
 
 class SubscribeResponse(Response, tag="Subscribe", frozen=True, kw_only=True):
-    """What the member may work on now. What others must let go of first is told later."""
+    """The member's first partitions. Those that others must release first follow later."""
 
     generation: int | UnsetType = UNSET
     member: str = ""
@@ -205,7 +205,7 @@ class SubscribeResponse(Response, tag="Subscribe", frozen=True, kw_only=True):
 
 
 class ReleaseResponse(Response, tag="Release", frozen=True, kw_only=True):
-    """NONE: nobody waits for this member because of that demand any more."""
+    """NONE: the demand is over."""
 
     #: Offsets that were not stored.
     failed: tuple[FailedPartition, ...] | UnsetType = UNSET
@@ -217,7 +217,7 @@ class Rejected(Response, tag="Rejected", frozen=True, kw_only=True):
 
 @cache
 def answer_to(request: type[msgspec.Struct]) -> type[Response]:
-    """How such a request is answered if it could be read: by the response with its tag.
+    """The type of the response to this request type: the one with its tag.
 
     Raises:
         LookupError: it has no answer.
@@ -249,9 +249,9 @@ class MemberRemoved(msgspec.Struct, tag_field="type", frozen=True, kw_only=True)
 
 
 class AssignmentChanged(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
-    """All that a member of a server-assigned group holds by now; replaces what it was told before.
+    """All that a member of a server-assigned group holds now; replaces every earlier picture.
 
-    It goes on working on `partitions`, begins with those that are new, and lets go of `release`.
+    The member works on `partitions`, old and new, and gives up those of `release`.
     """
 
     v: int = 1
@@ -276,7 +276,7 @@ class Progress(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
 class CoordinatorLoading(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     """The job has started and reads its state back: requests wait in the log, and are answered.
 
-    Told once in every response partition; the next answer or Progress says that it is over.
+    Written once to every response partition; the next answer or Progress ends it.
     """
 
     v: int = 1
@@ -285,7 +285,7 @@ class CoordinatorLoading(msgspec.Struct, tag_field="type", frozen=True, kw_only=
     message: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.what_to_do
 
 
-#: Of the job itself, for everybody who reads the partition.
+#: Notices of the job itself, for all readers of the partition.
 OfTheCoordinator = Progress | CoordinatorLoading
 AnyResponse = (
     JoinGroupResponse

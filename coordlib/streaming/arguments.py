@@ -80,7 +80,7 @@ def require_places(given: argparse.Namespace) -> None:
     servers = [server for each in given.bootstrap_servers.split(",") if (server := each.strip())]
     if not servers or not all(map(_SERVER.fullmatch, servers)):
         raise SetupError(
-            "This names no Kafka brokers",
+            "This names no Kafka brokers.",
             f"--bootstrap-servers {given.bootstrap_servers[:200]!r}",
             "Name them as HOST:PORT, with commas between them.",
         )

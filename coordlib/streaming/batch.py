@@ -12,7 +12,7 @@ from coordlib.effects.routing import Output
 
 
 class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shard tells the driver of one batch."""
+    """The report of one shard to the driver about one batch."""
 
     status: Status
     #: "r" and "o" -> first and last offset that the batch brought.

@@ -4,7 +4,7 @@ Spark's Kafka source plans a batch by its number of records, and a planned batch
 every restart. A request may have 1 MiB, so a number that suits heartbeats is far too large for a
 backlog of such requests. Two bounds follow from the memory of a worker:
 
-- a batch is *planned* with so many records that a quarter of the memory holds them, and 1 GiB, by
+- a batch is *planned* so that its records fit into a quarter of the memory, and into 1 GiB, by
   their mean size: that of the backlog before the start (`backlog.py`), that of the batches
   afterwards;
 - a worker that was given more than half of the memory ends with `BatchTooLarge`, before the kernel
@@ -76,7 +76,7 @@ class BatchSize:
         self.records = self._fitting(mean_bytes)
         #: The largest mean size since `_since_s`, of a telling batch or of several together.
         self._largest_mean, self._since_s = mean_bytes, now_s
-        #: Of batches since then that have told nothing yet.
+        #: Of batches since then that were too small to count alone.
         self._untold_records = self._untold_bytes = 0
 
     def batch_ended(self, records: int, size_bytes: int) -> None:

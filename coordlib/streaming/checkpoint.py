@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 _IDENTITY = "coordinator.json"
 _SEEDS = "seeds"
 _DIFFERENCE = "difference.json"
-#: Whoever can read it can sign control records.
+#: Every process that can read it can sign control records.
 SECRET_FILE: Final = "control-key"
 _SECRET_MODE: Final = 0o600
 _BUFFER_BYTES: Final = 4_096
@@ -58,7 +58,7 @@ class CheckpointFolder:
         self._fs = self._path(path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
     def identity(self) -> Identity | None:
-        """Who made this checkpoint; None when nobody has, or a start was cut short (older code)."""
+        """This checkpoint's identity; None: it is new, or a start was cut short (older code)."""
         raw = self._read(_IDENTITY)
         try:
             return None if raw is None else msgspec.json.decode(raw, type=Identity)
@@ -166,7 +166,7 @@ class CheckpointFolder:
         return secret if kept is None else kept
 
     def _create_for_owner(self, path: Any) -> Any:
-        """Where the file system has permissions: nobody else reads it, from its first byte on."""
+        """Create a file that only its owner can read, where the file system has permissions."""
         fs = self._fs
         mode = self._jvm.org.apache.hadoop.fs.permission.FsPermission(_SECRET_MODE)
         sizes = (_BUFFER_BYTES, fs.getDefaultReplication(path), fs.getDefaultBlockSize(path))
@@ -197,7 +197,7 @@ class CheckpointFolder:
             self._fs.delete(place, False)
         if not self._fs.rename(beside, place):
             raise NotReady(
-                "The checkpoint's folder does not take a file",
+                "The checkpoint's folder does not take a file.",
                 f"{self.path}/{name}",
                 "Check that this job may write there, and that nobody else does.",
             )

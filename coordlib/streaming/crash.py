@@ -38,7 +38,7 @@ PLACES: Final = (
 
 
 class Crash:
-    """Where this process is to end; nowhere, unless the environment says so."""
+    """Where this process is to end; nowhere, unless the environment sets it."""
 
     def __init__(self, place: str = "", batch: int = -1, number: int = signal.SIGKILL) -> None:
         self._place, self._batch, self._signal = place, batch, number

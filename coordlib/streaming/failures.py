@@ -1,7 +1,7 @@
-"""Why a query ended, in words: what Spark tells in hundreds of lines, as one of our errors.
+"""The reason why a query ended, as a CoordError in place of Spark's hundreds of lines.
 
-Only what its user can mend is recognised. Everything else stays a stack trace: it is a defect, and
-its place matters.
+Only failures that the operator can mend are recognised. Everything else stays a stack trace: it is
+a defect, and its place matters.
 """
 
 import re
@@ -23,8 +23,8 @@ _SMALLER: Final = (
     "size."
 )
 
-#: What Spark or a worker says -> what happened, what to do. The first that is found counts: a full
-#: disk explains a file that is missing afterwards. Groups of the pattern are told as well.
+#: Text of Spark or of a worker -> what happened, what to do. The first match counts: a full disk
+#: explains a file that is missing afterwards. Groups of the pattern are added to the message.
 _Known = tuple[str, type[CoordError], str, str]
 _KNOWN: Final[tuple[_Known, ...]] = (
     (
@@ -125,7 +125,7 @@ _FILE: Final = re.compile(r"(?:hdfs|s3a|abfss|gs|file):/[^\s:,\]]+")
 
 
 def explain(problem: BaseException, checkpoint: str) -> CoordError | None:
-    """What a query's exception means to whoever runs the job; None: it is not known."""
+    """The error for a query's exception; None: it is not recognised."""
     return _explained(problem, f"checkpoint {checkpoint}", _KNOWN)
 
 

@@ -1,4 +1,4 @@
-"""The progress marker: what the newest committed batch was, written in its own transaction."""
+"""The progress marker: names the newest committed batch, written in its own transaction."""
 
 from typing import Final
 

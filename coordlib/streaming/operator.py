@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 STATE_SCHEMA: Final = "version INT, blob BINARY"
-#: `outputs` are packed; the last row of a shard has none, and tells the driver where it stands.
+#: `outputs` are packed; the last row of a shard has none, and reports its state to the driver.
 OUTPUT_SCHEMA: Final = "shard INT, seq INT, outputs BINARY, report BINARY"
 COLUMNS: Final = ["shard", "seq", "outputs", "report"]
 
@@ -104,7 +104,7 @@ def _judge_shard(
 
 
 def own_memory_bytes(worker_memory_bytes: int) -> int:
-    """The memory of this worker: what Spark, or whoever else, limits it to, if that is less."""
+    """The memory of this worker, or the limit set by Spark or the system, if that is less."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return (
         worker_memory_bytes if limit == resource.RLIM_INFINITY else min(limit, worker_memory_bytes)

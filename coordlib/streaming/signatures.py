@@ -13,7 +13,7 @@ class Signatures(NamedTuple):
 
     #: What a driver keeps to itself.
     new_secret: Callable[[], bytes]
-    #: The half of it that everybody may know.
+    #: The public half of it.
     public_of: Callable[[bytes], bytes]
     #: Secret, what is to be signed -> the signature.
     sign: Callable[[bytes, bytes], bytes]

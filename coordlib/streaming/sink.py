@@ -90,7 +90,7 @@ def open_producer(
 
 
 def transactional_id(prefix: str) -> str:
-    """By which Kafka tells a newer driver from an older one."""
+    """The transactional id, by which Kafka distinguishes a newer driver from an older one."""
     return f"{prefix}-coordinator"
 
 
@@ -139,7 +139,7 @@ class TransactionalSink:
             self.keys = decode_keys(found[KEYS_KEY])
 
     def write_layout(self, layout: Layout) -> None:
-        """Record what clients must know of this prefix."""
+        """Record the layout of this prefix, which clients read."""
         self._transact([("progress", 0, LAYOUT_KEY, codec.encode(layout))])
         self.layout = layout
 
@@ -149,7 +149,7 @@ class TransactionalSink:
         self.keys = keys
 
     def tell_loading(self, reply_partitions: int) -> None:
-        """Tell whoever waits for an answer that one will come: the state is being read back."""
+        """Notify waiting clients: the state is being restored, and answers will follow."""
         told = codec.encode(rs.CoordinatorLoading())
         self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
 
@@ -218,7 +218,7 @@ class TransactionalSink:
                 self._producer.poll(0.1)
 
     def _ended_by(self, problem: Exception) -> CoordError:
-        """Give the transaction up, so that no reader waits for it; the fatal error says why."""
+        """Abort the transaction, so that no reader waits for it; the fatal error has the reason."""
         reason = problem.args[0]
         try:
             self._producer.abort_transaction(_TIMEOUT_S)

@@ -1,7 +1,7 @@
 """A coordination log in memory, with the real core as its job and time that stands still.
 
-Members run against it unchanged, over a `FakeTransport`. Nothing happens by itself: `pump` lets
-everything happen that needs no time, `advance` lets time go on. Faults are switches: the job may be
+Members run against it unchanged, over a `FakeTransport`. Nothing happens by itself: `pump` runs
+everything that needs no time, `advance` lets time pass. Faults are switches: the job may be
 down, a transport may be cut off. The driver's duties (ticks, TIME-AND-FENCING.md, rules 5 to 7) are
 played in their simplest form: outputs are visible as soon as a batch is done.
 """
@@ -39,7 +39,7 @@ class FakeLog:
         topics: the topics that members share: name -> partition count.
         shards: partitions of the requests topic.
         group: the coordinator's bounds; by default without the initial rebalance delay.
-        racks: of topics' replicas, for those that shall have some.
+        racks: of topics' replicas; other topics have none.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FakeLog:
         self.topics = dict(topics)
         #: As `topics`, they may be changed while members run.
         self.racks = dict(racks)
-        #: How often somebody asked for racks.
+        #: The number of questions for racks.
         self.racks_asked = 0
         self.now_ms = 0
         #: Whether the job judges what is written.
@@ -86,7 +86,7 @@ class FakeLog:
         return self._shards[shard].append(codec.encode(request), self.now_ms)
 
     def tell_topics(self) -> None:
-        """Write what topics there are, as the driver does for groups whose coordinator divides."""
+        """Write a listing of the topics, as the driver does for server-assigned groups."""
         own = own_topics(self.place.prefix)
         told = [name for name in sorted(self.topics) if is_users(name, own)]
         rows = tuple(rq.Topic(name, self.topics[name]) for name in told)
@@ -94,7 +94,7 @@ class FakeLog:
             shard.tell(rq.TopicMetadata(v=1, topics=rows), self.now_ms)
 
     def pump(self) -> None:
-        """Let everything happen that needs no time."""
+        """Run everything that needs no time."""
         for _ in range(ROUNDS_MAX):
             moved = [transport.write() for transport in self._transports]
             moved += [self._judge()] if self.job_is_up else []

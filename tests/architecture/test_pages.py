@@ -1,5 +1,7 @@
 """Pages that the code cites by number: the numbers exist, and say where they are kept."""
 
+import ast
+import importlib
 import re
 from pathlib import Path
 
@@ -91,12 +93,74 @@ PAGES = [
 ]
 
 
+#: Shell comments in examples are no headings.
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     """A page that moved leaves links behind in pages that nobody has open."""
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What links may name behind a `#`: the page's headings, in GitHub's spelling."""
+    headings = re.findall(r"^#+ (.+)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
+    names = [re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings]
+
+    return {*names, *(f"{each}-{n}" for each in names for n in range(1, names.count(each)))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_a_heading(page: Path) -> None:
+    """A chapter that got another name opens the page at its top, and nobody sees why."""
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text())
+
+    assert [
+        f"{name}#{anchor}"
+        for name, anchor in links
+        if anchor not in anchors(page.parent / name if name else page)
+    ] == []
+
+
+README = ROOT / "README.md"
+README_LINES_MAX = 150
+DOCS = sorted((ROOT / "coordlib" / "docs").glob("*.md"))
+
+
+def test_the_first_page_is_short_and_leads_to_the_others() -> None:
+    """What a newcomer needs fits on a screen or three; a page that no link names is not read."""
+    text = README.read_text()
+
+    assert len(text.splitlines()) <= README_LINES_MAX
+    assert [page.name for page in DOCS if f"](coordlib/docs/{page.name}" not in text] == []
+
+
+EXAMPLES = [
+    (page, code)
+    for page in PAGES
+    for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(("page", "code"), EXAMPLES, ids=[name_of(page) for page, _ in EXAMPLES])
+def test_examples_use_names_that_are_there(page: Path, code: str) -> None:
+    """Modules move, and an example is copied before it is read."""
+    imports = [
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("coordlib")
+        for alias in node.names
+    ]
+
+    assert imports
+    assert [
+        f"{module}.{name}"
+        for module, name in imports
+        if not hasattr(importlib.import_module(module or ""), name)
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_member_is_removed_and_the_group_waits_for_what_it_had(
         {"consumer-id": member, "instance": None, "error": "UNKNOWN_MEMBER_ID"}
     ]
     assert told["waits-for"] == [
-        {"consumer-id": member, "client-id": "app", "which": "has not stopped"}
+        {"consumer-id": member, "client-id": "app", "reason": "has not stopped"}
     ]
 
 
@@ -208,7 +208,7 @@ def test_what_is_done_is_told_also_when_nobody_says_for_whom_the_group_waits(
 
     told = capsys.readouterr()
     assert json.loads(told.out)["waits-for"] is None
-    assert told.err.splitlines()[-1].startswith("For whom the group waits now nobody answered")
+    assert told.err.splitlines()[-1].startswith("The coordinator did not answer for which members")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_whom_to_remove_is_said_in_exactly_one_way(
     """`--all` beside a name is a slip of which nobody knows the meaning."""
     assert remove(*whom) == USAGE
 
-    assert "--member ID …, --instance ID …, or --all; one of the three" in capsys.readouterr().err
+    assert "one of --member ID …, --instance ID … and --all" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

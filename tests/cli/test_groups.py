@@ -217,7 +217,7 @@ def test_what_is_no_topic_is_refused(
     assert main(["groups", "list", "--topic", name, *engine.where()]) == USAGE
 
     told = capsys.readouterr().err.splitlines()
-    assert told[0] == "This is no topic's name"
+    assert told[0] == "This is no topic's name."
     assert told[1].startswith("--topic ")
 
 
@@ -257,15 +257,15 @@ def test_describe_tells_whom_a_group_waits_for(
 ) -> None:
     assert main(["groups", "describe", "held", *engine.where()]) == OK
     assert capsys.readouterr().out.splitlines()[-3:] == [
-        "WAITS-FOR  CLIENT-ID  WHICH",
+        "WAITS-FOR  CLIENT-ID  REASON",
         "m0         old        has not stopped",
         "m8         new        was told its id and has not joined",
     ]
 
     assert main(["groups", "describe", "held", *engine.where(), "--format", "json"]) == OK
     assert json.loads(capsys.readouterr().out)["waits-for"] == [
-        {"consumer-id": "m0", "client-id": "old", "which": "has not stopped"},
-        {"consumer-id": "m8", "client-id": "new", "which": "was told its id and has not joined"},
+        {"consumer-id": "m0", "client-id": "old", "reason": "has not stopped"},
+        {"consumer-id": "m8", "client-id": "new", "reason": "was told its id and has not joined"},
     ]
 
 

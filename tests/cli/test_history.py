@@ -188,7 +188,7 @@ def test_bad_sql_is_an_error_and_not_a_trace(
 
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.splitlines()[0] == "The query failed"
+    assert told.err.splitlines()[0] == "The query failed."
     assert "Traceback" not in told.err
 
 
@@ -298,7 +298,7 @@ def test_a_query_has_the_time_that_it_is_given(
     sql = "select count(*) from range(1000000000000) as a, range(1000) as b"
     assert main(["sql", sql, "--tables", tables, "--timeout", "0.2"]) == FAILED
 
-    assert capsys.readouterr().err.splitlines()[0] == "The query was ended after 0.2 s"
+    assert capsys.readouterr().err.splitlines()[0] == "The query was ended after 0.2 s."
 
 
 def test_ctrl_c_ends_a_query_at_once(tables: str) -> None:

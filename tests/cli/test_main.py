@@ -80,7 +80,7 @@ def test_no_broker_is_told(command: list[str], capsys: pytest.CaptureFixture[str
 
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.splitlines()[0] == "No Kafka broker answers"
+    assert told.err.splitlines()[0] == "No Kafka broker answers."
     assert len(told.err.splitlines()) == 3
 
 
@@ -92,7 +92,7 @@ def test_status_of_nothing_tells_what_is_known_without_a_broker(
     told = json.loads(capsys.readouterr().out)
     del told["as_of_time"]
     (error,) = told.pop("errors")
-    assert error["what"] == "The local stack was never started"
+    assert error["what"] == "The local stack was never started."
     assert error["mend"] == "Run: coord up"
     assert told == {
         "_command": "status",
@@ -232,7 +232,7 @@ def test_errors_are_json_too_when_json_was_asked_for(capsys: pytest.CaptureFixtu
 
     told = json.loads(capsys.readouterr().out)
     assert told["_command"] == "groups list"
-    assert told["error"]["what"] == "No Kafka broker answers"
+    assert told["error"]["what"] == "No Kafka broker answers."
 
 
 def test_a_wrong_kafka_option_is_no_unreachable_broker(capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,8 +306,8 @@ def test_help_is_filled_to_the_terminal(
 
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in lines) <= 80
-    first = lines[2:4]
-    assert first[0].startswith("Tell why a group rebalanced")
+    first = lines[4:6]
+    assert first[0].startswith("Then refused requests")
     assert len(first[0]) + 1 + len(first[1].split()[0]) > 80
 
 

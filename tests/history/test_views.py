@@ -233,7 +233,7 @@ def test_a_wrong_query_says_what_is_wrong_and_what_there_is(tables: Path) -> Non
     with pytest.raises(CoordError) as caught:
         query_tables(tables, "SELECT nothing FROM nowhere")
 
-    assert caught.value.what == "The query failed"
+    assert caught.value.what == "The query failed."
     assert "nowhere" in caught.value.where
     assert "generations" in caught.value.mend
 
@@ -242,7 +242,7 @@ def test_no_tables_yet_is_told_in_three_lines(tmp_path: Path) -> None:
     with pytest.raises(CannotReach) as caught:
         query_tables(tmp_path, "SELECT 1")
 
-    assert caught.value.what == "There is no history yet"
+    assert caught.value.what == "There is no history yet."
     assert len(str(caught.value).splitlines()) == 3
 
 

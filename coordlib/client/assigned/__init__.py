@@ -1,7 +1,8 @@
 """Members of groups whose coordinator divides (server-assigned groups).
 
-They say what they want and are told what they may work on, and what to let go of. `membership` is
-the state machine, `holding` what the member has, `releases` how it lets go; `member` the shell.
+They send the topics that they want; the coordinator grants partitions and demands them back.
+`membership` is the state machine, `holding` the partitions of the member, `releases` how it lets
+them go; `member` is the shell.
 """
 
 from coordlib.client.assigned.member import AssignedMember

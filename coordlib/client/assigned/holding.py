@@ -1,8 +1,8 @@
-"""Where a member of a server-assigned group stands, and what it holds: pictures and demands.
+"""The standing of a member of a server-assigned group, and its partitions: pictures, demands.
 
-Each picture is the whole: what may be worked on, and what must be let go of, demand by demand. What
-is demanded is not granted any more, and is the member's own all the same until it has let go. So
-the user works on it until on_revoked, which is called for one demand at a time.
+Each picture is complete: the granted partitions, and the partitions of each demand. A demanded
+partition is not granted any more, but stays the member's own until it is released. So the user
+works on it until on_revoked, which is called for one demand at a time.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ class Holding(Ownership):
 
     def __init__(self, fence: Fence) -> None:
         super().__init__(fence)
-        #: What must be let go of and is not said to be yet, by the cause of the demand.
+        #: The partitions of each demand without a Release yet, by the cause of the demand.
         self.demands: dict[int, Partitions] = {}
-        #: Of each partition that is granted or demanded: the fence of the record that gave it.
+        #: Partition to the fence of the record that granted it; of all granted or demanded ones.
         self._fences: dict[TopicPartition, int] = {}
 
     def enter(self, now_ms: int, sign_ms: int) -> None:
@@ -31,30 +31,30 @@ class Holding(Ownership):
         self.fence.start(now_ms, sign_ms)
 
     def replace(self, fences: Mapping[TopicPartition, int], fence_token: int | None) -> None:
-        """A picture was read: all that is granted. Its demands are known already."""
+        """A picture was read: all granted partitions. Its demands were taken over before."""
         asked = {each for some in self.demands.values() for each in some}
         kept = {each: fence for each, fence in self._fences.items() if each in asked}
         self._fences = {**kept, **fences}
         self.granted = tuple(sorted(fences))
-        # What was let go of had a fence too, perhaps the highest of all.
+        # A released partition had a fence too, perhaps the highest of all.
         known = [each for each in (self.fence_token, fence_token) if each is not None]
         self.fence_token = max(known, default=None)
         self._is_untold = bool(without(self.granted, self.told or ()))
 
     def fence_of(self, partition: TopicPartition) -> int | None:
-        """Of what the user was told to own; None for everything else."""
+        """The fence of a partition that the user owns; None for every other one."""
         return self._fences.get(partition) if partition in (self.told or ()) else None
 
     def is_let_go(self, cause: int) -> bool:
-        """Whether the user has nothing any more of what one demand asks for.
+        """Whether the user owns no partition of one demand any more.
 
-        While he is told of a loss he may still be at work on all of it.
+        While on_lost runs, the user may still be at work on all of them.
         """
         has_it = not set(self.demands[cause]).isdisjoint(self.told or ())
         return self.calling is not Callback.LOST and not has_it
 
     def released(self, cause: int) -> None:
-        """It is said that this demand is met."""
+        """A Release for this demand was sent."""
         del self.demands[cause]
 
     def withdraw(self) -> None:
@@ -63,7 +63,7 @@ class Holding(Ownership):
         self._fences.clear()
 
     def _gone(self) -> Partitions:
-        """What the oldest demand asks for; then what went without being demanded."""
+        """The partitions of the oldest demand; then those that went without a demand."""
         gone = super()._gone()
         for some in self.demands.values():
             if asked := tuple(each for each in gone if each in some):

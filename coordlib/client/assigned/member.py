@@ -16,26 +16,26 @@ NO_STATIC = "Members of a server-assigned group have no instance id."
 
 
 class AssignedMember(Member[AssignedMembership]):
-    """A member that is told by the coordinator what to work on, partition by partition.
+    """A member to which the coordinator grants partitions one by one.
 
-    Nobody waits for everybody here: who must let go of some partitions works on with the others,
-    and a newcomer gets each as soon as its former owner has let go of it.
+    No member waits for all others: an owner that must release some partitions works on with the
+    rest, and a newcomer gets each partition as soon as its former owner has released it.
 
     Args:
         group: the group's name.
         config: confluent-kafka's keys for all clients; needed unless a transport is given.
         transport: shared among members of one program; by default one of its own.
         on_assigned: these partitions are yours, beside those that you have.
-        on_revoked: these go to somebody else; stop, commit what is done without waiting, return.
-            What `commit_async` is given last in there, for no others than these, is written in one
-            record with the letting go; its answer comes after the return.
-        on_lost: all that was held, and may be somebody else's already; stop, commits are refused.
+        on_revoked: these go to another member; stop, commit finished work without waiting, return.
+            The last `commit_async` in the callback, if it names only these partitions, is written
+            in one record with the Release; its answer comes after the return.
+        on_lost: all partitions are lost and may have other owners; stop, commits are refused.
         client: client id, at most 150 bytes; by default host, process and a random part.
         instance: not offered.
         timing: session, rebalance timeout (how long letting go may take; also the longest time
             between polls), heartbeats.
-        strategy: by name, `sticky`, `uniform`, `range` or what the job offers; None: the group's.
-        capacity: how much it can carry, in proportion to the others; 1 to 1,000,000.
+        strategy: `sticky`, `uniform`, `range`, `roundrobin` or one of the job's; None: the group's.
+        capacity: the member's share in proportion to the others; 1 to 1,000,000.
 
     Raises:
         SetupError: a name that cannot be, an instance id, a capacity out of bounds.
@@ -75,14 +75,14 @@ class AssignedMember(Member[AssignedMembership]):
 
     @property
     def strategy(self) -> str:
-        """By which strategy the group is divided; empty before it joined."""
+        """The strategy that divides the group; empty before the member joined."""
         return self._membership.strategy
 
     def fence_of(self, topic: str, partition: int) -> int | None:
         """The fencing token of one partition, for systems that refuse older ones.
 
         It is higher than that of any former owner, and stays as long as this member has the
-        partition. None: the member was not told to own it.
+        partition. None: the member does not own it.
         """
         with self._changed:
             return self._membership.fence_of(TopicPartition(topic, partition))
@@ -93,17 +93,16 @@ class AssignedMember(Member[AssignedMembership]):
         pattern: str | None = None,
         exclude: str | None = None,
     ) -> None:
-        """Join the group for these topics, or say that others are wanted.
+        """Join the group for these topics, or replace the topics of the subscription.
 
-        Nothing is let go of by that; the coordinator asks for what must go. Expressions are RE2's
-        and are found to be wrong by the coordinator only (`poll` raises). Nothing at all is
-        `unsubscribe`.
+        The call itself revokes nothing; the coordinator demands what must go. Expressions are
+        RE2's; the coordinator checks them (`poll` raises). To want no topics, call `unsubscribe`.
 
         Args:
             topics: by name, existing or not. One that begins with `^` is an expression that a
                 name must begin with, as in `ClassicMember`.
             pattern: topics whose whole name matches; `__*` and the coordinator's own never do.
-            exclude: of these, those that are not wanted.
+            exclude: topics that match this too are not wanted.
 
         Raises SetupError: not a list.
         """

@@ -36,8 +36,8 @@ class Releases:
 
     def __init__(self, me: AssignedStanding, asks: Asks) -> None:
         self._me, self._asks = me, asks
-        #: Of Releases that are not answered yet: cause -> deadline (ms) that applied when the log
-        #: took the Release; None until it has.
+        #: Releases without an answer yet: cause to the deadline (ms) that applied when the log took
+        #: the Release; None until it has.
         self._unanswered: dict[int, int | None] = {}
         #: The commit that rides along when the callback has returned.
         self._kept: sg.CommitOffsets | None = None
@@ -45,7 +45,7 @@ class Releases:
     # ---- demanded -----------------------------------------------------------------------------
 
     def demanded(self, now_ms: int, demands: Mapping[int, Partitions]) -> None:
-        """All demands that a picture lists. It may be older than a Release that is under way."""
+        """Take over all demands of a picture, which may be older than a Release under way."""
         held = self._me.held
         for cause, partitions in demands.items():
             if cause not in held.demands and cause not in self._unanswered:
@@ -53,7 +53,7 @@ class Releases:
                 self._me.fence.demanded(now_ms, cause)
 
     def say(self) -> None:
-        """Release what the user has let go of."""
+        """Send a Release for each demand that the user has met."""
         me = self._me
         for cause in [each for each in me.held.demands if me.held.is_let_go(each)]:
             kept = self._riding_with(cause)
@@ -83,7 +83,7 @@ class Releases:
                 self._unanswered[asked.cause] = due_ms
 
     def answered(self, response: rs.Response, now_ms: int) -> None:
-        """Before the answer goes to whoever waits for it."""
+        """Called before the answer goes to the caller that waits for it."""
         asked = self._asks.asked(response.id)
         if not isinstance(asked, rq.Release) or asked.cause not in self._unanswered:
             return
@@ -103,7 +103,7 @@ class Releases:
             me.fail(refusal_of(response, me.where))
 
     def end(self) -> None:
-        """The membership is over: what it owed, nobody waits for any more."""
+        """The membership is over: its demands are void."""
         self._unanswered.clear()
         over = CoordError("The membership ended before its Release was taken.", self._me.where)
         self._me.say_all(self._asks.ask_no_more(rq.Release, over))
@@ -111,7 +111,7 @@ class Releases:
     # ---- commits ------------------------------------------------------------------------------
 
     def commit(self, event: sg.CommitOffsets, rides: bool) -> None:
-        """The user commits. `rides`: a Release may follow that takes it along."""
+        """The user commits. `rides`: a Release that may carry the commit can follow."""
         self.write_kept(event.now_ms)
         if rides and self._may_ride(event):
             self._kept = event
@@ -119,7 +119,7 @@ class Releases:
             self._write(event)
 
     def due_ms(self) -> int | None:
-        """When a commit has waited long enough for its callback."""
+        """When the kept commit no longer waits for its callback to return."""
         return None if self._kept is None else self._kept.now_ms + KEPT_MS
 
     def elapsed(self, now_ms: int) -> None:
@@ -128,7 +128,7 @@ class Releases:
             self.write_kept(now_ms)
 
     def write_kept(self, now_ms: int) -> None:
-        """It does not ride: written by itself, or refused if the membership ended meanwhile."""
+        """Write the kept commit by itself, or refuse it if the membership ended meanwhile."""
         kept, self._kept = self._kept, None
         if kept is None:
             return

@@ -1,9 +1,9 @@
-"""Assignors as members use them: what to tell the leader, and how a leader divides.
+"""Assignors as members use them: metadata for the leader, and how a leader divides.
 
-An assignor is chosen by the group's vote among those that every member offers. `metadata` is what
-this member says of itself when it joins; `assign` is run by the leader alone; `on_assignment` (or
-`on_assignment_data`, if the assignor has it) tells every member's assignor what its member got. The
-table of those that coordlib brings is here, and here alone; `strategy` finds an assignor by name.
+The group's vote chooses an assignor among those that every member offers. `metadata` is a member's
+part of its JoinGroup; the leader alone runs `assign`; `on_assignment` (or `on_assignment_data`, if
+the assignor has it) passes to every member's assignor the share of its member. The table of
+coordlib's own assignors is here; `strategy` finds an assignor by name.
 """
 
 import logging
@@ -31,16 +31,16 @@ _log = logging.getLogger("coordlib.client")
 
 
 class RebalanceMode(Enum):
-    """What a member does with its partitions while it joins the next generation."""
+    """The handling of a member's partitions while it joins the next generation."""
 
-    #: It lets go of everything first.
+    #: It revokes all partitions first.
     EAGER = 1
-    #: It keeps them, lets go of what the new assignment has not, and joins once more (KIP-429).
+    #: It keeps them, revokes those that the new assignment lacks, and joins again (KIP-429).
     COOPERATIVE = 2
 
 
 EAGER = frozenset({RebalanceMode.EAGER})
-#: A cooperative assignor also divides among members that let go first: the rolling upgrade.
+#: A cooperative assignor also divides among members that revoke first: the rolling upgrade.
 BOTH = frozenset(RebalanceMode)
 
 
@@ -62,8 +62,8 @@ class GroupMemberView:
 
     subscription: cp.Subscription
     instance: str | None = None
-    #: Why its metadata cannot be read; empty: they can. It is given nothing, unless the assignor
-    #: raises: then nobody is, and all members are told why.
+    #: Why its metadata cannot be read; empty: they can. It gets nothing, unless the assignor
+    #: raises: then no member gets anything, and all of them get the reason.
     unreadable: str = ""
 
     @property
@@ -72,7 +72,7 @@ class GroupMemberView:
 
     @property
     def owned(self) -> Partitions:
-        """What it keeps; in the next assignment nobody else may have that."""
+        """Partitions that it keeps; the next assignment may give them to no other member."""
         return flat(self.subscription.owned)
 
 
@@ -88,28 +88,28 @@ class Assignor(Protocol):
         """The modes in which members may run that offer it."""
 
     def metadata(self, state: SubscriptionState) -> bytes:
-        """What this member tells the leader: bytes of a ConsumerProtocol subscription."""
+        """This member's metadata for the leader: bytes of a ConsumerProtocol subscription."""
 
     def assign(
         self, members: Mapping[str, GroupMemberView], partitions: Mapping[str, int]
     ) -> Mapping[str, cp.Assignment]:
         """Divide; `partitions` has the count of every topic that exists.
 
-        Who raises gives nobody anything: all members are told why and stay in the group, and the
+        If it raises, no member gets anything: all get the reason and stay in the group, and the
         leader tries again after a while. A GroupError with one of `requests.ASSIGNMENT_ERRORS`
         names the error that they get.
 
-        In the cooperative mode, what one member owns may not be given to another one in the same
-        step: it is left out, its owner revokes it and joins again, and the next division gives it.
+        In the cooperative mode, a partition that one member owns may not go to another one in the
+        same step: leave it out; its owner revokes it and joins again; the next division gives it.
         """
 
     def on_assignment(self, given: Partitions, generation: int) -> None:
-        """What this member got. Quick, from any thread."""
+        """Take note of this member's share. Called from any thread; must be quick."""
 
 
 @runtime_checkable
 class RackAware(Protocol):
-    """What an assignor has beside the rest if it can look at racks (KIP-881)."""
+    """The further method of an assignor that uses racks (KIP-881)."""
 
     def assign_near(
         self,
@@ -120,13 +120,13 @@ class RackAware(Protocol):
         """Divide as `assign`, which is called where no member names a rack.
 
         `racks` has for every topic the racks of each partition's replicas, by partition number. It
-        was read after the counts, so it may be longer than they say, or shorter.
+        was read after the counts, so it may be longer or shorter than they are.
         """
 
 
 @runtime_checkable
 class ReadsUserData(Protocol):
-    """What an assignor has beside the rest if its leader sends data with each assignment."""
+    """The further method of an assignor whose leader sends data with each assignment."""
 
     def on_assignment_data(
         self, given: Partitions, generation: int, user_data: bytes | None
@@ -216,7 +216,7 @@ class RackAwareAssignor(FunctionAssignor):
 
 
 class StickyAssignor(RackAwareAssignor):
-    """Kafka's eager sticky assignor: what its member had is told in user data."""
+    """Kafka's eager sticky assignor: user data carry the partitions that the member had."""
 
     def __init__(self) -> None:
         super().__init__(sticky.NAME, sticky.assign)
@@ -249,7 +249,7 @@ def _cooperative_sticky() -> Assignor:
     )
 
 
-#: What coordlib brings, by the names that Kafka gives them.
+#: Coordlib's own assignors, by Kafka's names.
 BUILT_IN: dict[str, Callable[[], Assignor]] = {
     range_assignor.NAME: _range,
     roundrobin.NAME: _roundrobin,

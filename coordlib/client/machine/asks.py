@@ -1,9 +1,9 @@
 """Questions of a member outside its life cycle, waiting for an answer: commits and fetches.
 
 A fetch that meets a retriable error is asked again with back-off. A commit is not: a later one
-may be under way, and the older would then overtake it; the caller knows whether to repeat. A
-Release is repeated, though it may carry offsets: until one was judged, nobody is given what it lets
-go of, its own member neither.
+may be under way, and the older would then overtake it; the caller decides whether to repeat it. A
+Release is repeated, though it may carry offsets: until it is judged, no member gets its partitions,
+its own sender neither.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def backoff_ms(attempt: int) -> int:
 
 
 def error_of(response: rs.Response) -> ErrorCode:
-    """The answer's error; a name that this version does not know is UNKNOWN_SERVER_ERROR."""
+    """The answer's error; a name that this version lacks is UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode[response.error]
     except KeyError:
@@ -35,7 +35,7 @@ def error_of(response: rs.Response) -> ErrorCode:
 
 
 def refusal_of(response: rs.Response, where: str) -> GroupError:
-    """The exception that tells the user of a refusal."""
+    """The exception that the user gets for a refusal."""
     message = response.message if isinstance(response.message, str) else ""
     return GroupError(error_of(response), where, message)
 
@@ -52,7 +52,7 @@ def known(value: Any, otherwise: Any) -> Any:
 
 @dataclass(slots=True)
 class _Ask:
-    #: Whom to answer; None: nobody waits for this one.
+    #: The caller that waits for the answer; None: no caller waits.
     ticket: int | None
     request: rq.Request
     #: Whether it is asked again when it was not written, or is refused for now.

@@ -172,7 +172,7 @@ class Fence:
         return sign_ms is not None and self._stop is None and not self._broken_rule(now_ms, sign_ms)
 
     def may_heartbeat(self, now_ms: int) -> bool:
-        """Rule 9, second half: one who cannot hear must not look alive."""
+        """Rule 9, second half: a member that cannot read its responses must not look alive."""
         return self._read_ms is not None and now_ms - self._read_ms <= self.read_for_ms
 
     def stopped_by(self, now_ms: int) -> Stop | None:

@@ -1,4 +1,4 @@
-"""A generation's signs of life: when the next is due, and which was the newest that the log took.
+"""A generation's signs of life: when the next is due, and the newest one that the log took.
 
 One at a time: behind an unacknowledged heartbeat a second proves nothing more, and a broker that
 comes back must not find a queue of old ones.
@@ -30,7 +30,7 @@ class Heartbeats:
 
     def is_due(self, now_ms: int) -> bool:
         is_time = self._open_id is None and now_ms - self._sent_ms >= self._interval_ms
-        return is_time and self._fence.may_heartbeat(now_ms)  # rule 9: the deaf keep silent
+        return is_time and self._fence.may_heartbeat(now_ms)  # rule 9: not without reading
 
     def sent(self, id_: str, now_ms: int) -> None:
         self._open_id, self._sent_ms = id_, now_ms

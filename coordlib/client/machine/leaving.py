@@ -1,11 +1,11 @@
-"""How a member goes: closed, silent, unsubscribed, or unable to lead. Static members stay.
+"""How a member leaves: closed, not polled, unsubscribed, or unable to lead. Static members stay.
 
-A static member (KIP-345) that is closed says that it has stopped and keeps its place for the
-program's next start, which then need not wait for its fence (`remain`); one that is not polled says
-nothing. Everybody else leaves, so that others need not wait.
+A static member (KIP-345) that is closed reports that it has stopped and keeps its place for the
+program's next start, which then need not wait for its fence (`remain`); one that is not polled
+reports nothing. All other members leave, so that others need not wait.
 
-Who is put out of the group by others (replaced, removed, expired) says so too, once and as soon as
-its user has let go: somebody may wait for just that (the core's guards.py).
+A member that others removed (replaced, removed, expired) reports it too, once and as soon as its
+user has let go: a successor may wait for just that (the core's guards.py).
 """
 
 from coordlib.client.machine import signals as sg
@@ -98,7 +98,7 @@ class Leaving:
     # ---- put out by others --------------------------------------------------------------------
 
     def put_out(self, member: str) -> None:
-        """The coordinator has said that it knows nobody under this id any more.
+        """The coordinator has answered that this member id is unknown.
 
         Never for a member that stopped by its own fence: it may come back under its id.
         """
@@ -106,7 +106,7 @@ class Leaving:
             self._out = member
 
     def say_out(self, now_ms: int) -> None:
-        """Tell whoever waits for this member that it has stopped: its user has let go."""
+        """Report that this member has stopped: its user has let go, and a successor may wait."""
         if self._out and not self.is_closing and self._me.held.is_free(now_ms, keeps=False):
             self._said_out, self._out = self._out, ""
             self._say_leave(self._said_out, "stopped, as it is out of the group")

@@ -1,8 +1,8 @@
-"""What a member holds, in the three senses that change at different moments.
+"""The partitions of a member, in three senses that change at different moments.
 
-`granted` is what the coordinator gave; `told` is what the user was told to own and has not let go
-of; the fence says whether it may be acted upon right now. Callbacks follow from these three alone,
-and only one is under way at a time:
+`granted` has the partitions that the coordinator gave; `told` those that the user got by callback
+and has not given up; the fence decides whether the user may act on them now. Callbacks follow from
+these three alone, and only one is under way at a time:
 
     told, but the fence has fallen   -> LOST, all of it
     told, but not granted            -> REVOKED, just that; all of it before an eager rejoin
@@ -16,7 +16,7 @@ from coordlib.client.machine.signals import Call, Callback, Partitions, TopicPar
 
 
 class Ownership:
-    """Decides which callback is next; holds no partition that its user does not know of."""
+    """Decides which callback is next."""
 
     def __init__(self, fence: Fence) -> None:
         self.fence = fence
@@ -25,20 +25,20 @@ class Ownership:
         self.granted: Partitions | None = None
         #: Log offset of what caused the grant: rises with every assignment of any group.
         self.fence_token: int | None = None
-        #: None: the user was told nothing since he last let go of everything.
+        #: None: no callback gave the user anything since everything was given up.
         self.told: Partitions | None = None
-        #: Whether an assignment came of which the user was not told.
+        #: Whether an assignment came for which no callback has run.
         self._is_untold = False
         #: The callback that runs now, and what it lets go of.
         self.calling: Callback | None = None
         self.leaving: Partitions = ()
 
     def usable(self, now_ms: int) -> Partitions:
-        """What the user may act upon at this moment."""
+        """The partitions that the user may act on at this moment."""
         return self.told if self.told is not None and self.fence.may_work(now_ms) else ()
 
     def is_free(self, now_ms: int, keeps: bool) -> bool:
-        """Whether a rejoin takes nothing out of the user's hands.
+        """Whether the user holds nothing that a rejoin would take away.
 
         Args:
             keeps: whether the member goes on working on what is granted while it joins.
@@ -66,18 +66,18 @@ class Ownership:
         self.fence.start(now_ms, sign_ms)
 
     def withdraw(self) -> None:
-        """Membership ended without the user: what he was told is lost as soon as he polls."""
+        """Membership ended without the user, whose partitions are lost at the next poll."""
         self.granted = self.fence_token = None
         self._is_untold = False
         self.fence.clear()
 
     def let_go(self) -> None:
-        """Nothing is held any more, and the user knows it."""
+        """Nothing is held any more, and the callback for it has run."""
         self.told = None
         self.withdraw()
 
     def next_call(self, now_ms: int, must_let_go: bool) -> Call | None:
-        """The callback that is due; an empty assignment is told, an empty loss is not."""
+        """The callback that is due; an empty assignment has one, an empty loss has none."""
         may_work = self.fence.may_work(now_ms)
         if self.told is not None and not may_work:
             return self._lose()
@@ -100,7 +100,7 @@ class Ownership:
             self.told, self.leaving = without(self.told, self.leaving), ()
 
     def _gone(self) -> Partitions:
-        """What the user still has and the newest assignment has not."""
+        """Partitions that the user still has and the newest assignment lacks."""
         if self.told is None or self.granted is None:
             return ()
         return without(self.told, self.granted)

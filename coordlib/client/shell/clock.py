@@ -12,5 +12,5 @@ def boottime_ms() -> int:
 
 
 def boottime_ns() -> int:
-    """The same in nanoseconds, for who puts in order what several processes of a machine did."""
+    """The same in nanoseconds, to put in order what several processes of a machine did."""
     return time.clock_gettime_ns(_CLOCK)

@@ -50,7 +50,7 @@ def default_client_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """The names that the user gave, checked before any network call."""
+    """The names given by the user, checked before any network call."""
 
     group: str
     client: str | None = None

@@ -1,9 +1,9 @@
-"""What the data consumer reads: the member's partitions, each from its start position.
+"""Reading of messages: the member's partitions, each from its start position.
 
 Partitions come and go one by one, and those that stay are read on without a gap. Messages are
 fetched first and handed out later, and only then count as read. One that was fetched ahead of a
 revoke is never handed out; one that came while the fence was closed is kept for the moment when it
-opens again, since nobody else can have read it then.
+opens again, since no other member can have read it then.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
 
 
 def data_consumer_of(settings: Settings) -> Consumer:
-    """A confluent-kafka Consumer that only reads what it is told to."""
+    """A confluent-kafka Consumer that only reads the partitions assigned to it here."""
     # The library wants a group id; this one is never joined and never commits.
     return Consumer(
         {
@@ -82,7 +82,7 @@ class Reading:
             self._starts.append(_Start(partitions, self._fetch(partitions)))
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Whatever was fetched ahead of these goes with them."""
+        """Drop these partitions, and messages that were fetched ahead from them."""
         gone = set(partitions)
         for start in self._starts:
             start.partitions = tuple(each for each in start.partitions if each not in gone)
@@ -131,9 +131,9 @@ class Reading:
     # ---- messages -----------------------------------------------------------------------------
 
     def fetch(self, count: int, timeout_s: float) -> int:
-        """Wait for a message, and take along what else is here, until so many are kept.
+        """Wait for a message, and take others that are here, until `count` messages are kept.
 
-        Returns how many are kept.
+        Returns the number of messages kept.
         """
         while len(self._kept) < count:
             message = self._reader.poll(timeout_s)
@@ -145,11 +145,11 @@ class Reading:
         return len(self._kept)
 
     def take(self, count: int, usable: Callable[[], Partitions]) -> list[Message]:
-        """Up to so many of what is kept: error events, and messages of what may be worked on."""
-        # Asked only when it matters: a member that is asked takes note of the time.
+        """Up to this number of kept error events and of messages that may be processed now."""
+        # Asked only when it matters: the call may latch a stop of the member's fence.
         may_use = usable() if any(each.error() is None for each in self._kept) else ()
         taken: list[Message] = []
-        # Fenced while the reader waited. The user has not been told of a loss yet: if none comes,
+        # Fenced while the reader waited. The user was not notified of a loss yet: if none comes,
         # reading goes on, and these messages must not be missing.
         fenced: list[Message] = []
         while self._kept and len(taken) < count:
@@ -174,7 +174,7 @@ class Reading:
             self._sought[ours] = partition.offset
         else:
             raise CoordError("This consumer does not have the partition.", f"{ours}")
-        # What was done before is not what a commit should say now.
+        # A commit must not name positions from before the seek.
         self.positions.pop(ours, None)
         if partition.offset >= 0:
             self.positions[ours] = (partition.offset, -1)

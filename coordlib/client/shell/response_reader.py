@@ -1,8 +1,9 @@
-"""Reads one response partition, and knows when it has read it to the end.
+"""Reads one response partition, and reports when it has read to the end.
 
 The end is the last stable offset (rule 9). It is asked for over a connection of its own: on the
-reader's, the broker would answer only after the fetch that it holds open. Where the reading stands
-is told by messages and, since transaction markers take offsets too, by the end-of-partition event.
+reader's, the broker would answer only after the fetch that it holds open. The position of the
+reading comes from messages and, since transaction markers take offsets too, from the
+end-of-partition event.
 """
 
 import logging
@@ -27,7 +28,7 @@ from coordlib.errors import CannotReach
 _log = logging.getLogger("coordlib.client")
 
 ASK_INTERVAL_MS = 500  # how often the end is asked for
-ASK_TIMEOUT_S = 5.0  # an answer that takes longer says little: its age counts from the asking
+ASK_TIMEOUT_S = 5.0  # an answer that takes longer is of little use: its age counts from the asking
 REFRESH_TIMEOUT_S = 1.0  # reading stands still for as long
 WAIT_S = 0.02
 BATCH = 500

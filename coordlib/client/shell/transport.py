@@ -1,9 +1,9 @@
 """Kafka around members: one idempotent producer, one reader of one response partition.
 
 Many members may share a transport. Two threads serve them: one reads the responses and asks for
-their end, the other waits for acknowledgements and tells the time; so a broker that answers no
-question does not hold up heartbeats to another one. Handlers are called from these threads and
-must not block. An exception of one handler fails that member and neither thread.  # INV-70
+their end, the other waits for acknowledgements and runs the members' timers; so a broker that
+answers no question does not hold up heartbeats to another one. Handlers are called from these
+threads and must not block. An exception of one handler fails that member alone.  # INV-70
 """
 
 import logging
@@ -40,7 +40,7 @@ from coordlib.records.partitioner import reply_partition_of
 _log = logging.getLogger("coordlib.client")
 
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
-TIMER_INTERVAL_MS = 200  # how often members are asked whether they want to hear of the time
+TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
 PRODUCER_CONFIG: dict[str, Any] = {
     "enable.idempotence": True,  # rule 12; order is kept and nothing is written twice
     "acks": "all",
@@ -61,14 +61,14 @@ class Handler(Protocol):
         """Take what happened; quick, from any thread."""
 
     def wake_ms(self) -> int | None:
-        """When it wants to hear of the time."""
+        """When its next timer is due; None: it has none."""
 
     def fail(self, problem: Exception) -> None:
-        """Something of this member's raised in a thread of the transport: its `poll` says so."""
+        """This member raised in a thread of the transport: its `poll` is to raise the problem."""
 
 
 class Transport(Protocol):
-    """What members need of the world."""
+    """The services that members need from outside."""
 
     @property
     def place(self) -> Place: ...
@@ -87,7 +87,7 @@ class Transport(Protocol):
     def detach(self, handler: Handler) -> None: ...
 
     def send(self, handler: Handler, request: rq.Request) -> None:
-        """Write a request; what came of it is fed to the handler later. Never blocks or raises."""
+        """Write a request; its outcome is fed to the handler later. Never blocks or raises."""
 
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         """Do something for this member that may block, beside everything else."""
@@ -117,7 +117,7 @@ class Transport(Protocol):
 
 
 def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
-    """Whether a member is to hear of this: its own answers, its group's notices, the job's own.
+    """Whether a response is for this member: its answers, its group's notices, the job's own.
 
     A picture of what somebody holds is for that member, whose id begins with its client's: a group
     of hundreds on one transport would spend its time on the pictures of others.
@@ -321,10 +321,10 @@ class KafkaTransport:
             return list(self._by_group.get(key, {}).values())
 
     def _guarded(self, loop: Callable[[], None]) -> None:
-        """A thread that dies must not die unseen; the members' fences then stop them anyway."""
+        """Report a thread that dies; the members' fences then stop them anyway."""
         try:
             loop()
-        except Exception as problem:  # noqa: BLE001  # told by check(), whatever it is
+        except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             _log.exception("A thread of the transport failed")
             self._failure = problem
 
@@ -340,9 +340,9 @@ def _feed(handler: Handler, event: sg.Input) -> None:
 
 
 def _for(handler: Handler, work: Callable[[], None]) -> None:
-    """Do something of one member's; what it raises is that member's alone."""
+    """Call one member; an exception fails that member alone."""
     try:
         work()
-    except Exception as problem:  # noqa: BLE001  # told by its poll, whatever it is
+    except Exception as problem:  # noqa: BLE001  # its poll raises it, whatever it is
         _log.exception("A member of group %s failed", handler.identity.group)
         handler.fail(problem)

@@ -1,4 +1,4 @@
-"""Where the next query of a `SparkGroupReader` begins: what is committed, held against the log.
+"""Where the next query of a `SparkGroupReader` begins: committed offsets, checked against the log.
 
     committed           the query begins
     nothing             at the log's start; with `latest` at its end, which is committed first
@@ -6,9 +6,9 @@
     below its start     at its start: what was between them is deleted, and no reader gets it back
     beyond its end      as if nothing were: the topic was deleted and made anew
 
-Partitions that are not there, or have no leader just now, are left out and looked for again: the
-coordinator asks them back as soon as it knows that their topic is gone. The others are read
-meanwhile, which one query over all of them could not do.
+Partitions that do not exist, or have no leader now, are left out and looked for again; the
+coordinator demands them back when it finds that their topic is gone. The others are read meanwhile,
+which one query over all of them could not do.
 """
 
 import time
@@ -30,7 +30,7 @@ from coordlib.kafka.clients import open_admin
 from coordlib.kafka.places import Bounds, Place
 
 _log = structlog.get_logger()
-#: The reader's thread waits for it, and does not let go of anything meanwhile.
+#: The reader's thread waits for it, and releases nothing meanwhile.
 _TIMEOUT_S: Final = 5.0
 _LOOK_EVERY_S: Final = 5.0
 
@@ -39,21 +39,21 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What a query is to read."""
+    """The partitions that a query is to read."""
 
     #: The first offset of each partition.
     offsets: Offsets
-    #: What the group's log has of them.
+    #: The log's bounds of each partition.
     committed: Offsets
 
 
 class Beginnings:
-    """Finds where the next query begins, and whether the log is why one has failed.
+    """Finds where the next query begins, and whether a query failed because of the log.
 
     Args:
-        group: for the words.
+        group: named in errors and logs.
         config: confluent-kafka's keys of the brokers that have the topics.
-        otherwise: where partitions begin for which nothing is committed.
+        otherwise: where partitions without a committed offset begin.
         is_strict: records that are gone before they were read are an error, not a warning; not so
             a topic that is deleted as a whole.
         ask: the member's `committed_async`.
@@ -84,7 +84,7 @@ class Beginnings:
         """Where these begin, less those that are `absent`; None: ask again, answers are due.
 
         Raises:
-            CannotReach: broker or coordinator do not tell just now.
+            CannotReach: broker or coordinator do not answer.
             CoordError: records are gone, and the reader is strict.
         """
         if self._asked is None or self._asked[0] != fences:

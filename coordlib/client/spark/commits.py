@@ -14,10 +14,10 @@ Offsets = dict[TopicPartition, int]
 
 
 class Commits:
-    """What was said to the log and not answered yet.
+    """Commits that were written to the log and have no answer yet.
 
     Args:
-        group: for the words.
+        group: named in errors and logs.
         commit: the member's `commit_async`.
     """
 
@@ -35,7 +35,7 @@ class Commits:
     def hear(self) -> bool:
         """Take the answers that are here; whether all beginnings among them were accepted.
 
-        What was refused of a run is unsaid again: it is said with the next commit.
+        The refused offsets of a run are written again with its next commit.
         """
         answered = [each for each in self._open if each[2].done()]
         self._open = [each for each in self._open if not each[2].done()]

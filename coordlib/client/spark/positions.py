@@ -1,7 +1,7 @@
-"""Positions in Spark's words: what a query has read, and where one is to begin.
+"""Positions in Spark's spelling: how far a query has read, and where one is to begin.
 
 Spark writes offsets as `{"topic": {"0": 23}}`, the next offset to read, as Kafka's committed ones
-are; -2 is its word for the earliest and -1 for the latest.
+are; -2 means the earliest and -1 the latest.
 """
 
 import json
@@ -56,18 +56,18 @@ def starting_offsets(
     Every partition of the topics is named, as Spark demands with `assign` and `subscribe`.
 
     Args:
-        group: whose committed offsets.
-        topics: which of them; they must exist.
+        group: the group whose committed offsets are used.
+        topics: their topics; they must exist.
         as_of: a past time, answered from the history in Delta; None: now, by the coordinator,
             in order with all commits that were written before the call.
         config: confluent-kafka's keys, at least `bootstrap.servers`.
         tables: the folder of the history's tables; needed for a past time.
-        otherwise: where partitions begin for which nothing is committed.
+        otherwise: where partitions without a committed offset begin.
 
     Raises:
         SetupError: a past time without tables, or without a time zone.
         CannotReach: no broker, no coordinator, no history, or no such topic.
-        GroupError: the coordinator refuses to tell.
+        GroupError: the coordinator refused the request.
     """
     if as_of is None:
         with Admin(config, prefix) as admin:
@@ -107,7 +107,7 @@ def partitions_of(config: Mapping[str, Any], topics: Iterable[str]) -> tuple[Top
 def unreachable(
     config: Mapping[str, Any], problem: Exception, what: str = "The broker did not answer"
 ) -> CannotReach:
-    """What to raise when brokers do not tell; `what` of it."""
+    """The error to raise when brokers do not answer; `what` was asked."""
     return CannotReach(f"{what}: {problem}", str(config.get("bootstrap.servers")), "Does it run?")
 
 
@@ -132,7 +132,7 @@ def spark_partitions(partitions: Iterable[TopicPartition]) -> str:
 def finished(query: "StreamingQuery") -> dict[TopicPartition, int]:
     """The next offset to read of each partition, by the query's newest finished batch.
 
-    Spark tells progress when a batch has ended, its commit log included; empty before the first.
+    Spark reports progress after a batch has ended, its commit log included; empty before the first.
     """
     progress = query.lastProgress
     return end_offsets(progress) if progress is not None else {}
@@ -148,7 +148,7 @@ def end_offsets(progress: Any) -> dict[TopicPartition, int]:
 
 
 def _read(told: Any) -> dict[TopicPartition, int]:
-    """Spark tells it as JSON, `null` before there is one; its own JSON has it as an object."""
+    """Spark reports it as JSON text, `null` before the first; inside its own JSON as an object."""
     by_topic = json.loads(told) if isinstance(told, str) else told
     return {
         TopicPartition(topic, int(partition)): int(offset)

@@ -31,8 +31,8 @@ class Queries:
     """Starts them, with numbers that none before has used, and cleans up behind them.
 
     Args:
-        start: the user's.
-        source: all options of the Kafka source but what is to be read.
+        start: the user's function.
+        source: all options of the Kafka source but the partitions to read.
         folder: for checkpoints.
     """
 
@@ -49,7 +49,7 @@ class Queries:
         self.count = 0
         #: Numbers of batches that those before may have used.
         self._numbers_used = 0
-        #: Those that were told to stop and may still be in a batch.
+        #: Queries that were stopped and may still be in a batch.
         self._ending: list[Run] = []
 
     def begin(
@@ -81,15 +81,15 @@ class Queries:
         return run
 
     def forget(self, run: Run) -> None:
-        """Nothing is asked of it any more."""
+        """Set the query aside: it is stopped, and its batch may still run."""
         run.stop_now()
         self._numbers_used += run.numbers_used
         self._ending.append(run)
 
     def are_over(self, patience_s: float) -> bool:
-        """Whether none that was forgotten is in a batch any more.
+        """Whether no query that was set aside is in a batch any more.
 
-        Raises CoordError: one was told to stop longer ago than `patience_s`.
+        Raises CoordError: one was stopped longer ago than `patience_s`.
         """
         for run in [each for each in self._ending if each.is_over()]:
             run.clean_up()
@@ -103,7 +103,7 @@ class Queries:
         return not self._ending
 
     def end(self, patience_s: float) -> None:
-        """Wait for each as long, and clean up behind those that are over."""
+        """Wait for each up to this time, and clean up behind those that have ended."""
         for run in self._ending:
             if run.is_over(patience_s):
                 run.clean_up()

@@ -1,20 +1,21 @@
 """`SparkGroupReader`: a Structured Streaming query as a member of a server-assigned group.
 
-A query of Spark reads a fixed set of partitions. So whenever this member's set changes, the query
-is stopped between two batches, what its finished batches have read is committed, and a new one is
-started on the new set from the committed offsets. Other members, Spark or not, notice nothing.
+A query of Spark reads a fixed set of partitions. So when this member's set changes, the reader
+stops the query between two batches, commits the positions of its finished batches, and starts a new
+one on the new set from the committed offsets. Other members, Spark or not, notice nothing.
 
-    told to let go      stop between batches -> Release with the offsets -> start on what is left
+    asked to release    stop between batches -> Release with the offsets -> start on what is left
     given more          stop between batches -> commit -> start on all
     fenced, or put out  stop at once; nothing is committed, others may have the partitions by now
     a topic is gone     start on what is left; the coordinator asks the others back
-    the query failed    leave the group, then tell why
+    the query failed    leave the group, then raise the reason
 
-What is committed is what Spark's own progress says of finished batches, never more: delivery is at
-least once over every hand-over, and nothing is lost. `spark_share` fences writes into Delta.
+Committed positions are those of Spark's own progress reports of finished batches, never later ones:
+delivery is at least once over every hand-over, and nothing is lost. `share` fences writes into
+Delta.
 
-Everything is done by one thread, which polls the member and waits for nothing else but a batch that
-is to end before something is let go of. The coordinator may be away for as long as it likes.
+One thread does everything. It polls the member, and waits for nothing but the end of a batch before
+a release. The coordinator may be away meanwhile.
 """
 
 import threading
@@ -48,7 +49,7 @@ _log = structlog.get_logger()
 _STOPPED: Final = "The query was stopped by somebody, or its trigger does not go on."
 _POLL_S: Final = 0.1
 _AGAIN_S: Final = 1.0
-#: How long a query that was told to stop may take, however short its batches are to be.
+#: How long a stopped query may take to end, however short its batches are to be.
 _STOP_S: Final = 1.0
 _LEAVE_S: Final = 10.0
 
@@ -69,16 +70,16 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         kafka: options of Spark's Kafka source, with its own spelling (`maxOffsetsPerTrigger`,
             `kafka.security.protocol`); they win over `config` translated. What retention deleted
             before it was read is a warning here; with `failOnDataLoss` true it ends the reader.
-        otherwise: where a partition begins for which nothing is committed. With `latest` the log's
-            end is committed before anything is read: who takes over misses nothing.
+        otherwise: where a partition without a committed offset begins. With `latest` the log's
+            end is committed before anything is read: the next owner misses nothing.
         pattern, exclude, strategy, capacity, timing, client, prefix: as for `AssignedMember`.
         commit_interval_s: how often finished batches are committed while nothing changes.
-        batch_timeout_s: how long a batch may go on when partitions of its are asked back, then it
-            is cut short. By default half the rebalance timeout; at most three quarters of it.
-        gather_s: partitions that come within this time are read by one query, not by one each.
+        batch_timeout_s: how long a batch may go on after some of its partitions were demanded; then
+            it is cut short. By default half the rebalance timeout; at most three quarters of it.
+        gather_s: partitions that come within this time are read by one new query, not by several.
 
     Raises:
-        SetupError: a name or a number that cannot be.
+        SetupError: a name or a number is not allowed.
         CannotReach: no broker, or no coordinator's topics under this prefix.
     """
 
@@ -131,7 +132,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             strategy=strategy,
             capacity=capacity,
         )
-        #: What the member was told to own and did not let go of.
+        #: The partitions that the member owns.
         self._held: set[TopicPartition] = set()
         #: The query that reads; None: there is nothing to read, or one is to be started.
         self._run: Run | None = None
@@ -198,7 +199,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
     def stop(self, timeout_s: float | None = None) -> bool:
         """Stop between two batches, commit what is finished, and leave.
 
-        Whether that was done within the time. Raises as `await_termination`.
+        Returns whether that was done within the time. Raises as `await_termination`.
         """
         self._is_stopping.set()
         if self._thread.ident is not None:
@@ -219,7 +220,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
 
     @property
     def member(self) -> AssignedMember:
-        """For looking at: its id, generation, and what may be worked on."""
+        """The member, for monitoring: its id, generation, and partitions."""
         return self._member
 
     @property
@@ -246,7 +247,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._end()
 
     def _end(self) -> None:
-        """Let go, leave; whatever happened, no query of this reader runs on."""
+        """Release and leave; whatever happened, no query of this reader runs on."""
         try:
             # Runs _asked_back, or _lost where the member may not act any more.
             self._member.close(_LEAVE_S)
@@ -339,7 +340,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._forget(run)
 
     def _give_up(self, why: str) -> None:
-        """What a batch of it still writes is fenced by its tokens."""
+        """Set the query aside; late writes of its batch are fenced by its tokens."""
         run = self._run
         if run is not None:
             _log.warning("query stopped at once", group=run.share.group, why=why)
@@ -372,7 +373,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
     # ---- commits ------------------------------------------------------------------------------
 
     def _commit(self, leave_out: Partitions = ()) -> None:
-        """What finished batches have read. Nobody waits for the answer."""
+        """Commit the positions of finished batches, without waiting for the answer."""
         if (run := self._run) is not None:
             offsets = {each: at for each, at in run.unsaid().items() if each not in leave_out}
             self._commits.say(run, offsets)

@@ -26,7 +26,7 @@ class Run:
 
     Args:
         ended: set as soon as the run may not act any more; its share's `may_work` looks at it.
-        begin: where each partition begins; what the log knows of it already.
+        begin: where each partition begins; these offsets are committed already.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Run:
     ) -> None:
         self.query, self.share = query, share
         self._ended, self._begin = ended, begin
-        #: What was written to the log of each partition, and not refused as far as is known.
+        #: The newest offset of each partition that was written to the log, and not refused so far.
         self._said = dict(begin.committed)
         self._stopper: threading.Thread | None = None
         self._stopped_s = 0.0
@@ -47,7 +47,7 @@ class Run:
         return not self.share.fences.keys().isdisjoint(partitions)
 
     def unsaid(self) -> dict[TopicPartition, int]:
-        """What finished batches have read, and was not written to the log."""
+        """Positions of finished batches that are not written to the log yet."""
         return {
             each: offset
             for each, offset in finished(self.query).items()
@@ -63,7 +63,7 @@ class Run:
         self._said.update(offsets)
 
     def refused(self, offsets: dict[TopicPartition, int]) -> None:
-        """They are to be written again, unless something newer was meanwhile."""
+        """Write these again, unless a newer position was written meanwhile."""
         for each, offset in offsets.items():
             if self._said.get(each) == offset:
                 del self._said[each]
@@ -79,7 +79,7 @@ class Run:
         return (int(newest["batchId"]) if newest is not None else -1) + 3
 
     def stop(self, patience_s: float) -> bool:
-        """Wait for the end of the batch as long, stop then; whether it has ended.
+        """Wait up to this time for the end of the batch, then stop; returns whether it ended.
 
         A batch that takes longer is cut short, and has a quarter of that time to end.
         """
@@ -91,7 +91,7 @@ class Run:
 
     def stop_now(self) -> None:
         """Returns at once. Spark interrupts its own thread, but Python code in foreachBatch goes on
-        until it returns: from now on its share says that it may not work.
+        until it returns: from now on its share's `may_work` is false.
         """
         self._ended.set()
         if self._stopper is None:
@@ -109,7 +109,7 @@ class Run:
 
     @property
     def ends_since_s(self) -> float:
-        """For how long it has been told to stop."""
+        """How long ago it was stopped, seconds."""
         return time.monotonic() - self._stopped_s if self._stopper is not None else 0.0
 
     def clean_up(self) -> None:

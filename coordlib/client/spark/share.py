@@ -9,9 +9,9 @@ a partition is an application, and the version is
 A new owner's fence is higher than any former owner's, also after the group was deleted and made
 anew: it is an offset of the log. (Of a log that was itself made anew offsets begin at 0 again; so
 the application names the log.) Once the new owner has written, or has claimed the partition with a
-write of no rows, all that a former owner writes late is skipped. What a former owner wrote before
-that, and had not committed when it went, is in the table and is read once more: at least once, as
-everywhere.
+write of no rows, Delta skips all late writes of a former owner. Rows that a former owner wrote
+before that and had not committed stay in the table, and their records are read again: at least
+once, as everywhere.
 """
 
 from collections.abc import Callable, Mapping

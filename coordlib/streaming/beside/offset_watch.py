@@ -133,8 +133,11 @@ class OffsetWatch:
         return {place: sampled.ends for place, sampled in sampled_ends(samples).items()}
 
     def _of_shard(self, shard: int) -> list[LagSample]:
-        """Its newest samples. All groups' lag is sampled whatever they are: only seconds that reach
-        farther back are a lower bound, and the log says so."""
+        """The newest samples of a shard.
+
+        If some old samples were not read, lag in seconds may be a lower bound for a while; a
+        warning says how far the samples reach.
+        """
         cuts: list[int] = []
         topic = f"{self._prefix}.lag"
         found = list(newest_samples(self._options, topic, shard, on_cut=cuts.append))

@@ -1,4 +1,4 @@
-"""What the job tells of itself to `coord status`, in a file that is replaced whole."""
+"""The status file of the job, for `coord status`; it is replaced as a whole."""
 
 import os
 import threading
@@ -41,7 +41,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
 class StatusFile:
     """Writes JobStatus; does nothing without a path.
 
-    Who changes `status` holds `lock` until it has written: two threads do.
+    Hold `lock` from changing `status` until it is written: two threads do both.
     """
 
     def __init__(self, path: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""What fails beside the batches: since when, and why. The job goes on, and its status tells."""
+"""Failures beside the batches: since when, and why. The job goes on and reports them."""
 
 import threading
 import time
@@ -18,11 +18,11 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Troubles:
-    """Each thread says what fails and what works again; whoever tells of it reads `now`."""
+    """Each thread notes its failures and recoveries; the job's status is made of `now`."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._now_ms, self._lock = now_ms, threading.Lock()
-        #: By what fails; what works is not there.
+        #: By the name of the failing part; parts that work are not there.
         self._known: dict[str, Trouble] = {}
 
     @property
