@@ -145,7 +145,7 @@ class Rows(ABC):
         family = self.registry.families[row.kind.SPACE]
         saved = row.set_aside(at)
         self._replaced(key, before, row.facts, 0)
-        self._outbox.put_at_end([fx.Save(family.HEADS, family.head_key(key[1]), saved)])
+        self._outbox.put_saved(family, key[1], saved)
         generation = row.kind.generation(row.value)
         self._put(at, quarantine.recorded(key, row.kind.NAME, generation, at, problem))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.shard import answered, batch_end, quarantine, rejection
+from coordlib.coordinators.shard import answered, quarantine, rejection
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.coordinators.shard.answered import Asked, counted_bytes
 from coordlib.coordinators.shard.blob import (
@@ -126,7 +126,6 @@ class Shard(Rows):
             return
         self.commits_offset = record.offset
         self._newest = record
-        self._outbox.begin_record()
         at = self._at(record, COMMITS)
         request = rejection.read(record, self.registry)
         if isinstance(request, codec.Refusal):
@@ -148,7 +147,6 @@ class Shard(Rows):
         self.previous_ms = timestamp_ms
         self.offset = record.offset
         self._newest = record
-        self._outbox.begin_record()
         if not self._agenda.is_quiet(self.clock_ms):
             at = self._at(record, REQUESTS)
             self._fire_due(at)
@@ -248,7 +246,7 @@ class Shard(Rows):
         except Exception:
             self._outbox.undo()
             raise
-        self._outbox.say(outputs)
+        self.outputs.extend(outputs)
         if counted:
             self._count(at, key, counted)
 
@@ -325,15 +323,14 @@ class Shard(Rows):
         for key in sorted(self.rows.keys() | self._deleted):
             row, family = self.rows.get(key), self.registry.families[key[0]]
             try:
-                self._outbox.put_at_end(batch_end.saved(family, key[1], row))
+                self._outbox.put_head(family, key[1], row)
             except Exception as problem:
                 if row is None:
                     raise
                 self._set_aside(row, problem)  # INV-67: a defect, and all others must go on
         if self.offset > self._first_offset:
-            place = (self.settings.shard, self.offset, self.previous_ms)
-            facts = (row.facts for row in self.rows.values())
-            self._outbox.put_at_end(batch_end.progress(*place, facts))
+            facts = [row.facts for row in self.rows.values()]
+            self._outbox.put_progress(self.offset, self.previous_ms, facts)
         return self.outputs
 
     def encode(self) -> bytes:
