@@ -104,7 +104,7 @@ class Shard(Rows):
         if record.offset <= self.offset:
             return
         self._tell_time(record)
-        request: Any = rejection.read(record, self.registry)
+        request: Any = self._read(record)
         if type(request) is rq.Heartbeat:
             row = self.rows.get(request.entity)
             if row is not None and row.accepts_quietly(request, self.clock_ms):
@@ -121,13 +121,19 @@ class Shard(Rows):
         elif request is not None:
             self._judge_request(at, request, record.value)
 
+    def _read(self, record: InputRecord) -> Any:
+        """The request or control record that it has, or a codec.Refusal."""
+        if record.timestamp_ms == UNTRUSTED_TIME_MS:
+            return rejection.without_time()
+        return self.registry.read(record.value)
+
     def _judge_position(self, record: InputRecord) -> None:
         if record.offset <= self.commits_offset:
             return
         self.commits_offset = record.offset
         self._newest = record
         at = self._at(record, COMMITS)
-        request = rejection.read(record, self.registry)
+        request = self._read(record)
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
@@ -166,7 +172,9 @@ class Shard(Rows):
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
         key = request.entity
         row = self.rows.get(key)
-        fault = rejection.misdirected(request, self.settings, self.registry, row is not None)
+        fault = None  # what is here belongs here: it was made by a request that was not misdirected
+        if row is None or (request.reply or 0) >= self.settings.reply_partitions:
+            fault = rejection.misdirected(request, self.settings, self.registry, row is not None)
         if fault is not None:
             self._reject(at, fault, value, type(request))
         elif isinstance(request, rq.ReleaseQuarantine):
@@ -174,7 +182,7 @@ class Shard(Rows):
         elif row is not None and row.is_quarantined:
             self._put(at, quarantine.unavailable(request, at))
         else:
-            self._try(at, request, lambda: self._handle(at, request, row, len(value or b"")))
+            self._try(at, request, lambda: self._handle(at, key, request, row, len(value or b"")))
 
     def _try(self, at: At, request: rq.Request, judge: Callable[[], None]) -> None:
         """Judge it; if that breaks, its entity is set aside and all others go on.  # INV-42"""
@@ -185,10 +193,15 @@ class Shard(Rows):
             self._quarantine(at, key, problem, self.registry.only_kind(key[0], type(request)))
             self._put(at, quarantine.unavailable(request, at))
 
-    def _handle(self, at: At, request: rq.Request, row: Row | None, request_bytes: int) -> None:
+    def _handle(
+        self, at: At, key: Key, request: rq.Request, row: Row | None, request_bytes: int
+    ) -> None:
         """An empty entity takes the kind of the next request that needs one."""
-        key, what = request.entity, type(request)
-        kind = self.registry.kind_for(key[0], what, row.kind if row else None)
+        what = type(request)
+        if row is not None and what in row.kind.handlers:
+            kind: Kind | None = row.kind
+        else:
+            kind = self.registry.first_kind(key[0], what)
         if kind is None:
             self._reject_unknown(at, request, row)
         elif row is not None and kind is not row.kind and not row.kind.is_empty(row.value):
@@ -335,12 +348,14 @@ class Shard(Rows):
 
     def encode(self) -> bytes:
         """The blob."""
+        position = self._position
         families = {space: family.state() for space, family in self.families.items()}
-        return encode_blob(self._position, self.rows, families, self._refusals)
+        return encode_blob(position, self.rows, families, self._refusals)
 
     def status(self) -> Status:
+        position = self._position
         facts = [row.facts for row in self.rows.values()]
-        return status_of(self.settings.shard, self._position, self._agenda.cap_ms, facts)
+        return status_of(self.settings.shard, position, self._agenda.cap_ms, facts)
 
     @property
     def _position(self) -> stored.ShardPosition:

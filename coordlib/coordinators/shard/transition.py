@@ -7,6 +7,7 @@ import msgspec
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
+from coordlib.records import responses as rs
 from coordlib.records import stored
 from coordlib.records.partitioner import reply_partition_of
 
@@ -44,14 +45,23 @@ def reply_of(request: rq.Request, at: At) -> int:
     return reply_partition_of(request.client, at.reply_partitions)
 
 
-def envelope(request: rq.Request, at: At) -> dict[str, Any]:
-    """What every answer to this request carries."""
-    return {
-        "id": request.id,
-        "client": request.client,
-        "group": request.group,
-        "cause": at.coordinate,
-    }
+def answer(request: rq.Request, at: At, reply: int | None = None, **fields: Any) -> fx.Respond:
+    """The answer to a request; `reply`: another partition than the one it asks for."""
+    response = rs.answer_to(type(request))(
+        id=request.id,
+        client=request.client,
+        group=request.group,
+        cause=at.coordinate,
+        **fields,
+    )
+    return fx.Respond(reply_of(request, at) if reply is None else reply, response)
+
+
+def refuse(
+    request: rq.Request, at: At, code: ErrorCode, message: str | None = None, **fields: Any
+) -> fx.Respond:
+    """The answer to a request that is refused."""
+    return answer(request, at, **refusal(code, message), **fields)
 
 
 def event_of(line: fx.History, at: At, ordinal: int) -> fx.Event:
