@@ -35,7 +35,7 @@ from coordlib.coordinators.shard.control import ControlRecords
 from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.outbox import size_of
-from coordlib.coordinators.shard.outcome import Decide, Outcome, take
+from coordlib.coordinators.shard.outcome import Decide, Held, Outcome, take
 from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.rows import Rows
 from coordlib.coordinators.shard.step import Around
@@ -242,7 +242,9 @@ class Shard(Rows):
         `named`: the kind that history names if no entity is made.
         """
         row = self.rows.get(key)
-        done = take(decide, kind, key[1], row, at, self._around(at, key, row), named)
+        around = self._around(at, key, row)
+        held = Held(row.value, row.kind) if row else Held()
+        done = take(decide, kind, key[1], held, at, around, named)
         if self.settings.checks_invariants and done.value is not None and done.kind is kind:
             kind.check(done.value)
         effects = done.effects
@@ -277,13 +279,14 @@ class Shard(Rows):
 
     def _around(self, at: At, key: Key, row: Row | None) -> Around:
         bounds = self.settings.group
+        family = self.families[key[0]].around(at, row is None)
         return Around(
             entries=row.entries if row else Entries,
             heard=row.heard if row else {},
             may_create=len(self.rows) < bounds.groups_per_shard_max,
             room_bytes=bounds.shard_bytes_max - self._agenda.size_bytes,
             shard_bytes_max=bounds.shard_bytes_max,
-            family=self.families[key[0]].around(at, row is None),
+            family=family,
         )
 
     # -- records of the driver -------------------------------------------------------------

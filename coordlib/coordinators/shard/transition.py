@@ -1,5 +1,6 @@
 """The record being judged, as every protocol sees it."""
 
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,7 @@ REQUESTS: Final = "r"
 COMMITS: Final = "o"
 
 
-class At(msgspec.Struct, frozen=True):
+class At(msgspec.Struct, frozen=True, dict=True):
     """The record being judged: where it stands, and what time it is."""
 
     shard: int
@@ -33,8 +34,9 @@ class At(msgspec.Struct, frozen=True):
     incarnation: str
     reply_partitions: int
 
-    @property
+    @cached_property
     def coordinate(self) -> str:
+        """Names the record: in answers, in history, and in ids that are made of it."""
         return f"{self.topic}{self.shard}-{self.offset}"
 
 
