@@ -44,26 +44,7 @@ class GroupStep(Step[G], ABC):
 
     #: The state in which a group of this kind is deleted.
     DEAD: ClassVar[Any]
-
-    @property
-    def group(self) -> G | None:
-        """The group as it stands by now; None: there is none."""
-        return self.value
-
-    @property
-    def family(self) -> AroundGroup:
-        """What all groups of the shard have in common."""
-        found: AroundGroup = self.around.family
-        return found
-
-    @property
-    def config(self) -> GroupConfig:
-        return self.family.config
-
-    @property
-    def is_throttled(self) -> bool:
-        """Whether the shard has made so many groups that the next one has to wait."""
-        return self.family.is_throttled
+    family: AroundGroup
 
     @property
     def offsets(self) -> Entries:

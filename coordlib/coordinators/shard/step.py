@@ -68,9 +68,11 @@ class Step(Generic[V]):
         "at",
         "cause",
         "effects",
+        "family",
         "is_deleted",
         "is_reaction",
         "kind",
+        "live",
         "name",
         "touched",
         "value",
@@ -79,7 +81,7 @@ class Step(Generic[V]):
     def __init__(self, kind: "Kind", name: str, value: V | None, at: At, around: Around) -> None:
         self.kind = kind
         self.name = name
-        self.value = value
+        self.hold(value)
         #: Whether this step deleted the entity; then `value` is None.
         self.is_deleted = False
         #: Whether the coordinator asked for just this, by a date. The sender's fence takes it for
@@ -92,6 +94,15 @@ class Step(Generic[V]):
         #: Members that were heard of in this step; their session starts anew.
         self.touched: list[str] = []
         self.around = around
+        #: What the family has beside its entities; see `Family.around`.
+        self.family = around.family
+
+    def hold(self, value: V | None) -> None:
+        """Put this value in the place of the one before; None: there is no entity."""
+        self.value = value
+        #: The value where it exists by now. Elsewhere it is None: a step that goes on all the same
+        #: breaks at its first field.
+        self.live: V = value  # type: ignore[assignment]
 
     @property
     def heard(self) -> Mapping[str, int]:
@@ -116,25 +127,19 @@ class Step(Generic[V]):
         reserve = self.around.shard_bytes_max // limits.SHARD_RESERVE_SHARE
         return self.room_bytes + (reserve if is_known else 0)
 
-    @property
-    def live(self) -> V:
-        """The value, which exists by now."""
-        if self.value is None:
-            raise BrokenInvariant(f"{self.name}: a step went on without a group")
-        return self.value
-
     def change(self, **fields: Any) -> None:
         """Replace fields of the value; a kind says which ones have methods of their own."""
-        self.value = replace(self.live, **fields)  # type: ignore[type-var]  # values are structs
+        self.hold(replace(self.live, **fields))  # type: ignore[type-var]  # values are structs
 
     def create(self, reason: str) -> None:
         """An entity without members and entries."""
-        self.value = self.kind.create(self.name, self.at)
+        self.hold(self.kind.create(self.name, self.at))
         self.record(stored.EVENT_GROUP_CREATED, reason=reason)
 
     def delete(self) -> None:
         """The last that a step does to an entity: no request finds it any more."""
-        self.value, self.is_deleted = None, True
+        self.hold(None)
+        self.is_deleted = True
 
     # -- entries ---------------------------------------------------------------------------
 

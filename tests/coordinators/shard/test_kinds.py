@@ -85,7 +85,7 @@ def enter(step: RoomStep, request: rq.Subscribe) -> None:
         raise ZeroDivisionError("enter")
     if request.strategy is not None:
         return step.refuse(request, ErrorCode.INVALID_REQUEST)
-    if step.group is None:
+    if step.value is None:
         step.create("first member")
     members = {**step.live.members, request.client: request.client}
     step.change(members=members, generation=step.live.generation + 1, state="Open")

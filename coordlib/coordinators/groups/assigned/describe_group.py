@@ -11,7 +11,7 @@ from coordlib.records import responses as rs
 
 def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     """Answer with state and members; assignments in the layout of Kafka's consumers."""
-    group = step.group
+    group = step.value
     step.answer(
         request,
         kind=step.kind.NAME,

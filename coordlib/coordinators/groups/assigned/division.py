@@ -166,7 +166,7 @@ def _bytes_of(step: Step, topic: str, count: int) -> int:
     The name stands once among the topics, and once for each member, each of its grants and each of
     its demands that has something of it: nowhere more often than there are partitions.
     """
-    members = step.config.max_size
+    members = step.family.config.max_size
     names = min(count, 1) + min(count, members)
     names += min(count, members * limits.GRANTS_PER_MEMBER_MAX)
     names += min(count, members * limits.DEMANDS_PER_MEMBER_MAX)

@@ -11,7 +11,7 @@ from coordlib.records import requests as rq
 
 def heartbeat(step: Step, request: rq.Heartbeat) -> None:
     """Judge one Heartbeat."""
-    if step.group is not None and request.member in step.group.members:
+    if step.value is not None and request.member in step.value.members:
         step.touched.append(request.member)  # it named an instance, which nobody has here
         return
     guards.renew(step, request.member)

@@ -14,7 +14,7 @@ from coordlib.records import responses as rs
 
 def leave_group(step: Step, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
-    start = step.group
+    start = step.value
     rows = tuple(_leave(step, request, leaver) for leaver in request.members)
     step.answer(request, members=rows)
     if start is None:
@@ -35,7 +35,7 @@ def _leave(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMemb
 
 
 def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
-    if step.group is None:
+    if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     guard = step.live.guards.get(leaver.member)
     if guard is not None and guard.client == request.client:

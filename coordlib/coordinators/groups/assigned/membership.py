@@ -16,12 +16,12 @@ def find_member(step: Step, member_id: str, generation: int) -> Member | ErrorCo
     An older generation than the group's is fine: members that a division did not concern are not
     told of it (rule 13). A newer one than there ever was is a defect of its sender.
     """
-    if step.group is None:
+    if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    member = step.group.members.get(member_id)
+    member = step.value.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    is_newer = is_older(step.group.generation, generation)
+    is_newer = is_older(step.value.generation, generation)
     return ErrorCode.ILLEGAL_GENERATION if is_newer else member
 
 

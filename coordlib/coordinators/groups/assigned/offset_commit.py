@@ -16,7 +16,7 @@ from coordlib.records import requests as rq
 
 def offset_commit(step: Step, request: rq.OffsetCommit) -> None:
     """Judge one OffsetCommit."""
-    member = step.group.members.get(request.member) if step.group else None
+    member = step.value.members.get(request.member) if step.value else None
     of_row = fault_of_row(step, member) if member is not None else None
     offsets.offset_commit(step, request, _refused, of_row)
 

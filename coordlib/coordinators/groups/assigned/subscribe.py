@@ -48,11 +48,11 @@ def subscribe(step: Step, request: rq.Subscribe) -> None:
 
 
 def _is_too_high(step: Step, request: rq.Subscribe) -> bool:
-    return request.session_timeout_ms > step.config.session_timeout_max_ms
+    return request.session_timeout_ms > step.family.config.session_timeout_max_ms
 
 
 def _refused_before_group(step: Step, request: rq.Subscribe) -> tuple[ErrorCode, str | None] | None:
-    config = step.config
+    config = step.family.config
     low_ms, high_ms = config.session_timeout_min_ms, config.session_timeout_max_ms
     if not low_ms <= request.session_timeout_ms <= high_ms:
         return (
@@ -81,7 +81,7 @@ def _refused_before_group(step: Step, request: rq.Subscribe) -> tuple[ErrorCode,
 
 
 def _enter(step: Step, request: rq.Subscribe) -> None:
-    group = step.group
+    group = step.value
     known = group.first_subscribe(request.client, request.id) if group else None
     if known is not None:  # the same once more (rule 12)
         _answer(step, request, known.member)
@@ -109,13 +109,13 @@ def _enter(step: Step, request: rq.Subscribe) -> None:
 
 
 def _no_place(step: Step) -> tuple[ErrorCode, str | None] | None:
-    if step.group is None:
+    if step.value is None:
         if not step.may_create:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
-        if step.is_throttled:
+        if step.family.is_throttled:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
         return None
-    is_full = len(step.group.members) >= step.config.max_size
+    is_full = len(step.value.members) >= step.family.config.max_size
     return (ErrorCode.GROUP_MAX_SIZE_REACHED, None) if is_full else None
 
 
@@ -129,7 +129,7 @@ def _other_strategy(
     step: Step, request: rq.Subscribe, but: str
 ) -> tuple[ErrorCode, str | None] | None:
     """All members of a group have one strategy; `but`: the member that may change it alone."""
-    group = step.group
+    group = step.value
     if (
         group is None
         or request.strategy in (None, group.protocol)
@@ -189,7 +189,7 @@ def _change(step: Step, request: rq.Subscribe) -> None:
         _answer(step, request, member.member)
         return
     # Also for another timeout alone: only a new generation tells it from its own late duplicate.
-    start, before = step.group, step.live.members
+    start, before = step.value, step.live.members
     step.change(protocol=protocol)
     step.put(replace(wanted, subscribed_generation=after(step.live.generation)))
     division.renew(step, "subscription changed", _named(member, request))
@@ -258,7 +258,7 @@ def _fits_into_shard(step: Step, start: Group | None, is_known: bool) -> bool:
 
 def _refuse_growth(step: Step, request: rq.Subscribe, start: Group | None, message: str) -> None:
     """Nothing of the step happened."""
-    step.value = start
+    step.hold(start)
     step.effects.clear()
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
     step.refuse(request, code, message, member=request.member)

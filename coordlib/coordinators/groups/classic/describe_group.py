@@ -12,7 +12,7 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     """Answer with state and members. A group that does not exist is Dead, and that is no error:
     so says Kafka up to version 5 of the request (version 6 refuses it, KIP-1043).
     """
-    group = step.group
+    group = step.value
     if group is None:
         step.answer(
             request,

@@ -103,7 +103,7 @@ def _heard_ms(step: Step, owner: Member) -> int:
 
 def renew(step: Step, member_id: str) -> None:
     """A former owner heartbeats: by its own clock it may go on for one session from now."""
-    guard = step.group.guards.get(member_id) if step.group else None
+    guard = step.value.guards.get(member_id) if step.value else None
     if guard is not None:
         due_ms = step.at.clock_ms + guard.session_timeout_ms
         step.change(guards={**step.live.guards, member_id: replace(guard, due_ms=due_ms)})

@@ -50,7 +50,7 @@ def join_group(step: Step, request: rq.JoinGroup) -> None:
         code, message = refused
         step.refuse(request, code, message, member=request.member)
         return
-    if step.group is None:
+    if step.value is None:
         step.create("first member joins")
     if request.member:
         _join_known(step, request)
@@ -69,7 +69,7 @@ def join_group(step: Step, request: rq.JoinGroup) -> None:
 
 
 def _refused_before_group(step: Step, request: rq.JoinGroup) -> tuple[ErrorCode, str | None] | None:
-    config = step.config
+    config = step.family.config
     session_ms = request.session_timeout_ms
     if not config.session_timeout_min_ms <= session_ms <= config.session_timeout_max_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT, (
@@ -82,14 +82,14 @@ def _refused_before_group(step: Step, request: rq.JoinGroup) -> tuple[ErrorCode,
             f"rebalance_timeout_ms must be {limits.REBALANCE_TIMEOUT_MIN_MS}"
             f" to {limits.REBALANCE_TIMEOUT_MAX_MS}."
         )
-    if step.group is None:
+    if step.value is None:
         if request.member:
             return ErrorCode.UNKNOWN_MEMBER_ID, None
         if not (request.protocol_type and request.protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
         if not step.may_create:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
-        if step.is_throttled:
+        if step.family.is_throttled:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
         if not _fits_into_shard(step, request, None):
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE
@@ -104,9 +104,9 @@ def _join_new(step: Step, request: rq.JoinGroup) -> None:
     member_id = pending.find(step, request)
     if member_id is not None:
         pending.announce(step, request, member_id)
-    elif not (step.config.requires_member_id and request.instance is None):
+    elif not (step.family.config.requires_member_id and request.instance is None):
         _add(step, request, _new_id(step, request))
-    elif len(step.live.pending) < step.config.max_size:
+    elif len(step.live.pending) < step.family.config.max_size:
         pending.announce(step, request, _new_id(step, request))
     else:
         step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -299,7 +299,7 @@ def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -
         return True  # spares most joins the counting
     if member is None:
         grows_by = kept_bytes.of_member(_made_from(step, request, _new_id(step, request)))
-        grows_by += 0 if step.group is not None else kept_bytes.new_group(step.name)
+        grows_by += 0 if step.value is not None else kept_bytes.new_group(step.name)
         return grows_by <= step.room_for(is_known=False)
     if request.member:
         after = replace(member, protocols=_offered(request), rejoin_id=_rejoin_id(request, member))
@@ -318,12 +318,12 @@ def _has_place(step: Step, member: Member | None) -> bool:
     group = step.live
     if member is not None and group.state is not State.PREPARING_REBALANCE:
         return True
-    if len(group.members) < step.config.max_size:
+    if len(group.members) < step.family.config.max_size:
         return True
     if group.state is State.PREPARING_REBALANCE:
         # The last to rejoin an over-sized group are refused, as in Kafka.
         joining = group.joining
-        return (member is not None and member.is_joining) or joining < step.config.max_size
+        return (member is not None and member.is_joining) or joining < step.family.config.max_size
     return False
 
 

@@ -18,7 +18,7 @@ from coordlib.records import responses as rs
 
 def leave_group(step: Step, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
-    before = step.group
+    before = step.value
     rows = tuple(_leave(step, request, leaver) for leaver in request.members)
     step.answer(request, members=rows)
     if before is None:
@@ -40,7 +40,7 @@ def _leave(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMemb
 
 
 def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
-    if step.group is None:
+    if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if leaver.member in step.live.pending:
         pending.forget(step, leaver.member)

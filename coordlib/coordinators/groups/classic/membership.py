@@ -7,17 +7,17 @@ from coordlib.errors import ErrorCode
 
 def find_member(step: Step, member_id: str, instance: str | None) -> Member | ErrorCode:
     """The member of this id, or why the request must not be judged for it."""
-    if step.group is None:
+    if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if instance is not None:
-        static = step.group.static_member(instance)
+        static = step.value.static_member(instance)
         if static is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if static.member != member_id:
             return ErrorCode.FENCED_INSTANCE_ID  # INV-19
-    elif (guard := step.group.guards.get(member_id)) is not None and guard.was_replaced:
+    elif (guard := step.value.guards.get(member_id)) is not None and guard.was_replaced:
         return ErrorCode.FENCED_INSTANCE_ID
-    return step.group.members.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    return step.value.members.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def find_in_generation(

@@ -67,7 +67,7 @@ def _abandon_sync(step: Step, is_unassigned: bool) -> None:
 
 def _start_initial_delay(step: Step) -> None:
     """KIP-134: the first rebalance of an empty group waits a little for more members."""
-    delay_ms = step.config.initial_rebalance_delay_ms
+    delay_ms = step.family.config.initial_rebalance_delay_ms
     step.change(
         join_timer=deadlines.plain(delay_ms, step.at.offset, step.at.clock_ms),
         initial_remaining_ms=max(step.live.rebalance_timeout_ms - delay_ms, 0),
@@ -102,7 +102,7 @@ def initial_delay_over(step: Step) -> None:
     if timer is None or remaining is None or not (group.has_newcomer and remaining):
         complete(step)
         return
-    delay_ms = min(step.config.initial_rebalance_delay_ms, remaining)
+    delay_ms = min(step.family.config.initial_rebalance_delay_ms, remaining)
     step.change(
         has_newcomer=False,
         join_timer=deadlines.plain(delay_ms, step.at.offset, step.at.clock_ms),

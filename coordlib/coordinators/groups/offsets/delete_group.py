@@ -11,9 +11,9 @@ from coordlib.records import stored
 
 def delete_group(step: GroupStep[Any], request: rq.DeleteGroup) -> None:
     """Judge one DeleteGroup."""
-    if step.group is None:
+    if step.value is None:
         step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
-    elif not step.group.is_empty:
+    elif not step.value.is_empty:
         step.refuse(request, ErrorCode.NON_EMPTY_GROUP)
     else:
         detail = {"client": request.client}

@@ -48,7 +48,7 @@ def offset_commit(
         )
         return
     room_bytes = step.room_for(is_known=request.generation >= 0)
-    if step.group is None:
+    if step.value is None:
         room_bytes -= step.new_group_bytes
     is_stored = store(step, request, room_bytes, of_row)
     # Positions of those who are no members have no fixed place among the requests: they must not
@@ -58,11 +58,11 @@ def offset_commit(
 
 
 def _refused(step: GroupStep[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
-    group = step.group
+    group = step.value
     is_anonymous = request.generation < 0
     if group is None and not step.may_create:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
-    if group is None and step.is_throttled:
+    if group is None and step.family.is_throttled:
         return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
     if group is None and step.room_for(is_known=False) < step.new_group_bytes:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE
@@ -79,7 +79,7 @@ class _Room:
     """What the group and its shard still take; the rows of a request use it up in their order."""
 
     def __init__(self, step: GroupStep[Any], shard_bytes: int) -> None:
-        config, self._kept = step.config, step.offsets
+        config, self._kept = step.family.config, step.offsets
         self._offsets = config.offsets_per_group_max - self._kept.count
         self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
         self._bytes = min(self._bytes, shard_bytes)
@@ -133,7 +133,7 @@ def store(
             accepted.append(row)
         else:
             refused.append((row, code))
-    if accepted and step.group is None:
+    if accepted and step.value is None:
         step.create("first commit")  # only keeps offsets: no protocol type, Empty
     for row in accepted:
         step.put_entry(OFFSETS, (row.topic, row.partition), _value(step, request, row))
@@ -179,7 +179,7 @@ def _judge_row(
     row: rq.CommittedOffset,
     room: _Room,
 ) -> ErrorCode:
-    if _java_length(row.metadata) > step.config.offset_metadata_length_max:
+    if _java_length(row.metadata) > step.family.config.offset_metadata_length_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     if not room.take(row, request.member):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE

@@ -13,7 +13,7 @@ from coordlib.records import stored
 
 def offset_delete(step: GroupStep[Any], request: rq.OffsetDelete) -> None:
     """Judge one OffsetDelete."""
-    group = step.group
+    group = step.value
     if group is None:
         step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
     elif not group.is_empty and not group.tells_subscriptions:

@@ -93,7 +93,7 @@ def expire(step: GroupStep[Any], checked_ms: int) -> None:
     step.cause = CAUSE
     group, offsets = step.live, step.offsets
     is_empty = group.is_empty
-    dues = _dues(group, offsets, step.config.offsets_retention_ms)
+    dues = _dues(group, offsets, step.family.config.offsets_retention_ms)
     gone = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
     reason = "group empty" if is_empty else "topic not subscribed"
     remove_offsets(step, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
