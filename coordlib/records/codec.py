@@ -19,7 +19,6 @@ from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
 _decode_loose = msgspec.json.Decoder(dict[str, Any]).decode
-_plain = msgspec.json.Encoder()
 _response_decoder = msgspec.json.Decoder(rs.AnyResponse)
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -84,9 +83,8 @@ class RequestReader:
 decode_request: Final = RequestReader(rq.AnyRequest.__args__)
 
 
-def encode(value: Any) -> bytes:
-    """Any wire value as JSON; dictionaries keep their order, so equal values give equal bytes."""
-    return _plain.encode(value)
+#: Any wire value as JSON; dictionaries keep their order, so equal values give equal bytes.
+encode: Final = msgspec.json.Encoder().encode
 
 
 def decode_response(value: bytes) -> rs.AnyResponse:

@@ -85,8 +85,8 @@ class Rows(ABC):
         kind: Kind | None = None,
     ) -> None:
         """Store an entity's new head and entries, and update the indexes that follow from it."""
-        key, before = self._key(row), row.facts
-        known = self._known(row)
+        key, known = self._key(row), self._known(row)
+        before = known.facts
         row.take_over(value, kind or row.kind, known, touched)
         entry_bytes = row.entry_bytes
         if puts:

@@ -6,7 +6,7 @@ kept by the shard; offsets are kept beside the group, so that neither slows the 
 Source: seeds 002 and 004; `ClassicGroup.java` and `ClassicGroupState.java` of Apache Kafka.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
@@ -338,10 +338,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
 
     def supports(self, protocol: str) -> bool:
         """Whether every member offers this protocol."""
-        return all(
-            any(offered.name == protocol for offered in member.protocols)
-            for member in self.members.values()
-        )
+        return self.supports_any([protocol])
+
+    def supports_any(self, protocols: Collection[str]) -> bool:
+        """Whether every member offers one and the same of these protocols."""
+        offered = [{each.name for each in member.protocols} for member in self.members.values()]
+        return any(all(name in some for some in offered) for name in protocols)
 
     def reaction_timers(self) -> Iterator[Timer]:
         if self.join_timer is not None:

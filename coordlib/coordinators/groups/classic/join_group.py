@@ -119,18 +119,18 @@ def _new_id(step: Step, request: rq.JoinGroup) -> str:
 
 
 def _made_from(step: Step, request: rq.JoinGroup, member_id: str) -> Member:
-    at = step.at
+    at, parked = step.at, _parked(step, request)
     return Member(
         member=member_id,
         client=request.client,
         instance=request.instance,
-        reply=reply_of(request, at),
+        reply=parked.reply,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocols=_offered(request),
         first_id=request.id,
         joined_ms=at.time_ms,
-        parked=_parked(step, request),
+        parked=parked,
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
     )
@@ -153,10 +153,13 @@ def _add(step: Step, request: rq.JoinGroup, member_id: str, first_id: str = "") 
     member = _made_from(step, request, member_id)
     if first_id:
         member = replace(member, first_id=first_id, rejoin_id=request.id)
-    if group.state is State.EMPTY:
-        step.change(protocol_type=request.protocol_type)
-    step.put(member)
-    step.change(leader=group.leader or member_id, has_newcomer=group.is_initial)
+    is_first = group.state is State.EMPTY
+    step.put(
+        member,
+        leader=group.leader or member_id,
+        has_newcomer=group.is_initial,
+        protocol_type=request.protocol_type if is_first else group.protocol_type,
+    )
     _record_joined(step, request, member)
     rebalance.membership_changed(step, "member joined", _client_reason(request))
 
@@ -280,7 +283,7 @@ def _refused_by_group(step: Step, request: rq.JoinGroup, member: Member | None) 
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if member is not None and member.protocols == _offered(request):
         return None  # it was admitted with them, and all have had one in common since
-    if any(group.supports(offered.name) for offered in request.protocols):
+    if group.supports_any([offered.name for offered in request.protocols]):
         return None
     return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 

@@ -39,8 +39,8 @@ def prepare(step: Step, reason: str, detail: dict[str, str] | None = None) -> No
     """Ask everybody to join again."""
     was_empty = step.live.state is State.EMPTY
     _abandon_sync(step, step.live.state is State.COMPLETING_REBALANCE)
-    step.enter(State.PREPARING_REBALANCE)
-    step.change(
+    step.enter(
+        State.PREPARING_REBALANCE,
         sync_timer=None,
         failure=None,
         rebalance_reason=reason,
@@ -81,7 +81,7 @@ def _ask_to_rejoin(step: Step) -> None:
     group = step.live
     step.change(join_timer=deadlines.reaction(group.rebalance_timeout_ms, step.at.offset))
     step.notify_members(
-        (member for member in group.members.values() if not member.is_joining),
+        [member for member in group.members.values() if not member.is_joining],
         rs.RebalanceInProgress(
             group=group.group, cause=step.at.coordinate, generation=group.generation
         ),
@@ -141,14 +141,13 @@ def go_on(step: Step) -> None:
 
 
 def _become_empty(step: Step) -> None:
-    step.enter(State.EMPTY)
-    step.change(protocol=None)
+    step.enter(State.EMPTY, protocol=None)
     step.record(stored.EVENT_GROUP_EMPTIED, reason=step.live.rebalance_reason)
 
 
 def _begin_generation(step: Step) -> None:
-    step.enter(State.COMPLETING_REBALANCE)
-    step.change(
+    step.enter(
+        State.COMPLETING_REBALANCE,
         protocol=select_protocol(list(step.live.members.values())),
         sync_timer=deadlines.reaction(step.live.rebalance_timeout_ms, step.at.offset),
     )

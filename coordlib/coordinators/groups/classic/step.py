@@ -38,15 +38,16 @@ class Step(GroupStep[Group]):
         if "members" not in fields:
             kept_bytes.carry(before, self.live)
 
-    def enter(self, state: State) -> None:
-        """Change the state, along the table only.  # INV-12"""
+    def enter(self, state: State, **fields: Any) -> None:
+        """Change the state, along the table only, and other fields with it.  # INV-12"""
         if self.live.state not in VALID_PREVIOUS_STATES[state]:
             raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
         at = self.at
-        self.change(state=state, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
+        since = {"state_since_ms": at.time_ms, "state_since_clock_ms": at.clock_ms}
+        self.change(state=state, **since, **fields)
 
-    def put(self, *members: Member) -> None:
-        """Add members or replace them under their ids."""
+    def put(self, *members: Member, **fields: Any) -> None:
+        """Add members or replace them under their ids, and change other fields with them."""
         table = dict(self.live.members)
         size, grown = self.live.size_bytes, 0
         for member in members:
@@ -54,7 +55,7 @@ class Step(GroupStep[Group]):
             size += member.size_bytes() - (before.size_bytes() if before else 0)
             grown += kept_bytes.grown(before, member)
             table[member.member] = member
-        self._change_members(table, grown, size_bytes=size)
+        self._change_members(table, grown, size_bytes=size, **fields)
 
     def rename(self, member: Member, successor: Member) -> None:
         """Put a successor in a member's place, also in the order of members and as leader."""

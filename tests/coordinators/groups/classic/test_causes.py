@@ -48,9 +48,9 @@ class Watch:
         self._sent = ""
         enter, create, send = Step.enter, Step.create, Conversation.send
 
-        def entering(step: Step, state: State) -> None:
+        def entering(step: Step, state: State, **fields: Any) -> None:
             before = step.live.state
-            enter(step, state)
+            enter(step, state, **fields)
             self._take((before, state), step)
 
         def creating(step: Step, reason: str) -> None:
