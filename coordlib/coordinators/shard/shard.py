@@ -35,10 +35,9 @@ from coordlib.coordinators.shard.control import ControlRecords
 from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.outbox import size_of
-from coordlib.coordinators.shard.outcome import Decide, Held, Outcome, take
 from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.rows import Rows
-from coordlib.coordinators.shard.step import Around
+from coordlib.coordinators.shard.step import Around, Decide, Held, Outcome, take
 from coordlib.coordinators.shard.table import Entries
 from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At, Key
 from coordlib.effects.routing import Output
