@@ -2,8 +2,8 @@
 
 `stacks/state-version-1.tgz` was made by the last code of state version 1: `coord up`, a classic
 member with 70 committed offsets, a server-assigned member, a tool's offset by `coord.offsets`, the
-archive's first batches, `coord down`. Sessions are five minutes: they live on, however long ago that
-was, since a shard's clock takes one CAP of the time in which it was away (rule 1).
+archive's first batches, `coord down`. Sessions are five minutes: they live on, however long ago
+that was, since a shard's clock takes one CAP of the time in which it was away (rule 1).
 """
 
 import tarfile
