@@ -103,6 +103,10 @@ transcripts: $(INSTALLED)  ## write the golden transcripts afresh (then read the
 diagrams: $(INSTALLED)  ## draw the page about group states from the code's own tables
 	@$(BIN)/python -m tests.tools.state_diagram
 
+.PHONY: journey
+journey: $(INSTALLED)  ## which files one request passes in the coordinator (OF=heartbeat, join, commit)
+	@$(BIN)/python -m tests.tools.journey $(OF)
+
 .PHONY: mutants
 mutants: $(INSTALLED)  ## known bugs, one after another: the simulation must still find each (ONLY=name)
 	@$(BIN)/python -m tests.tools.mutants $(if $(ONLY),--only $(ONLY))

@@ -4,7 +4,7 @@ from the rows.  # INV-15
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 
 from coordlib import limits
@@ -26,9 +26,8 @@ class Agenda:
         "uncovered",
     )
 
-    def __init__(self, rows: Iterable[tuple[Key, Facts, int]], check_interval_ms: int) -> None:
+    def __init__(self, rows: Collection[tuple[Key, Facts, int]], check_interval_ms: int) -> None:
         """`rows`: key, facts, and the bytes of the row's tables."""
-        rows = list(rows)
         self._check_interval_ms = check_interval_ms
         #: (not later than the earliest deadline, key); may be stale, the row's facts decide.
         self.due = [(facts.next_due_ms, key) for key, facts, _ in rows if facts.next_due_ms < NEVER]

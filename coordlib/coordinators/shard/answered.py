@@ -69,22 +69,18 @@ class Answered:
         rows: from the shard's state, in order.
     """
 
-    __slots__ = ("_rows", "total_bytes")
+    __slots__ = ("rows", "total_bytes")
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows = list(rows)
+        #: For the shard's state.
+        self.rows: tuple[Row, ...] = tuple(rows)
         #: All that is not covered yet.
-        self.total_bytes = sum(size for _, size in self._rows)
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """For the shard's state."""
-        return tuple(self._rows)
+        self.total_bytes = sum(size for _, size in self.rows)
 
     @property
     def owed(self) -> int:
         """The newest record with outputs that a tick is to cover; -1: none."""
-        return self._rows[-1][0] if self._rows else -1
+        return self.rows[-1][0] if self.rows else -1
 
     @property
     def is_full(self) -> bool:
@@ -94,14 +90,16 @@ class Answered:
     def count(self, offset: int, size_bytes: int) -> None:
         """A step at this record has said so much that counts."""
         self.total_bytes += size_bytes
-        if self._rows and (self._rows[-1][0] == offset or self._rows[-1][1] < ROW_BYTES):
-            size_bytes += self._rows.pop()[1]
-        self._rows.append((offset, size_bytes))
+        before = self.rows
+        if before and (before[-1][0] == offset or before[-1][1] < ROW_BYTES):
+            size_bytes += before[-1][1]
+            before = before[:-1]
+        self.rows = (*before, (offset, size_bytes))
 
     def cover(self, published: int) -> None:
         """Readers can see everything up to this record."""
-        self._rows = [row for row in self._rows if row[0] > published]
-        self.total_bytes = sum(size for _, size in self._rows)
+        self.rows = tuple(row for row in self.rows if row[0] > published)
+        self.total_bytes = sum(size for _, size in self.rows)
 
     def must_wait(self, asked: Asked, size_bytes: int, is_unread: bool) -> bool:
         """Whether a request is refused for now whose step says so much that counts.

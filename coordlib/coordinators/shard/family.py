@@ -5,6 +5,7 @@ has a space of its own. Within a space an entity is of one kind, and an empty on
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -110,7 +111,6 @@ class Registry:
             raise ValueError("Two families have one space.")
         if any(self.families[kind.SPACE] is not f for f in families for kind in f.KINDS):
             raise ValueError("A kind is in another space than its family.")
-        self._read: RequestReader | None = None
 
     def kinds_of(self, space: str, request: type[Any] | None) -> Iterator[Kind]:
         """The kinds of a space that judge such requests."""
@@ -118,10 +118,8 @@ class Registry:
             if request in kind.handlers:
                 yield kind
 
-    def kind_for(self, space: str, request: type[Any], kind: Kind | None) -> Kind | None:
-        """The kind that judges it; `kind`: of the entity, if there is one. None: no kind does."""
-        if kind is not None and request in kind.handlers:
-            return kind
+    def first_kind(self, space: str, request: type[Any]) -> Kind | None:
+        """The kind that judges it where the entity's own does not; None: no kind does."""
         return next(self.kinds_of(space, request), None)
 
     def only_kind(self, space: str, request: type[Any] | None) -> str | None:
@@ -133,14 +131,12 @@ class Registry:
         """The spaces whose families judge such records of the driver."""
         return [space for space, each in self.families.items() if record in each.JOB_RECORDS]
 
-    @property
+    @cached_property
     def read(self) -> RequestReader:
         """Bytes to the requests and records that are judged here, and no others."""
-        if self._read is None:
-            types: dict[type[Any], None] = dict.fromkeys(OF_THE_SHARD)
-            for family in self.families.values():
-                types |= dict.fromkeys(family.JOB_RECORDS)
-                for kind in family.KINDS:
-                    types |= dict.fromkeys(kind.handlers)
-            self._read = RequestReader(tuple(types))
-        return self._read
+        types: dict[type[Any], None] = dict.fromkeys(OF_THE_SHARD)
+        for family in self.families.values():
+            types |= dict.fromkeys(family.JOB_RECORDS)
+            for kind in family.KINDS:
+                types |= dict.fromkeys(kind.handlers)
+        return RequestReader(tuple(types))

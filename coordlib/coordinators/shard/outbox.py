@@ -1,13 +1,17 @@
-"""What a batch has to say so far, in order."""
+"""What a batch has to say so far, in order; and what it says once when it ends."""
 
 from collections.abc import Callable, Iterable
 
 import msgspec
 
+from coordlib.coordinators.shard.family import Family
+from coordlib.coordinators.shard.kind import Facts
 from coordlib.coordinators.shard.refusal_lines import REFUSALS, Refusals
+from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.transition import At, Key, event_of
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output, route
+from coordlib.records import responses as rs
 
 
 class Outbox:
@@ -18,27 +22,27 @@ class Outbox:
         self._shard = shard
         #: What was refused of late, by the entity's key.
         self._refusals_of = refusals_of
-        #: How many lines of history the record that is being judged has left.
+        #: The record that is being judged, and how many lines of history it has by now: their ids
+        #: name the record, and which line of it.
+        self._record = ("", -1)
         self._ordinal = 0
         #: What the effects that were made ready last have changed: the ordinal and the counts
         #: before.
         self._ordinal_before = 0
         self._refusals_before: list[tuple[Refusals, Refusals]] = []
 
-    def begin_record(self) -> None:
-        """Lines of history count anew: their ids name the record, and which line of it."""
-        self._ordinal = 0
-
     def put(self, effects: Iterable[fx.Effect], at: At) -> None:
         """All of them, or none when one cannot be written: a step goes through whole."""
-        self.say(self.ready(effects, at))
+        self.outputs += self.ready(effects, at)
 
     def ready(self, effects: Iterable[fx.Effect], at: At) -> list[Output]:
         """Effects as outputs, to be said next, or to be undone. Raises EffectTooLarge."""
+        if self._record != (at.topic, at.offset):
+            self._record, self._ordinal = (at.topic, at.offset), 0
         self._ordinal_before = self._ordinal
         self._refusals_before.clear()
         try:
-            lines = (self._complete(effect, at) for effect in effects)
+            lines = [self._complete(effect, at) for effect in effects]
             return [route(line, at.shard) for line in lines if line is not None]
         except BaseException:
             self.undo()
@@ -50,26 +54,43 @@ class Outbox:
         for refusals, before in reversed(self._refusals_before):
             refusals.window, refusals.count, refusals.untold = msgspec.structs.astuple(before)
 
-    def say(self, outputs: Iterable[Output]) -> None:
-        """These, which were made ready."""
-        self.outputs += outputs
-
-    def put_at_end(self, effects: Iterable[fx.Effect]) -> None:
-        """What no record is the cause of: it is written once per batch."""
-        self.outputs += [route(effect, self._shard) for effect in effects]
-
     def _complete(self, effect: fx.Effect, at: At) -> fx.Effect | None:
         """Give a history line its id and time; None: one of a flood, which is only counted."""
         if not isinstance(effect, fx.History):
             return effect
-        refusals = self._refusals_of((effect.space, effect.group))
+        line: fx.History | None = effect
         if effect.type in REFUSALS:
+            refusals = self._refusals_of((effect.space, effect.group))
             self._refusals_before.append((refusals, msgspec.structs.replace(refusals)))
-        line = refusals.line(effect, at.clock_ms)
+            line = refusals.line(effect, at.clock_ms)
         if line is None:
             return None
         self._ordinal += 1
         return event_of(line, at, self._ordinal - 1)
+
+    # -- the end of a batch: what no record is the cause of --------------------------------
+
+    def put_head(self, family: type[Family], name: str, row: Row | None) -> None:
+        """A head that changed, whole; None: a tombstone, the entity is gone."""
+        if row is None:
+            saved = None
+        elif row.changed and row.value is not None:
+            row.encode_head()
+            saved = row.kind.save(row.value)
+        else:
+            return
+        self.put_saved(family, name, saved)
+
+    def put_saved(self, family: type[Family], name: str, saved: bytes | None) -> None:
+        """The record of a head; None: a tombstone."""
+        effect = fx.Save(family.HEADS, family.head_key(name), saved)
+        self.outputs.append(route(effect, self._shard))
+
+    def put_progress(self, offset: int, time_ms: int, facts: Iterable[Facts]) -> None:
+        """How far the shard has judged, for everybody who reads answers of its entities."""
+        judged = rs.Progress(shard=self._shard, offset=offset, time_ms=time_ms)
+        replies = {reply for each in facts for reply in each.replies}
+        self.outputs += [route(fx.Notify(reply, judged), self._shard) for reply in sorted(replies)]
 
 
 def size_of(outputs: Iterable[Output]) -> int:

@@ -10,12 +10,18 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from coordlib.coordinators.shard.kind import Kind
-from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.step import Around, BrokenInvariant, Step
 from coordlib.coordinators.shard.transition import At
 from coordlib.effects import effect as fx
 
 Decide = Callable[[Step[Any]], None]
+
+
+class Held(NamedTuple):
+    """What the shard has of an entity before a step; nothing: it is not there."""
+
+    value: Any = None
+    kind: Kind | None = None
 
 
 class Outcome(NamedTuple):
@@ -41,24 +47,19 @@ def take(
     decide: Decide,
     kind: Kind,
     name: str,
-    row: Row | None,
+    held: Held,
     at: At,
     around: Around,
     named: str | None,
 ) -> Outcome:
     """Let a kind judge for an entity, or for none; `named`: what history names if none is made."""
-    value: Any = row.value if row else None
-    is_other = row is not None and kind is not row.kind
-    before = kind.adopt(value, at) if is_other else value
+    value = held.value
+    before = value if held.kind in (None, kind) else kind.adopt(value, at)
     step = kind.STEP(kind, name, before, at, around)
     decide(step)
     # An empty entity of another kind that was judged and did not change keeps its kind.
     after = value if step.value is before else step.value
-    found: Kind | None = None
-    if after is not None and after is not value:
-        found = kind
-    elif row is not None:
-        found = row.kind
+    found = kind if after is not None and after is not value else held.kind
     told = found.NAME if found else named
     puts = _puts(step)
     return Outcome(
@@ -87,7 +88,9 @@ def _named(effects: list[fx.Effect], kind: str | None) -> list[fx.Effect]:
 def _puts(step: Step[Any]) -> list[fx.Put]:
     """The entries of a step. Raises BrokenInvariant when no entity would keep them.  # INV-44"""
     found = [effect for effect in step.effects if isinstance(effect, fx.Put)]
-    if found and step.value is None and not step.is_deleted:
+    if not found:
+        return found
+    if step.value is None and not step.is_deleted:
         raise BrokenInvariant(f"{step.name}: entries were put for no entity")
     if any(effect.entity != step.name for effect in found):
         raise BrokenInvariant(f"{step.name}: entries of another entity were put")

@@ -11,19 +11,16 @@ import msgspec
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.row import Row, check_writable
 from coordlib.coordinators.shard.step import BrokenInvariant
-from coordlib.coordinators.shard.transition import At, Key, envelope, refusal, reply_of
+from coordlib.coordinators.shard.transition import At, Key, answer, refusal, refuse
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 
 def unavailable(request: rq.Request, at: At) -> fx.Respond:
     """The answer of an entity that is set aside."""
-    answer = rs.answer_to(type(request))
-    refused = refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return fx.Respond(reply_of(request, at), answer(**envelope(request, at), **refused))
+    return refuse(request, at, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def recorded(key: Key, kind: str | None, generation: int, at: At, problem: Exception) -> fx.History:
@@ -72,10 +69,9 @@ def effects_of_release(
     request: rq.ReleaseQuarantine, at: At, row: Row | None, refused: dict[str, Any]
 ) -> list[fx.Effect]:
     """The operator's answer, and the line of history."""
-    response = rs.ReleaseQuarantineResponse(**envelope(request, at), **refused)
-    answer = fx.Respond(reply_of(request, at), response)
+    answered = answer(request, at, **refused)
     if refused or row is None:
-        return [answer]
+        return [answered]
     released = fx.History(
         type=stored.EVENT_GROUP_RELEASED,
         space=row.kind.SPACE,
@@ -85,4 +81,4 @@ def effects_of_release(
         cause=at.coordinate,
         reason=f"released by {request.client}",
     )
-    return [released, answer]
+    return [released, answered]

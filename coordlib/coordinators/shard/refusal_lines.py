@@ -28,9 +28,7 @@ class Refusals(msgspec.Struct, array_like=True):
     untold: int = 0
 
     def line(self, record: fx.History, clock_ms: int) -> fx.History | None:
-        """What history keeps of a line; None: it is one more refusal, and only counted."""
-        if record.type not in REFUSALS:
-            return record
+        """What history keeps of one of REFUSALS; None: nothing, it is only counted."""
         window = clock_ms // limits.REFUSALS_WINDOW_MS
         if window != self.window:
             self.window, self.count = window, 0

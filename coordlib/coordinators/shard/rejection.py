@@ -6,25 +6,18 @@ One answer if anybody can be told, one line of history always, and nothing chang
 from typing import Any
 
 from coordlib import limits
-from coordlib.coordinators.shard.blob import UNTRUSTED_TIME_MS, InputRecord, ShardSettings
+from coordlib.coordinators.shard import transition
+from coordlib.coordinators.shard.blob import ShardSettings
 from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.row import Row
-from coordlib.coordinators.shard.transition import At, envelope, refusal, reply_of
+from coordlib.coordinators.shard.transition import At
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import reply_partition_of, shard_of
-
-
-def read(record: InputRecord, registry: Registry) -> rq.Request | rq.Control | codec.Refusal:
-    """What a record asks for."""
-    if record.timestamp_ms == UNTRUSTED_TIME_MS:
-        return without_time()
-    request: rq.Request | rq.Control | codec.Refusal = registry.read(record.value)
-    return request
 
 
 def misdirected(
@@ -93,8 +86,6 @@ def inapplicable(
         else f"{what} does not apply to {kind.NAME}."
     )
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL if wanted else ErrorCode.INVALID_REQUEST
-    told = refusal(code, message)
-    answer = rs.answer_to(type(request))
     recorded = fx.History(
         type=stored.EVENT_REQUEST_REJECTED,
         space=kind.SPACE,
@@ -103,9 +94,9 @@ def inapplicable(
         generation=kind.generation(value),
         cause=at.coordinate,
         reason=message,
-        detail={"error": told["error"], "request": what, "client": request.client},
+        detail={"error": code.name, "request": what, "client": request.client},
     )
-    return [fx.Respond(reply_of(request, at), answer(**envelope(request, at), **told)), recorded]
+    return [transition.refuse(request, at, code, message), recorded]
 
 
 def kind_changed(row: Row, at: At, after: Kind) -> fx.History:

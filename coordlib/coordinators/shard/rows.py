@@ -41,19 +41,20 @@ class Rows(ABC):
             space: family(state.families.get(space, NOT_INDEXED), settings)
             for space, family in registry.families.items()
         }
+        stale = {space for space, each in self.families.items() if each.must_look_again()}
         #: By space and name.
         self.rows: dict[Key, Row] = {}
+        known: list[tuple[Key, Facts, int]] = []
         for stored in state.rows:
             kind = registry.kinds[stored.kind]
-            self.rows[kind.SPACE, stored.name] = row = Row(stored, kind)
-            if self.families[kind.SPACE].must_look_again():
+            key = (kind.SPACE, stored.name)
+            self.rows[key] = row = Row(stored, kind)
+            if kind.SPACE in stale:
                 row.look_at_once()
+            known.append((key, stored.facts, row.entry_bytes))
         #: Entities that were deleted in this batch; some may be there again.
         self._deleted: set[Key] = set()
-        self._agenda = Agenda(
-            ((key, row.facts, row.entry_bytes) for key, row in self.rows.items()),
-            settings.look_interval_ms,
-        )
+        self._agenda = Agenda(known, settings.look_interval_ms)
         #: Entities with a deadline that is due and waits until what they have said can be seen.
         self._put_off: set[Key] = set()
 
@@ -145,7 +146,7 @@ class Rows(ABC):
         family = self.registry.families[row.kind.SPACE]
         saved = row.set_aside(at)
         self._replaced(key, before, row.facts, 0)
-        self._outbox.put_at_end([fx.Save(family.HEADS, family.head_key(key[1]), saved)])
+        self._outbox.put_saved(family, key[1], saved)
         generation = row.kind.generation(row.value)
         self._put(at, quarantine.recorded(key, row.kind.NAME, generation, at, problem))
 

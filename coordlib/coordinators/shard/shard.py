@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.shard import answered, batch_end, quarantine, rejection
+from coordlib.coordinators.shard import answered, quarantine, rejection
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.coordinators.shard.answered import Asked, counted_bytes
 from coordlib.coordinators.shard.blob import (
@@ -35,7 +35,7 @@ from coordlib.coordinators.shard.control import ControlRecords
 from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.outbox import size_of
-from coordlib.coordinators.shard.outcome import Decide, Outcome, take
+from coordlib.coordinators.shard.outcome import Decide, Held, Outcome, take
 from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.rows import Rows
 from coordlib.coordinators.shard.step import Around
@@ -104,7 +104,7 @@ class Shard(Rows):
         if record.offset <= self.offset:
             return
         self._tell_time(record)
-        request: Any = rejection.read(record, self.registry)
+        request: Any = self._read(record)
         if type(request) is rq.Heartbeat:
             row = self.rows.get(request.entity)
             if row is not None and row.accepts_quietly(request, self.clock_ms):
@@ -121,14 +121,19 @@ class Shard(Rows):
         elif request is not None:
             self._judge_request(at, request, record.value)
 
+    def _read(self, record: InputRecord) -> Any:
+        """The request or control record that it has, or a codec.Refusal."""
+        if record.timestamp_ms == UNTRUSTED_TIME_MS:
+            return rejection.without_time()
+        return self.registry.read(record.value)
+
     def _judge_position(self, record: InputRecord) -> None:
         if record.offset <= self.commits_offset:
             return
         self.commits_offset = record.offset
         self._newest = record
-        self._outbox.begin_record()
         at = self._at(record, COMMITS)
-        request = rejection.read(record, self.registry)
+        request = self._read(record)
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
@@ -148,7 +153,6 @@ class Shard(Rows):
         self.previous_ms = timestamp_ms
         self.offset = record.offset
         self._newest = record
-        self._outbox.begin_record()
         if not self._agenda.is_quiet(self.clock_ms):
             at = self._at(record, REQUESTS)
             self._fire_due(at)
@@ -168,7 +172,9 @@ class Shard(Rows):
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
         key = request.entity
         row = self.rows.get(key)
-        fault = rejection.misdirected(request, self.settings, self.registry, row is not None)
+        fault = None  # what is here belongs here: it was made by a request that was not misdirected
+        if row is None or (request.reply or 0) >= self.settings.reply_partitions:
+            fault = rejection.misdirected(request, self.settings, self.registry, row is not None)
         if fault is not None:
             self._reject(at, fault, value, type(request))
         elif isinstance(request, rq.ReleaseQuarantine):
@@ -176,7 +182,7 @@ class Shard(Rows):
         elif row is not None and row.is_quarantined:
             self._put(at, quarantine.unavailable(request, at))
         else:
-            self._try(at, request, lambda: self._handle(at, request, row, len(value or b"")))
+            self._try(at, request, lambda: self._handle(at, key, request, row, len(value or b"")))
 
     def _try(self, at: At, request: rq.Request, judge: Callable[[], None]) -> None:
         """Judge it; if that breaks, its entity is set aside and all others go on.  # INV-42"""
@@ -187,10 +193,15 @@ class Shard(Rows):
             self._quarantine(at, key, problem, self.registry.only_kind(key[0], type(request)))
             self._put(at, quarantine.unavailable(request, at))
 
-    def _handle(self, at: At, request: rq.Request, row: Row | None, request_bytes: int) -> None:
+    def _handle(
+        self, at: At, key: Key, request: rq.Request, row: Row | None, request_bytes: int
+    ) -> None:
         """An empty entity takes the kind of the next request that needs one."""
-        key, what = request.entity, type(request)
-        kind = self.registry.kind_for(key[0], what, row.kind if row else None)
+        what = type(request)
+        if row is not None and what in row.kind.handlers:
+            kind: Kind | None = row.kind
+        else:
+            kind = self.registry.first_kind(key[0], what)
         if kind is None:
             self._reject_unknown(at, request, row)
         elif row is not None and kind is not row.kind and not row.kind.is_empty(row.value):
@@ -231,7 +242,9 @@ class Shard(Rows):
         `named`: the kind that history names if no entity is made.
         """
         row = self.rows.get(key)
-        done = take(decide, kind, key[1], row, at, self._around(at, key, row), named)
+        around = self._around(at, key, row)
+        held = Held(row.value, row.kind) if row else Held()
+        done = take(decide, kind, key[1], held, at, around, named)
         if self.settings.checks_invariants and done.value is not None and done.kind is kind:
             kind.check(done.value)
         effects = done.effects
@@ -248,7 +261,7 @@ class Shard(Rows):
         except Exception:
             self._outbox.undo()
             raise
-        self._outbox.say(outputs)
+        self.outputs.extend(outputs)
         if counted:
             self._count(at, key, counted)
 
@@ -266,13 +279,14 @@ class Shard(Rows):
 
     def _around(self, at: At, key: Key, row: Row | None) -> Around:
         bounds = self.settings.group
+        family = self.families[key[0]].around(at, row is None)
         return Around(
             entries=row.entries if row else Entries,
             heard=row.heard if row else {},
             may_create=len(self.rows) < bounds.groups_per_shard_max,
             room_bytes=bounds.shard_bytes_max - self._agenda.size_bytes,
             shard_bytes_max=bounds.shard_bytes_max,
-            family=self.families[key[0]].around(at, row is None),
+            family=family,
         )
 
     # -- records of the driver -------------------------------------------------------------
@@ -325,25 +339,26 @@ class Shard(Rows):
         for key in sorted(self.rows.keys() | self._deleted):
             row, family = self.rows.get(key), self.registry.families[key[0]]
             try:
-                self._outbox.put_at_end(batch_end.saved(family, key[1], row))
+                self._outbox.put_head(family, key[1], row)
             except Exception as problem:
                 if row is None:
                     raise
                 self._set_aside(row, problem)  # INV-67: a defect, and all others must go on
         if self.offset > self._first_offset:
-            place = (self.settings.shard, self.offset, self.previous_ms)
-            facts = (row.facts for row in self.rows.values())
-            self._outbox.put_at_end(batch_end.progress(*place, facts))
+            facts = [row.facts for row in self.rows.values()]
+            self._outbox.put_progress(self.offset, self.previous_ms, facts)
         return self.outputs
 
     def encode(self) -> bytes:
         """The blob."""
+        position = self._position
         families = {space: family.state() for space, family in self.families.items()}
-        return encode_blob(self._position, self.rows, families, self._refusals)
+        return encode_blob(position, self.rows, families, self._refusals)
 
     def status(self) -> Status:
+        position = self._position
         facts = [row.facts for row in self.rows.values()]
-        return status_of(self.settings.shard, self._position, self._agenda.cap_ms, facts)
+        return status_of(self.settings.shard, position, self._agenda.cap_ms, facts)
 
     @property
     def _position(self) -> stored.ShardPosition:

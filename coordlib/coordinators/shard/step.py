@@ -15,11 +15,11 @@ import msgspec
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.coordinators.shard.transition import At, envelope, refusal, reply_of
+from coordlib.coordinators.shard import transition
+from coordlib.coordinators.shard.transition import At
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.records import stored
 
 if TYPE_CHECKING:
@@ -176,10 +176,7 @@ class Step(Generic[V]):
         **fields: Any,
     ) -> None:
         """Answer the request of this record, now."""
-        where = reply_of(request, self.at) if reply is None else reply
-        self.emit(
-            fx.Respond(where, rs.answer_to(type(request))(**envelope(request, self.at), **fields))
-        )
+        self.effects.append(transition.answer(request, self.at, reply, **fields))
 
     def refuse(
         self,
@@ -189,7 +186,7 @@ class Step(Generic[V]):
         **fields: Any,
     ) -> None:
         """Answer the request of this record with an error; the value stays as it is.  # INV-24"""
-        self.answer(request, **refusal(code, message), **fields)
+        self.effects.append(transition.refuse(request, self.at, code, message, **fields))
         steps = request.UNTOLD_REFUSALS
         if steps is not None and code not in steps:
             named = fields.get("member") or getattr(request, "member", None)
@@ -207,7 +204,7 @@ class Step(Generic[V]):
 
         One request, at most one such line: nobody can make history grow faster than the log.
         """
-        told = refusal(code, message)
+        told = transition.refusal(code, message)
         self.record(
             stored.EVENT_REQUEST_REJECTED,
             member=member,
@@ -224,7 +221,7 @@ class Step(Generic[V]):
         """A line of history about this entity."""
         generation = -1 if self.value is None else self.kind.generation(self.value)
         fields.setdefault("generation", generation)
-        self.emit(
+        self.effects.append(
             fx.History(
                 type=type_,
                 space=self.kind.SPACE,

@@ -1,5 +1,6 @@
 """The record being judged, as every protocol sees it."""
 
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
+from coordlib.records import responses as rs
 from coordlib.records import stored
 from coordlib.records.partitioner import reply_partition_of
 
@@ -17,7 +19,7 @@ REQUESTS: Final = "r"
 COMMITS: Final = "o"
 
 
-class At(msgspec.Struct, frozen=True):
+class At(msgspec.Struct, frozen=True, dict=True):
     """The record being judged: where it stands, and what time it is."""
 
     shard: int
@@ -32,8 +34,9 @@ class At(msgspec.Struct, frozen=True):
     incarnation: str
     reply_partitions: int
 
-    @property
+    @cached_property
     def coordinate(self) -> str:
+        """Names the record: in answers, in history, and in ids that are made of it."""
         return f"{self.topic}{self.shard}-{self.offset}"
 
 
@@ -44,14 +47,23 @@ def reply_of(request: rq.Request, at: At) -> int:
     return reply_partition_of(request.client, at.reply_partitions)
 
 
-def envelope(request: rq.Request, at: At) -> dict[str, Any]:
-    """What every answer to this request carries."""
-    return {
-        "id": request.id,
-        "client": request.client,
-        "group": request.group,
-        "cause": at.coordinate,
-    }
+def answer(request: rq.Request, at: At, reply: int | None = None, **fields: Any) -> fx.Respond:
+    """The answer to a request; `reply`: another partition than the one it asks for."""
+    response = rs.answer_to(type(request))(
+        id=request.id,
+        client=request.client,
+        group=request.group,
+        cause=at.coordinate,
+        **fields,
+    )
+    return fx.Respond(reply_of(request, at) if reply is None else reply, response)
+
+
+def refuse(
+    request: rq.Request, at: At, code: ErrorCode, message: str | None = None, **fields: Any
+) -> fx.Respond:
+    """The answer to a request that is refused."""
+    return answer(request, at, **refusal(code, message), **fields)
 
 
 def event_of(line: fx.History, at: At, ordinal: int) -> fx.Event:
