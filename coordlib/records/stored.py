@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+#: The space that a line of history does not spell out.
+GROUP_SPACE: Final = "group"
+
 EVENT_GROUP_CREATED = "GroupCreated"
 EVENT_REBALANCE_STARTED = "RebalanceStarted"
 EVENT_GENERATION_STARTED = "GenerationStarted"
@@ -64,7 +67,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     event_id: str
     time_ms: int
     group: str
-    #: The group's kind; None: there is no such group, and requests like this have no kind.
+    #: What `kind` is, under its name of before; the next version leaves it out.
     protocol: str | None
     type: str
     generation: int
@@ -72,6 +75,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     reason: str
     detail: dict[str, Any]
+    #: The kind of what `group` names; None: it is not there, and requests like this have no kind.
+    #: Lines of before lack it: their kind stands in `protocol`.
+    kind: str | None = None
+    #: The space of names that `group` is of; None, also where it is left out: consumer groups.
+    space: str | None = None
 
 
 class LagLine(msgspec.Struct, frozen=True, kw_only=True):
