@@ -7,9 +7,10 @@ there did not change in that batch. A deleted group has the state Dead; a delete
 `lag` has one row per committed offset and sample; its columns are described with the topic
 `coord.lag` in records/README.md. It grows faster than the others: delete old dates as you like.
 
-`kind` and `space` of a row are those of what `group_id` names. A null `space` is the consumer groups'.
-Rows of `events` that an older version wrote have their kind in `protocol` alone, which is to go: ask
-for `COALESCE(kind, protocol)`. In both tables a null `kind` says that the record named none.
+`kind` and `space` of a row are those of what `group_id` names; a null `space` is that of the
+consumer groups. Rows of `events` that an older version wrote have their kind in `protocol` alone,
+which the next version leaves out: ask for `COALESCE(kind, protocol)`. It is null for a refused
+request that concerns nobody's group. Samples of consumer groups in `lag` do not name their kind.
 
 Columns that a version adds come last and are nullable: the archive adds them to tables that are
 there, and readers take them for null where they are missing.

@@ -7,6 +7,7 @@ the group's hard state and is defined beside its state machine.
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 #: The space that a line of history does not spell out.
 GROUP_SPACE: Final = "group"
@@ -111,6 +112,10 @@ class LagSample(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: int
     group: str
     lines: tuple[LagLine, ...]
+    #: Kind and space of what `group` names, as in an Event; left out for consumer groups, whose
+    #: committed offsets do not name the kind.
+    kind: str | UnsetType = UNSET
+    space: str | UnsetType = UNSET
 
 
 #: A leader's SyncGroup may have `error` and `message`.
