@@ -34,7 +34,7 @@ def conf_file(name: str) -> Path:
     """
     path = PACKAGE / "conf" / name
     if not path.is_file():
-        raise SetupError(f"coordlib/conf/{name} is missing", str(path), "Install coordlib again.")
+        raise SetupError(f"coordlib/conf/{name} is missing.", str(path), "Install coordlib again.")
     return path
 
 

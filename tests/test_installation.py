@@ -105,5 +105,5 @@ def test_the_command_without_its_extra_ends_with_a_sentence(
 
     assert main(["--help"]) == USAGE
     told = capsys.readouterr().err.splitlines()
-    assert told[0] == "cyclopts is not installed in this Python"
+    assert told[0] == "cyclopts is not installed in this Python."
     assert len(told) == 3

@@ -10,17 +10,20 @@ folders alone whose names begin with an underscore.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import CoordError, StartRefused
 from coordlib.history.commit import Commit, Positions, commit_in, moved
-from coordlib.history.files import delete, names_in, read_text, write_text
-from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES
+from coordlib.history.files import delete, hadoop_file, names_in, read_text, write_text
+from coordlib.history.tables import ADDED_LATER, COLUMNS, PARTITIONED_BY, PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POSITIONS_FOLDER: Final = "_coord_archive"
+
+_log = structlog.get_logger("coordlib.archive")
 
 
 class ArchivedTable:
@@ -40,6 +43,7 @@ class ArchivedTable:
         self._version, number = self._snapshot()
         self.newest = self._find(number)
         self._keep_position()
+        self._add_columns()
         #: The table is complete up to here: its newest commit, and what was read since then and
         #: had no row for it.
         self.next: Positions = self.newest.next
@@ -137,7 +141,30 @@ class ArchivedTable:
 
     def _is_empty_and_ours(self) -> bool:
         rows = self._spark.read.format("delta").load(self._path)
-        return rows.columns == list(COLUMNS[self._table]) and rows.isEmpty()
+        lacking = set(self._lacking())
+        ours = [name for name in COLUMNS[self._table] if name not in lacking]
+        return lacking <= ADDED_LATER and rows.columns == ours and rows.isEmpty()
+
+    def _add_columns(self) -> None:
+        """Give a table that an older version made the columns that it lacks, null in its rows.
+
+        It is a change of Delta's schema alone: column mapping, which would shut older readers out
+        (and the one without a JVM), is not needed for columns at the end. It is done before the
+        first append, for Delta refuses rows with columns that the table has not got.
+        """
+        lacking = self._lacking()
+        if not lacking:
+            return
+        columns = ", ".join(f"`{name}` {kind}" for name, kind in lacking.items())
+        files, path = hadoop_file(self._spark, self._path)
+        name = files.makeQualified(path).toString().replace("`", "``")  # SQL takes no relative one
+        self._spark.sql(f"ALTER TABLE delta.`{name}` ADD COLUMNS ({columns})")
+        _log.info("added columns to a table", table=self._path, columns=[*lacking])
+
+    def _lacking(self) -> dict[str, str]:
+        """The columns that the table has not got, with their types."""
+        found = self._spark.read.format("delta").load(self._path).columns
+        return {name: kind for name, kind in COLUMNS[self._table].items() if name not in found}
 
     def _snapshot(self) -> tuple[int, int]:
         """Version of the table as it is now, and the number of the newest commit of an archive.

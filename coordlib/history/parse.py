@@ -25,7 +25,8 @@ DAY_MS: Final = 86_400_000
 
 _EVENT: Final = (
     "event_id STRING, time_ms BIGINT, `group` STRING, protocol STRING, type STRING, "
-    "generation INT, member STRING, cause STRING, reason STRING, detail STRING"
+    "generation INT, member STRING, cause STRING, reason STRING, detail STRING, "
+    "kind STRING, space STRING"
 )
 _MEMBER: Final = (
     "client STRING, instance STRING, session_timeout_ms BIGINT, rebalance_timeout_ms BIGINT, "
@@ -38,10 +39,12 @@ _GROUP: Final = (
 _COMMITTED: Final = (
     "offset BIGINT, metadata STRING, commit_ms BIGINT, generation INT, member STRING"
 )
+#: Columns of `lag` that a sample gives for all of its lines.
+_SAMPLE: Final = ("time", "date", "group_id", "kind", "space")
 #: Of a line of `lag`: the columns that it has by the same name.
-_LINE: Final = tuple(name for name in COLUMNS[LAG] if name not in ("time", "date", "group_id"))
+_LINE: Final = tuple(name for name in COLUMNS[LAG] if name not in _SAMPLE)
 _LAG: Final = (
-    "time_ms BIGINT, `group` STRING, lines ARRAY<STRUCT<"
+    "time_ms BIGINT, `group` STRING, kind STRING, space STRING, lines ARRAY<STRUCT<"
     + ", ".join(f"{name}: {COLUMNS[LAG][name]}" for name in _LINE)
     + ">>"
 )
@@ -61,6 +64,8 @@ def parse_events(rows: DataFrame) -> DataFrame:
         "log_offset": log_offset,
         "group_id": F.col("e.group"),
         "member_id": F.col("e.member"),
+        # Events of before have no `kind`: theirs is `protocol`.
+        "kind": F.coalesce("e.kind", "e.protocol"),
     }
     is_event = (
         F.col("e.time_ms").between(0, TIME_MAX_MS)
@@ -155,6 +160,8 @@ def parse_lag(rows: DataFrame) -> DataFrame:
         F.timestamp_millis("s.time_ms").alias("time"),
         F.date_add(F.lit("1970-01-01").cast("date"), _days("s.time_ms")).alias("date"),
         F.col("s.group").alias("group_id"),
+        F.col("s.kind").alias("kind"),
+        F.col("s.space").alias("space"),
         F.col("s.lines").alias("lines"),
     )
     is_sample = (
@@ -167,10 +174,9 @@ def parse_lag(rows: DataFrame) -> DataFrame:
 
 def lag_rows(samples: DataFrame) -> DataFrame:
     """One row per line of the samples; lines without a partition are left out."""
-    lines = samples.select(
-        "row.time", "row.date", "row.group_id", F.explode("row.lines").alias("line")
-    )
-    rows = lines.select("time", "date", "group_id", *(f"line.{name}" for name in _LINE))
+    of_all = (f"row.{name}" for name in _SAMPLE)
+    lines = samples.select(*of_all, F.explode("row.lines").alias("line"))
+    rows = lines.select(*_SAMPLE, *(f"line.{name}" for name in _LINE))
     return rows.where("topic IS NOT NULL AND partition IS NOT NULL").select(*COLUMNS[LAG])
 
 

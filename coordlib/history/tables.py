@@ -6,6 +6,14 @@ offsets changed; it answers "how is it now" without a fold over all events. A co
 there did not change in that batch. A deleted group has the state Dead; a deleted offset is null.
 `lag` has one row per committed offset and sample; its columns are described with the topic
 `coord.lag` in records/README.md. It grows faster than the others: delete old dates as you like.
+
+`kind` and `space` of a row are those of what `group_id` names; a null `space` is that of the
+consumer groups. Rows of `events` that an older version wrote have their kind in `protocol` alone,
+which the next version leaves out: ask for `COALESCE(kind, protocol)`. It is null for a refused
+request that concerns nobody's group. Samples of consumer groups in `lag` do not name their kind.
+
+Columns that a version adds come last and are nullable: the archive adds them to tables that are
+there, and readers take them for null where they are missing.
 """
 
 from typing import Final
@@ -38,6 +46,8 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "cause": "STRING",
         "reason": "STRING",
         "detail": "STRING",
+        "kind": "STRING",
+        "space": "STRING",
     },
     SNAPSHOTS: {
         "as_of_time": "TIMESTAMP",
@@ -63,8 +73,12 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "is_at_least": "BOOLEAN",
         "lost": "BIGINT",
         "is_beyond_end": "BOOLEAN",
+        "kind": "STRING",
+        "space": "STRING",
     },
 }
+#: Columns that tables of an older version lack.
+ADDED_LATER: Final = frozenset({"kind", "space"})
 PARTITIONED_BY: Final[dict[str, tuple[str, ...]]] = {
     EVENTS: ("date",),
     SNAPSHOTS: (),

@@ -4,6 +4,7 @@ The text keeps to what both engines read alike. Where they differ (JSON, unnesti
 Spark's own function or one of ours; DuckDB gets all of them as macros, Spark ours as temporary
 functions (which it does not take inside explode: hence the inner selects). `offset` is a reserved
 word in DuckDB: always qualified here, and to be written as `"offset"` by those who query.
+The kind of an event is `COALESCE(kind, protocol)`: rows of an older version have no `kind`.
 """
 
 import re
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coordlib.history.tables import COLUMNS, EVENTS, TABLES, path_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _WORD: Final = re.compile(r"\w+")
 _COMMITTED: Final = {
@@ -87,8 +88,8 @@ VIEWS: Final[dict[str, str]] = {
                      LEAD(since) OVER (PARTITION BY group_id, whose ORDER BY sync) AS superseded
               FROM (SELECT group_id, whose, MIN(time) AS since,
                            TRY_CAST(get_json_object(detail, '$.sync') AS BIGINT) AS sync
-                    FROM (SELECT *, CASE WHEN protocol = 'assigned' THEN member_id ELSE '' END
-                                    AS whose
+                    FROM (SELECT *, CASE WHEN COALESCE(kind, protocol) = 'assigned'
+                                         THEN member_id ELSE '' END AS whose
                           FROM events WHERE type = 'AssignmentIssued') AS w
                     GROUP BY group_id, whose, get_json_object(detail, '$.sync')) AS s) AS f
         ON f.group_id = i.group_id AND f.sync = i.sync AND f.whose IN ('', i.member_id)
@@ -213,7 +214,7 @@ def register_spark(spark: "SparkSession", tables: str) -> None:
         path = path_of(tables, table)
         # The archive makes a table when it has the first row for it; without events there is none.
         if table == EVENTS or DeltaTable.isDeltaTable(spark, path):
-            spark.read.format("delta").load(path).createOrReplaceTempView(table)
+            _whole(spark, table, path).createOrReplaceTempView(table)
         else:
             schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table].items())
             spark.createDataFrame([], schema).createOrReplaceTempView(table)
@@ -221,3 +222,16 @@ def register_spark(spark: "SparkSession", tables: str) -> None:
         spark.sql(statement)
     for name, query in VIEWS.items():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
+
+
+def _whole(spark: "SparkSession", table: str, path: str) -> "DataFrame":
+    """A table with all of its columns, as DuckDB gives it: those that it lacks are null, those that
+    somebody else added come after the others."""
+    from pyspark.sql import functions as F  # noqa: N812  # its usual name
+
+    rows, known = spark.read.format("delta").load(path), COLUMNS[table]
+    columns = (
+        F.col(name) if name in rows.columns else F.lit(None).cast(kind).alias(name)
+        for name, kind in known.items()
+    )
+    return rows.select(*columns, *(f"`{name}`" for name in rows.columns if name not in known))

@@ -74,7 +74,7 @@ def _packages() -> list[Distribution]:
         installed.setdefault(name_of(dist), dist)  # the first on the path is the one that runs
     if "coordlib" not in installed:
         raise SetupError(
-            "coordlib is not installed in this Python",
+            "coordlib is not installed in this Python.",
             f"{sys.executable}, which finds it in {PACKAGE}",
             how_to_install("cli", "spark"),
         )

@@ -41,7 +41,7 @@ def coord_home() -> Path:
         return (checkout() or Path.home()) / ".coord"
     except RuntimeError as problem:
         raise SetupError(
-            "This user has no home folder", str(problem), "Name a folder in COORD_HOME."
+            "This user has no home folder.", str(problem), "Name a folder in COORD_HOME."
         ) from problem
 
 

@@ -7,6 +7,10 @@ the group's hard state and is defined beside its state machine.
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
+
+#: The space that a line of history does not spell out.
+GROUP_SPACE: Final = "group"
 
 EVENT_GROUP_CREATED = "GroupCreated"
 EVENT_REBALANCE_STARTED = "RebalanceStarted"
@@ -64,7 +68,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     event_id: str
     time_ms: int
     group: str
-    #: The group's kind; None: there is no such group, and requests like this have no kind.
+    #: What `kind` is, under its name of before; the next version leaves it out.
     protocol: str | None
     type: str
     generation: int
@@ -72,6 +76,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     reason: str
     detail: dict[str, Any]
+    #: The kind of what `group` names; None: it is not there, and requests like this have no kind.
+    #: Lines of before lack it: their kind stands in `protocol`.
+    kind: str | None = None
+    #: The space of names that `group` is of; None, also where it is left out: consumer groups.
+    space: str | None = None
 
 
 class LagLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +112,10 @@ class LagSample(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: int
     group: str
     lines: tuple[LagLine, ...]
+    #: Kind and space of what `group` names, as in an Event; left out for consumer groups, whose
+    #: committed offsets do not name the kind.
+    kind: str | UnsetType = UNSET
+    space: str | UnsetType = UNSET
 
 
 #: A leader's SyncGroup may have `error` and `message`.

@@ -17,6 +17,7 @@ import msgspec
 
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.shard import (
+    STATE_VERSION,
     UNTRUSTED_TIME_MS,
     Fold,
     InputRecord,
@@ -39,7 +40,6 @@ STATE_SCHEMA: Final = "version INT, blob BINARY"
 OUTPUT_SCHEMA: Final = "shard INT, seq INT, outputs BINARY, report BINARY"
 COLUMNS: Final = ["shard", "seq", "outputs", "report"]
 
-STATE_VERSION: Final = 1
 #: The fastest: a state of 20 MB takes 0.04 s each way.
 _COMPRESSION_LEVEL: Final = 1
 

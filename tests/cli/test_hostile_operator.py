@@ -191,6 +191,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr("coordlib.local.broker.belonging_to", lambda *_: [])
     monkeypatch.setattr("tests.tools.bench.commands._run", start("a benchmark"))
     monkeypatch.setattr("coordlib.demo.run", start("a demo"))
+    monkeypatch.setattr("coordlib.local.stack.find_java", lambda: None)
+    monkeypatch.setattr("coordlib.local.submit.submit", start("spark-submit"))
     monkeypatch.setattr("tests.tools.simulation.campaign.campaign", _no_campaign)
     monkeypatch.setattr(subprocess, "Popen", start("a process"))
     monkeypatch.setattr("sys.stdin", None)  # whoever asks a question here would wait for ever

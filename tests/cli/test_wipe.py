@@ -279,17 +279,32 @@ def test_no_stack_is_started_among_files_of_our_names(theirs: Path) -> None:
 def test_what_a_first_start_left_is_a_stack(
     stacks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Java was missing when the stack was started for the first time."""
+    """The broker could not start when the stack was started for the first time."""
+
+    def without_port(*_: object, **__: object) -> None:
+        raise SetupError("No free port.", "this machine", "Stop something.")
+
+    monkeypatch.setattr("coordlib.local.broker.Broker.start", without_port)
+
+    assert main(["up", "--stack", "mine"]) == USAGE
+    assert "No free port" in capsys.readouterr().err
+    assert stack_folder.read_state(stacks / "mine")
+    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+    assert not (stacks / "mine").exists()
+
+
+def test_without_java_nothing_is_left(
+    stacks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is asked for before anything is written."""
 
     def without_java() -> None:
-        raise SetupError("No Java", "this machine", "Install it.")
+        raise SetupError("No Java.", "this machine", "Install it.")
 
     monkeypatch.setattr("coordlib.local.stack.find_java", without_java)
 
     assert main(["up", "--stack", "mine"]) == USAGE
     assert "No Java" in capsys.readouterr().err
-    assert stack_folder.read_state(stacks / "mine")
-    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
     assert not (stacks / "mine").exists()
 
 

@@ -203,6 +203,8 @@ def _row(event: dict[str, Any]) -> dict[str, Any]:
         "cause": event["cause"],
         "reason": event.get("reason", ""),
         "detail": json.dumps(event.get("detail", {})),
+        "kind": event["kind"],
+        "space": event["space"],
     }
 
 

@@ -41,6 +41,7 @@ class Log:
         *,
         group: str = "payments",
         kind: str | None = "classic",
+        space: str | None = None,
         generation: int = 1,
         member: str = "",
         reason: str = "",
@@ -61,6 +62,8 @@ class Log:
             cause=cause or coordinate,
             reason=reason,
             detail=detail,
+            kind=kind,
+            space=space,
         )
         self.put("events", group.encode(), codec.encode(event), seconds, partition)
 
@@ -90,13 +93,16 @@ class Log:
             )
         self.put("committed", key, value, seconds)
 
-    def lag(self, seconds: float, *lines: dict[str, Any], group: str = "payments") -> None:
+    def lag(
+        self, seconds: float, *lines: dict[str, Any], group: str = "payments", **of: str
+    ) -> None:
         value = codec.encode(
             stored.LagSample(
                 time_ms=START_MS + round(seconds * 1000),
                 interval_ms=30_000,
                 group=group,
                 lines=tuple(stored.LagLine(**line) for line in lines),
+                **of,
             )
         )
         self.put("lag", group.encode(), value, seconds)

@@ -165,7 +165,7 @@ def test_rows_of_a_commit_that_were_refused_are_told_one_by_one(tables: Path) ->
 def test_a_refusal_that_concerns_no_group_has_no_kind(tables: Path) -> None:
     """It must not be counted among those of classic groups."""
     answer = query_tables(
-        tables, "SELECT type, group_id FROM events WHERE protocol IS NULL ORDER BY type DESC"
+        tables, "SELECT type, group_id FROM events WHERE kind IS NULL ORDER BY type DESC"
     )
 
     assert answer.rows == (("RequestRejected", ""), ("HistoryLost", ""))

@@ -8,7 +8,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.errors import ErrorCode
-from coordlib.records import codec
+from coordlib.records import checks, codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.tools import driving
@@ -192,7 +192,7 @@ def test_a_message_that_quotes_its_sender_can_be_printed() -> None:
 )
 def test_names_have_1_to_249_bytes_without_control_characters(text: str, expected: bool) -> None:
     """Kafka's own limit of topic names; bytes and not characters."""
-    assert codec.is_name(text, 249) is expected
+    assert checks.is_name(text, 249) is expected
 
 
 def test_a_response_reads_as_it_was_written_and_ignores_new_fields() -> None:

@@ -32,7 +32,7 @@ from coordlib.client.shell.transport import KafkaTransport, Transport
 from coordlib.errors import CannotReach, CoordError, GroupError, SetupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.codec import is_name
+from coordlib.records.checks import is_name
 from coordlib.records.partitioner import shard_of
 
 OnPartitions = Callable[[Partitions], None]

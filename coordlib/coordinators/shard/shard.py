@@ -84,6 +84,7 @@ class Shard(Rows):
         self.offset = state.offsets.get(REQUESTS, -1)
         self.commits_offset = state.offsets.get(COMMITS, -1)
         self.control = ControlRecords(state.control, settings)
+        self._request_of = registry.read
         self._first_offset = self.offset
         #: The record that was judged last; of this batch, once there is one.
         self._newest = InputRecord(REQUESTS, self.offset, state.previous_ms, None)
@@ -124,7 +125,7 @@ class Shard(Rows):
         """The request or control record that it has, or a codec.Refusal."""
         if record.timestamp_ms == UNTRUSTED_TIME_MS:
             return rejection.without_time()
-        return self.registry.read(record.value)
+        return self._request_of(record.value)
 
     def _judge_position(self, record: InputRecord) -> None:
         if record.offset <= self.commits_offset:

@@ -80,6 +80,8 @@ def event_of(line: fx.History, at: At, ordinal: int) -> fx.Event:
             protocol=line.kind,
             reason=line.reason,
             detail=line.detail,
+            kind=line.kind,
+            space=None if line.space == stored.GROUP_SPACE else line.space,
         )
     )
 

@@ -166,7 +166,7 @@ def test_what_cannot_be_written_at_the_end_sets_its_group_aside(
 
     assert len(rows) == 2  # outputs, and the report
     (line,) = set_aside(done.outputs)
-    assert (line["group"], line["protocol"], line["reason"]) == ("g", kind, "Poison")
+    assert (line["group"], line["kind"], line["reason"]) == ("g", kind, "Poison")
     assert line["cause"] == "r0-3"
     group = saved(done.outputs)["g"]
     assert group.pop("is_quarantined")

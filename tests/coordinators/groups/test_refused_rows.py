@@ -110,6 +110,8 @@ def test_history_names_each_refused_row_with_its_error() -> None:
                 {"topic": "t", "partition": 1, "offset": 6, "error": "OFFSET_METADATA_TOO_LARGE"},
             ],
         },
+        "kind": "assigned",
+        "space": None,
     }
 
 

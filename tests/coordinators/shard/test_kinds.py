@@ -209,7 +209,7 @@ def test_an_empty_group_becomes_of_another_kind_and_goes_on() -> None:
         f"event GroupKindChanged generation={generation} cause=r0-{at} "
         'reason="was classic and empty"',
     ]
-    assert msgspec.json.decode(talk.outputs[-1].value or b"")["protocol"] == "room"
+    assert msgspec.json.decode(talk.outputs[-1].value or b"")["kind"] == "room"
     assert (room(talk).generation, list(room(talk).members)) == (generation + 1, ["x"])
     assert next(iter(offsets_of(talk.shard.groups["g"])))[:2] == ("t", 0)
 
@@ -351,7 +351,7 @@ def test_a_group_keeps_its_kind_when_another_one_stores_its_offsets(
     assert "GroupKindChanged" not in str(lines)
     assert room(empty_room) is before
     event = msgspec.json.decode(empty_room.outputs[-1].value or b"")
-    assert (event["type"], event["protocol"]) == ("OffsetsCommitted", "room")
+    assert (event["type"], event["kind"]) == ("OffsetsCommitted", "room")
 
 
 def test_a_session_is_not_renewed_by_positions_of_no_members() -> None:

@@ -38,9 +38,11 @@ TOO_SHORT: dict[str, Any] = {"session_timeout_ms": 1}
 
 
 def kinds_named(talk: Conversation, since: int = 0) -> list[tuple[str, str | None]]:
-    """Type and kind of each line of history."""
+    """Type and kind of each line of history; readers of before find the kind in `protocol`."""
     events = [o.value or b"" for o in talk.outputs[since:] if o.topic == EVENTS]
-    return [(e["type"], e["protocol"]) for e in map(msgspec.json.decode, events)]
+    lines = [msgspec.json.decode(event) for event in events]
+    assert [line["protocol"] for line in lines] == [line["kind"] for line in lines]
+    return [(line["type"], line["kind"]) for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -199,3 +201,15 @@ def test_lines_of_a_group_at_work_have_its_kind() -> None:
     """Nothing else has changed."""
     assert {kind for _, kind in kinds_named(stable())} == {"classic"}
     assert {kind for _, kind in kinds_named(assigned.stable())} == {"assigned"}
+
+
+@pytest.mark.parametrize(
+    ("space", "written"), [(None, None), ("group", None), ("planet", "planet"), (7, None)]
+)
+def test_the_space_of_consumer_groups_is_not_spelled_out(space: Any, written: str | None) -> None:
+    """Whatever the request said: so lines of before, which have no space, mean the same."""
+    talk = Conversation()
+    talk.send(msgspec.json.encode({"v": 9, "type": "Heartbeat", "group": "g", "space": space}))
+
+    (event,) = [msgspec.json.decode(o.value or b"") for o in talk.outputs if o.topic == EVENTS]
+    assert (event["group"], event["space"]) == ("g", written)

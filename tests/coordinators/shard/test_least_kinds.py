@@ -391,13 +391,14 @@ def test_every_kind_can_be_described_found_and_deleted() -> None:
 
 
 def test_what_no_kind_of_the_space_judges_does_not_apply() -> None:
-    """A Heartbeat for a counter: one sentence, and a line of history that names the kind."""
+    """A Heartbeat for a counter: one sentence, and a line of history that names kind and space."""
     talk = Conversation()
     beat = asks(rq.Heartbeat, space="counter", generation=0, member="a")
     assert "does not apply" in said(talk, beat)[0]["message"]
     said(talk, asks(Count))
     answer, line = said(talk, beat)
-    assert (answer["error"], line["protocol"]) == ("INVALID_REQUEST", "counter")
+    assert answer["error"] == "INVALID_REQUEST"
+    assert (line["kind"], line["space"]) == ("counter", "counter")
     assert answer["message"] == "Heartbeat does not apply to counter."
 
 

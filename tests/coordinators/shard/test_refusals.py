@@ -59,6 +59,8 @@ def test_a_refused_join_tells_history_what_its_sender_was_told() -> None:
             "request": "JoinGroup",
             "client": "slow",
         },
+        "kind": "classic",
+        "space": None,
     }
     assert event["reason"] == answer["message"]
 

@@ -191,7 +191,7 @@ class Evidence:
                 int(coordinate.rsplit("-", 1)[1]) if coordinate.startswith("r") else -1,
                 value["type"],
                 value["group"],
-                value["protocol"],
+                value["kind"],
                 value["member"],
                 value["generation"],
                 value["reason"],

@@ -16,7 +16,7 @@ def test_the_lines_about_a_quarantine_name_the_kind_of_the_group() -> None:
     talk.send(release("ops"))
 
     told = [msgspec.json.decode(each.value) for each in talk.outputs if each.topic == "events"]
-    kinds = {line["type"]: line["protocol"] for line in told}
+    kinds = {line["type"]: line["kind"] for line in told}
     assert (kinds["GroupQuarantined"], kinds["GroupReleased"]) == ("assigned", "assigned")
 
 

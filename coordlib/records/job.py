@@ -1,0 +1,78 @@
+"""What the job itself writes: control records for its shards, and notices to all readers.
+
+Control records have no answer. TIME-AND-FENCING.md, rules 5 to 7 and 17.
+"""
+
+from itertools import pairwise
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from coordlib import limits
+from coordlib.errors import ErrorCode
+from coordlib.records.checks import names_fault
+from coordlib.records.envelope import Control, Name, Part
+
+
+class Topic(Part, frozen=True):
+    """A topic as the cluster has it."""
+
+    topic: Name
+    partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)]
+
+
+class TopicMetadata(Control, tag="TopicMetadata", frozen=True, kw_only=True):
+    """All topics of the cluster whose names lie in a range; another one in it does not exist.
+
+    Each record stands for itself: a listing of many topics is several records, and a record that
+    comes twice, or alone, is true all the same.
+    """
+
+    #: The range, by code points: after this name (null: from the first) ...
+    after: Name | None = None
+    #: ... through this one (null: to the last).
+    through: Name | None = None
+    topics: Annotated[tuple[Topic, ...], Meta(max_length=limits.TOPICS_PER_RECORD_MAX)]
+
+    def fault(self) -> str | None:
+        """Topics are in ascending order, and all of them in the range."""
+        names = [row.topic for row in self.topics]
+        if fault := names_fault("topics.topic", names):
+            return fault
+        bounds = [*([self.after] if self.after is not None else []), *names]
+        if any(before >= after for before, after in pairwise(bounds)):
+            return "topics must be in ascending order, after the range's begin."
+        if self.through is not None and any(name > self.through for name in names[-1:]):
+            return "topics must not lie behind the range's end."
+        return None
+
+
+class Tick(Control, tag="Tick", frozen=True, kw_only=True):
+    """Time passes, and outputs up to `published` (an offset of this shard) can be read.
+
+    TIME-AND-FENCING.md, rules 5 to 7.
+    """
+
+    published: Annotated[int, Meta(ge=-1, le=limits.INT64_MAX)]
+
+
+class Progress(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
+    """Every request of this shard up to `offset` was judged; silence about one means accepted."""
+
+    v: int = 1
+    shard: int
+    offset: int
+    time_ms: int
+
+
+class CoordinatorLoading(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
+    """The job has started and reads its state back: requests wait in the log, and are answered.
+
+    Written once to every response partition; the next answer or Progress ends it.
+    """
+
+    v: int = 1
+    error: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name
+    design_error: str = "CoordinatorStartupNotComplete"
+    message: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.what_to_do
