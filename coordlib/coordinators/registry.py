@@ -1,4 +1,4 @@
-"""The families of this job. A new protocol adds its family here, nothing else."""
+"""The families of this job. A new protocol adds its family here; see ARCHITECTURE.md."""
 
 from typing import Final
 

@@ -8,7 +8,7 @@ leniently, only to find its sender for the answer.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, Union
 
@@ -52,7 +52,7 @@ class RequestReader:
 
     def __init__(self, types: Sequence[type[Any]]) -> None:
         self._decode = msgspec.json.Decoder(Union[tuple(types)]).decode  # noqa: UP007
-        self._names = frozenset(each.__struct_config__.tag for each in types)
+        self._types = {each.__struct_config__.tag: each for each in types}
 
     def __call__(self, value: bytes | None) -> Any:
         """Read one record's value as a request of wire version 1, or as a `Refusal`.
@@ -72,9 +72,9 @@ class RequestReader:
         try:
             request = self._decode(value)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
-            return _refuse(value, problem, self._names)
+            return _refuse(value, problem, self._types)
         fault = _semantic_fault(request)
-        return request if fault is None else _refuse(value, ValueError(fault), self._names)
+        return request if fault is None else _refuse(value, ValueError(fault), self._types)
 
 
 #: All requests and records that there are.
@@ -108,7 +108,7 @@ def _semantic_fault(request: rq.Request | rq.Control) -> str | None:
     return request.fault()
 
 
-def _refuse(value: bytes, problem: Exception, types: frozenset[str]) -> Refusal:
+def _refuse(value: bytes, problem: Exception, types: Mapping[str, type[Any]]) -> Refusal:
     """Read a bad request as far as possible, to answer its sender which field is wrong and why."""
     if _nests_deeper_than(limits.NESTING_MAX, value):
         return Refusal(
@@ -133,15 +133,26 @@ def _refuse(value: bytes, problem: Exception, types: frozenset[str]) -> Refusal:
             "type must be one that this coordinator knows.",
         )
     reply = loose.get("reply")
+    space, name = _entity_of(loose, types)
     return Refusal(
         error=error,
         message=message,
         id=_legible(loose.get("id"), limits.CORRELATION_ID_LENGTH_MAX) or None,
         client=_legible(loose.get("client"), limits.CLIENT_LENGTH_MAX),
-        space=_legible(loose.get("space"), limits.SPACE_LENGTH_MAX) or rq.Request.SPACE,
-        group=_legible(loose.get("group"), limits.NAME_LENGTH_MAX),
+        space=space,
+        group=_legible(loose.get(name), limits.NAME_LENGTH_MAX),
         reply=reply if type(reply) is int and reply >= 0 else None,
     )
+
+
+def _entity_of(loose: Mapping[str, Any], types: Mapping[str, type[Any]]) -> tuple[str, str]:
+    """The space of a bad request, and the field in which its type has the entity's name."""
+    told, tag = loose.get("space"), loose.get("type")
+    request = types.get(tag, rq.Request) if isinstance(tag, str) else rq.Request
+    if not issubclass(request, rq.Request):
+        return rq.Request.SPACE, "group"
+    fields = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
+    return _legible(told, limits.SPACE_LENGTH_MAX) or request.SPACE, dict(fields)["group"]
 
 
 def printable(text: str) -> str:

@@ -279,15 +279,15 @@ def test_no_stack_is_started_among_files_of_our_names(theirs: Path) -> None:
 def test_what_a_first_start_left_is_a_stack(
     stacks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The broker could not start when the stack was started for the first time."""
+    """The network was away when the stack was started for the first time."""
 
-    def without_port(*_: object, **__: object) -> None:
-        raise SetupError("No free port.", "this machine", "Stop something.")
+    def without_network(*_: object) -> None:
+        raise SetupError("No jars.", "this machine", "Try again.")
 
-    monkeypatch.setattr("coordlib.local.broker.Broker.start", without_port)
+    monkeypatch.setattr("coordlib.local.stack.ensure_jars", without_network)
 
     assert main(["up", "--stack", "mine"]) == USAGE
-    assert "No free port" in capsys.readouterr().err
+    assert "No jars" in capsys.readouterr().err
     assert stack_folder.read_state(stacks / "mine")
     assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
     assert not (stacks / "mine").exists()

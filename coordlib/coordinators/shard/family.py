@@ -109,6 +109,8 @@ class Registry:
             raise ValueError("Two kinds have one name.")
         if len(self.families) < len(families):
             raise ValueError("Two families have one space.")
+        if len({family.HEADS for family in families}) < len(families):
+            raise ValueError("Two families keep their heads in one topic: names would meet.")
         if any(self.families[kind.SPACE] is not f for f in families for kind in f.KINDS):
             raise ValueError("A kind is in another space than its family.")
 

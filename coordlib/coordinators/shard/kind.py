@@ -110,7 +110,8 @@ class Kind:
     """A kind of entity; one object, which keeps no state. The defaults are those of a kind
     without members, deadlines or tables.
 
-    Values are frozen structs of the kind's own type, with a field `is_quarantined`.
+    Values are frozen structs of the kind's own type, with the fields `v`, `group` and
+    `is_quarantined`, and tagged with the kind's name (`tag_field="kind"`).
     """
 
     #: What rows of the shard, saved values and history call it.
@@ -205,7 +206,10 @@ class Kind:
         return Due(NEVER)
 
     def fire(self, step: Any, due: Due) -> None:
-        """Do what follows from a deadline; all others that are due may be done with it."""
+        """Do what follows from a deadline; all others that are due may be done with it.
+
+        Sets `step.cause` to `due.name`, which history gives as the cause.
+        """
         raise NotImplementedError(f"{self.NAME}: {due.name} of {step.name}")
 
     def cover(self, value: Any, _published: int, _clock_ms: int) -> tuple[Any, list[str]]:
@@ -217,7 +221,7 @@ class Kind:
         return value
 
     def look(self, step: Any, checked_ms: int) -> None:
-        """Do what was due at a check: retention, expiry of ids."""
+        """Do what was due at a check: retention, expiry of ids. No tick is written for it."""
         raise NotImplementedError(f"{self.NAME}: nothing to look for in {step.name}, {checked_ms}")
 
     def released(self, step: Any) -> None:

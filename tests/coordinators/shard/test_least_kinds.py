@@ -402,6 +402,14 @@ def test_what_no_kind_of_the_space_judges_does_not_apply() -> None:
     assert answer["message"] == "Heartbeat does not apply to counter."
 
 
+def test_a_bad_request_is_refused_in_its_own_space() -> None:
+    """A lease called as a group is: the line must not stand in the group's history."""
+    talk = settled()
+    bad = {"v": 1, "type": "Lease", "id": "x", "client": "a", "lease_id": "g", "what": 1}
+    answer, line = said(talk, bad)
+    assert (answer["type"], answer["group"], line["space"]) == ("Rejected", "g", "lease")
+
+
 def test_a_space_that_there_is_not_is_refused() -> None:
     """A client of newer code: it is told which spaces this job has."""
     answer, _ = said(Conversation(), asks(rq.FindCoordinator, space="planet"))
@@ -418,8 +426,16 @@ def test_requests_of_kinds_that_are_not_registered_are_not_read() -> None:
     assert said(talk, join("a"))[-1]["type"] != "Rejected"
 
 
-@pytest.mark.parametrize("families", [(Groups, Groups), (CounterFamily, CounterFamily)])
+class OtherCounters(Counters):
+    NAME, SPACE = "other", "other"
+
+
+class SameTopic(Family):
+    SPACE, HEADS, KINDS = "other", "counters", (OtherCounters(),)
+
+
+@pytest.mark.parametrize("families", [(Groups, Groups), (CounterFamily, SameTopic)])
 def test_two_families_of_one_name_are_refused(families: Any) -> None:
     """A registry is made once, by code."""
-    with pytest.raises(ValueError, match=r"one name|one space"):
+    with pytest.raises(ValueError, match=r"one name|one topic"):
         Registry(*families)
