@@ -44,7 +44,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestReader:
-    """Bytes to requests of some types, and of no others.
+    """Reads requests of some types, and of no others.
 
     Args:
         types: of requests, and of records of the job's driver.
@@ -54,7 +54,7 @@ class RequestReader:
         self._decode = msgspec.json.Decoder(Union[tuple(types)]).decode  # noqa: UP007
         self._types = {each.__struct_config__.tag: each for each in types}
 
-    def __call__(self, value: bytes | None) -> Any:
+    def read(self, value: bytes | None) -> Any:
         """Read one record's value as a request of wire version 1, or as a `Refusal`.
 
         Raises nothing.  # INV-40
@@ -78,7 +78,7 @@ class RequestReader:
 
 
 #: All requests and records that there are.
-decode_request: Final = RequestReader(rq.AnyRequest.__args__)
+decode_request: Final = RequestReader(rq.AnyRequest.__args__).read
 
 
 #: Any wire value as JSON; dictionaries keep their order, so equal values give equal bytes.

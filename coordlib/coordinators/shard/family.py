@@ -134,7 +134,7 @@ class Registry:
         return [space for space, each in self.families.items() if record in each.JOB_RECORDS]
 
     @cached_property
-    def read(self) -> RequestReader:
+    def reader(self) -> RequestReader:
         """Bytes to the requests and records that are judged here, and no others."""
         types: dict[type[Any], None] = dict.fromkeys(OF_THE_SHARD)
         for family in self.families.values():

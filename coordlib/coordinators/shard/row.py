@@ -96,7 +96,9 @@ class Row:
         facts = self.stored.facts
         if facts.quiet not in (request.generation, ANY_GENERATION):
             return False
-        heard = self.heard
+        heard = self._heard  # asked first: this runs for every heartbeat
+        if heard is None:
+            heard = self.heard
         if request.generation < 0 or request.member not in heard:
             return False
         instance = request.instance

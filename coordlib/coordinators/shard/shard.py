@@ -84,7 +84,7 @@ class Shard(Rows):
         self.offset = state.offsets.get(REQUESTS, -1)
         self.commits_offset = state.offsets.get(COMMITS, -1)
         self.control = ControlRecords(state.control, settings)
-        self._request_of = registry.read
+        self._request_of = registry.reader.read
         self._first_offset = self.offset
         #: The record that was judged last; of this batch, once there is one.
         self._newest = InputRecord(REQUESTS, self.offset, state.previous_ms, None)
