@@ -100,9 +100,11 @@ def answer_to(request: type[msgspec.Struct]) -> type[Response]:
         LookupError: it has no answer.
     """
     tag = request.__struct_config__.tag
-    for each in Response.__subclasses__():
+    found = [Response]
+    for each in found:
         if each.__struct_config__.tag == tag:
             return each
+        found += each.__subclasses__()
     raise LookupError(f"{tag} has no answer.")
 
 

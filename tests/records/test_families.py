@@ -75,7 +75,7 @@ class EvenTick(rq.Control, tag="EvenTick", frozen=True, kw_only=True):
 @pytest.mark.parametrize("kind", [Even, EvenTick])
 def test_a_new_type_brings_its_own_check(kind: type[Any]) -> None:
     """A protocol of its own adds a struct, and changes nothing in the codec."""
-    read = codec.RequestReader([Even, EvenTick])
+    read = codec.RequestReader([Even, EvenTick]).read
     sender = {"id": "1", "client": "a", "group": "g"} if kind is Even else {}
 
     def reading(**fields: Any) -> Any:
@@ -91,6 +91,6 @@ def test_the_envelope_is_checked_before_the_rest(field: str) -> None:
     """An answer needs a sender that can be read; what else is wrong comes second."""
     bad = {"v": 1, "type": "Even", "id": "1", "client": "a", "group": "g", "number": 3}
 
-    refused = codec.RequestReader([Even])(json.dumps({**bad, field: "\n"}).encode())
+    refused = codec.RequestReader([Even]).read(json.dumps({**bad, field: "\n"}).encode())
 
     assert refused.message.startswith(f"{field} must have 1 to")

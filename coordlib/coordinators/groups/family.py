@@ -98,7 +98,7 @@ class Groups(Family):
         self._new[at.topic].book(_time_of(at))
 
     def judge(
-        self, record: rq.TopicMetadata, rows: Mapping[str, Row]
+        self, record: rq.TopicMetadata, rows: Iterable[tuple[str, Row]]
     ) -> Iterable[tuple[str, Decide | Exception]]:
         """Other topics, or more partitions: groups that want them judge the change."""
         self.topics, changed = topics.learn(self.topics, record)
@@ -106,12 +106,12 @@ class Groups(Family):
 
 
 def _concerned(
-    rows: Mapping[str, Row], kinds: Iterable[GroupKind], changed: Collection[str]
+    rows: Iterable[tuple[str, Row]], kinds: Iterable[GroupKind], changed: Collection[str]
 ) -> list[tuple[str, Decide | Exception]]:
     """The groups to which such a change may matter, in order; no other group is decoded."""
     asks = {each.NAME: each.concerned(changed) for each in kinds if each.topics_changed}
     found: list[tuple[str, Decide | Exception]] = []
-    for name, row in rows.items():
+    for name, row in rows:
         ask, kind = asks.get(row.kind.NAME), row.kind
         try:
             if ask is not None and isinstance(kind, GroupKind) and _may_matter(row, kind, ask):

@@ -22,6 +22,7 @@ def describe(step: Any, request: rq.DescribeGroup) -> None:
     state = getattr(step.value, "state", "Stable") if exists else "Dead"
     step.answer(
         request,
+        kind=step.kind.NAME,
         state=str(state),
         generation=step.kind.generation(step.value) if exists else -1,
         protocol_type=None,

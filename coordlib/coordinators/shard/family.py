@@ -81,13 +81,15 @@ class Family:
         """An entity has other facts than before; None: it was not there, or is not any more."""
 
     def judge(
-        self, record: Any, rows: Mapping[str, "Row"]
+        self, record: Any, rows: Iterable[tuple[str, "Row"]]
     ) -> Iterable[tuple[str, Decide | Exception]]:
         """A job record: the steps that follow from it, by the entity's name and in order.
 
+        `rows`: the family's, by name; to be read once, and only if something changed.
+
         With an entity that could not be asked comes what it raised: it is set aside.  # INV-42
         """
-        raise NotImplementedError(f"{self.SPACE}: {type(record).__name__}, {len(rows)}")
+        raise NotImplementedError(f"{self.SPACE}: {type(record).__name__}, {rows}")
 
 
 class Registry:
@@ -109,6 +111,8 @@ class Registry:
             raise ValueError("Two kinds have one name.")
         if len(self.families) < len(families):
             raise ValueError("Two families have one space.")
+        #: The tables of each space, by name.
+        self.tables: Final = {family.SPACE: family.tables() for family in families}
         if len({family.HEADS for family in families}) < len(families):
             raise ValueError("Two families keep their heads in one topic: names would meet.")
         if any(self.families[kind.SPACE] is not f for f in families for kind in f.KINDS):

@@ -173,13 +173,18 @@ class Kind:
         """The value of an entity that has just been made."""
         raise NotImplementedError(f"{self.NAME}: no step makes {name}, {at.coordinate}")
 
+    @property
+    def adopts(self) -> bool:
+        """Whether an empty entity of another kind of the family may become one of this."""
+        return type(self).adopt is not Kind.adopt
+
     def adopt(self, value: Any, at: At) -> Any:
         """An empty entity of another kind of the family as one of this kind."""
         raise NotImplementedError(f"{self.NAME} takes nothing over: {value}, {at.coordinate}")
 
-    def is_empty(self, _: Any) -> bool:
+    def is_empty(self, value: Any) -> bool:
         """Whether another kind of the family may take the entity over, and it may be deleted."""
-        return True
+        return not self.sessions(value)
 
     def name_of(self, value: Any) -> str:
         """How messages name an entity."""

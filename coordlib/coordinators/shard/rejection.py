@@ -5,6 +5,8 @@ One answer if anybody can be told, one line of history always, and nothing chang
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from coordlib import limits
 from coordlib.coordinators.shard import transition
 from coordlib.coordinators.shard.blob import ShardSettings
@@ -27,7 +29,8 @@ def misdirected(
     space, name = request.entity
     if space not in registry.families:
         why = f"space must be one of {', '.join(sorted(registry.families))}."
-        return refuse(request, ErrorCode.INVALID_REQUEST, why)
+        refused = refuse(request, ErrorCode.INVALID_REQUEST, why)
+        return replace(refused, space=codec.printable(space))
     if not name:
         return refuse(request, ErrorCode.INVALID_GROUP_ID, "group is empty: name one.")
     if request.reply is not None and request.reply >= settings.reply_partitions:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.coordinators.shard.blob import ShardSettings, encode_blob
+from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.kind import Kind, Known, UnknownSavedVersion
 from coordlib.coordinators.shard.refusal_lines import Refusals
@@ -68,6 +69,9 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
             row.set_value(value, _known(row, position))
             rows[space, name] = row
         _put_entries(family, topics, rows, position)
+    for row in rows.values():
+        if row.facts.look_at_ms < NEVER:
+            row.look_at_once()  # the bound was found without the job's settings
     return encode_blob(position, rows, families, Refusals())
 
 

@@ -4,7 +4,7 @@ Most rows of a batch see heartbeats only, or nothing at all. So the row carries,
 head, the facts by which the shard decides without decoding it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView, Set
 from copy import copy
 from typing import Any, Final
 
@@ -91,6 +91,10 @@ class Row:
             self._heard = _decode_heard(self.stored.heard)
         return self._heard
 
+    def takes(self, kind: Kind) -> bool:
+        """Whether this kind may judge it: its own, or another one while the entity is empty."""
+        return kind is self.kind or (self.kind.is_empty(self.value) and kind.adopts)
+
     def accepts_quietly(self, request: rq.Heartbeat, clock_ms: int) -> bool:
         """A healthy heartbeat: remember when, and nothing else."""
         facts = self.stored.facts
@@ -166,9 +170,10 @@ class Row:
         """As `take_over`, of what was written before."""
         self._value = value
         self.changed, self._is_encoded = True, False
-        sessions, heard = self.kind.sessions(value), self.heard
+        sessions, heard = self._sessions(value), self.heard
         if heard.keys() != sessions:
-            self._heard = {member: heard.get(member, known.clock_ms) for member in sessions}
+            in_order = sessions if isinstance(sessions, KeysView) else sorted(sessions)  # INV-03
+            self._heard = {member: heard.get(member, known.clock_ms) for member in in_order}
         self._touch(touched, known.clock_ms)
         # Not for `touched` alone: the bounds stay valid, and renewing them only when the value
         # happened to change earlier in this batch would show the cut in the bytes.  # INV-02
@@ -186,8 +191,21 @@ class Row:
             self._renew(self.value, known)
 
     def _renew(self, value: Any, known: Known) -> None:
-        facts = self.kind.facts(value, known)
+        try:
+            facts = self.kind.facts(value, known)
+        except Exception:
+            if not value.is_quarantined:
+                raise
+            facts = known.facts  # perhaps the defect for which it is set aside: it must succeed
         self.stored.facts = facts.at_rest() if value.is_quarantined else facts
+
+    def _sessions(self, value: Any) -> Set[str]:
+        try:
+            return self.kind.sessions(value)
+        except Exception:
+            if not value.is_quarantined:
+                raise
+            return self.heard.keys()
 
     def reindex(self, index: msgspec.Raw) -> None:
         """What the family finds it by was found anew."""
@@ -196,6 +214,15 @@ class Row:
     def is_due_at(self, due_ms: int) -> None:
         """The earliest deadline is later than the bound was: members were heard."""
         self.stored.facts = replace(self.stored.facts, next_due_ms=due_ms)
+
+    def rest(self) -> None:
+        """It is set aside: nothing is due, and no look finds anything."""
+        self.stored.facts = self.stored.facts.at_rest()
+
+    def look_after(self, checked_ms: int) -> None:
+        """A look at this check has left something that is due: the next check sees it again."""
+        if self.facts.look_at_ms <= checked_ms:
+            self.stored.facts = replace(self.stored.facts, look_at_ms=checked_ms + 1)
 
     def look_at_once(self) -> None:
         """Settings changed by which the bound of the next look was found."""

@@ -99,7 +99,7 @@ class Rows(ABC):
     def _by_table(
         self, kind: Kind, puts: Iterable[fx.Put]
     ) -> Iterable[tuple[Table, list[tuple[Any, Any]]]]:
-        tables = self.registry.families[kind.SPACE].tables()
+        tables = self.registry.tables[kind.SPACE]
         found: dict[str, list[tuple[Any, Any]]] = {}
         for put in puts:
             found.setdefault(put.table, []).append((put.place, put.value))
@@ -205,11 +205,17 @@ class Rows(ABC):
             row = self.rows.get(key)
             if row is None or agenda.check_of(row.facts) != check_ms or row.value is None:
                 continue
+            if row.is_quarantined:
+                before = row.facts
+                row.rest()
+                self._replaced(key, before, row.facts, 0)
+                continue
             try:
                 self._step(at, key, partial(row.kind.look, checked_ms=checked_ms), row.kind)
                 if key in self.rows:
                     before = row.facts
                     row.renew_by_entries(self._known(row)._replace(has_looked=True))
+                    row.look_after(checked_ms)
                     self._replaced(key, before, row.facts, 0)
                     agenda.schedule_look(key, row.facts)
             except Exception as problem:  # noqa: BLE001  INV-42

@@ -204,7 +204,7 @@ class Shard(Rows):
             kind = self.registry.first_kind(key[0], what)
         if kind is None:
             self._reject_unknown(at, request, row)
-        elif row is not None and kind is not row.kind and not row.kind.is_empty(row.value):
+        elif row is not None and not row.takes(kind):
             self._put(at, *rejection.inapplicable(request, at, row.kind, row.value, kind))
         else:
             asked, handler = Asked(request, request_bytes), kind.handlers[what]
@@ -282,6 +282,7 @@ class Shard(Rows):
         family = self.families[key[0]].around(at, row is None)
         return Around(
             entries=row.entries if row else Entries,
+            tables=self.registry.tables[key[0]],
             heard=row.heard if row else {},
             may_create=len(self.rows) < bounds.groups_per_shard_max,
             room_bytes=bounds.shard_bytes_max - self._agenda.size_bytes,
@@ -294,8 +295,15 @@ class Shard(Rows):
     def _learn(self, at: At, record: rq.Control) -> None:
         """A job record: the families that judge such records say which steps follow."""
         for space in self.registry.families_of(type(record)):
-            rows = {key[1]: row for key, row in self.rows.items() if key[0] == space}
-            for name, decide in self.families[space].judge(record, rows):
+            rows = ((key[1], row) for key, row in self.rows.items() if key[0] == space)
+            try:
+                follows = list(self.families[space].judge(record, rows))
+            except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
+                why = f"{type(record).__name__} could not be judged: {type(problem).__name__}."
+                refused = rejection.refuse(record, ErrorCode.UNKNOWN_SERVER_ERROR, why)
+                self._reject(at, refused, None)
+                continue
+            for name, decide in follows:
                 if isinstance(decide, Exception):
                     self._quarantine(at, (space, name), decide)
                 else:
@@ -303,8 +311,8 @@ class Shard(Rows):
 
     def _let(self, at: At, key: Key, decide: Decide) -> None:
         """A step that no request asked for."""
-        row = self.rows[key]
-        if row.value is None or row.is_quarantined:
+        row = self.rows.get(key)
+        if row is None or row.value is None or row.is_quarantined:
             return
         try:
             self._step(at, key, decide, row.kind)

@@ -49,6 +49,8 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The entries of a table of this entity.
     entries: "Callable[[Table], Entries]"
+    #: The family's tables, by name.
+    tables: "Mapping[str, Table]" = MappingProxyType({})
     #: When each member was last heard, on the shard's clock. Read only.
     heard: Mapping[str, int] = MappingProxyType({})
     #: Whether the shard has room for one more entity.
@@ -78,6 +80,7 @@ class Step(Generic[V]):
         "kind",
         "live",
         "name",
+        "puts",
         "touched",
         "value",
     )
@@ -95,6 +98,8 @@ class Step(Generic[V]):
         #: What history gives as the cause: the record's coordinate, or a deadline's name.
         self.cause = at.coordinate
         self.effects: list[fx.Effect] = []
+        #: The entries that this step has put by now, by table and place.
+        self.puts: dict[tuple[str, Place], Any] = {}
         #: Members that were heard of in this step; their session starts anew.
         self.touched: list[str] = []
         self.around = around
@@ -152,25 +157,26 @@ class Step(Generic[V]):
         return self.around.entries(table)
 
     def entry(self, table: "Table", name: str, number: int) -> Any:
-        """An entry as this step has left it by now: as kept, or as put; None: there is none."""
-        for effect in reversed(self.effects):
-            if isinstance(effect, fx.Put) and (effect.table, effect.place) == (
-                table.name,
-                (name, number),
-            ):
-                return effect.value
-        return self.entries(table).get(name, number)
+        """An entry as this step has left it by now, as the blob keeps it; None: there is none."""
+        place = (table.name, (name, number))
+        if place not in self.puts:
+            return self.entries(table).get(name, number)
+        value = self.puts[place]
+        return None if value is None else table.keep(value)
 
     def put_entry(self, table: "Table", place: "Place", value: msgspec.Struct | None) -> None:
         """Store an entry if the step goes through; None: forget it."""
         key = table.key(self.name, place)
+        self.puts[table.name, place] = value
         self.emit(fx.Put(table.topic, key, self.name, table.name, place, value))
 
     def forget_entries(self, table: "Table | None" = None) -> None:
-        """Forget all entries, of one table or of all that the family has."""
-        for each in [table] if table else self.kind.TABLES:
-            for name, number, _ in self.entries(each):
-                self.put_entry(each, (name, number), None)
+        """Forget all entries, of one table or of all that the family has; also those just put."""
+        for each in [table] if table else self.around.tables.values():
+            places = {(name, number) for name, number, _ in self.entries(each)}
+            places |= {place for name, place in self.puts if name == each.name}
+            for place in sorted(places):
+                self.put_entry(each, place, None)
 
     # -- effects ---------------------------------------------------------------------------
 

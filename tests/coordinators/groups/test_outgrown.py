@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from coordlib import limits
+from coordlib.coordinators.groups.assigned import timers as assigned_timers
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
+from coordlib.coordinators.groups.classic import timers as classic_timers
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.shard.blob import ShardSettings
 from coordlib.coordinators.shard.transition import COMMITS
@@ -297,3 +299,23 @@ def test_an_output_that_no_record_can_hold_fails_its_step(monkeypatch: pytest.Mo
     assert [line.split()[1] for line in large] == ["GroupQuarantined", "c#j1"]
     assert set_aside(talk.outputs)[0]["reason"] == EffectTooLarge.__name__
     assert len(talk.group().members) == 2
+
+
+@pytest.mark.parametrize("module", [classic_timers, assigned_timers])
+def test_a_defect_that_stays_while_a_group_is_set_aside_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, module: Any
+) -> None:
+    """INV-42: what is set aside is asked for its facts once more, and the defect is still there."""
+    talk = Conversation(PRODUCTION)
+    talk.send(join("a") if module is classic_timers else subscribe("a"))
+    talk.tick()
+
+    def broken(*_: Any) -> None:
+        raise Poison("a defect")
+
+    monkeypatch.setattr(module, "next_due", broken)
+    lines = [line for _ in range(40) for line in talk.tick(after_ms=1_000)]
+
+    assert [line.split()[1] for line in lines][-1:] == ["GroupQuarantined"]
+    assert talk.group().is_quarantined
+    talk.end_batch()

@@ -224,8 +224,11 @@ class Leases(Kind):
 class LeaseFamily(Family):
     SPACE, HEADS, KINDS, JOB_RECORDS = "lease", "leases", (Leases(),), (Recall,)
 
-    def judge(self, record: Recall, rows: Mapping[str, Row]) -> Iterable[tuple[str, Decide]]:
-        return [(name, _recall) for name in sorted(rows) if name.startswith(record.prefix)]
+    def judge(self, record: Recall, rows: Iterable[tuple[str, Row]]) -> list[tuple[str, Decide]]:
+        if record.prefix == "broken":
+            raise ZeroDivisionError("judge")
+        names = [name for name, _ in rows if name.startswith(record.prefix)]
+        return [(name, _recall) for name in sorted([*names, "nobody"])]
 
 
 def _recall(step: Step[Leased]) -> None:
@@ -348,6 +351,64 @@ def test_a_lease_ends_by_a_look_at_the_next_check() -> None:
     assert talk.shard.rows == {}
     rebuilt(talk)
     assert talk.shard.rows == {}
+
+
+def test_a_job_record_that_breaks_its_family_is_refused_and_the_log_goes_on() -> None:
+    """INV-42: the record would come again after every restart, and stop all entities of a shard."""
+    talk = Conversation()
+    said(talk, asks(Lease))
+    (line,) = said(talk, Recall(v=1, prefix="broken"))
+    assert (line["type"], line["detail"]["error"]) == ("RequestRejected", "UNKNOWN_SERVER_ERROR")
+    assert said(talk, asks(Lease))[-1]["error"] == "NONE"
+
+
+def test_a_look_that_leaves_what_is_due_comes_again_at_the_next_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An id that is in use is due and stays: the shard must neither hang nor forget it."""
+    looks: list[int] = []
+    monkeypatch.setattr(Leases, "look", lambda _, __, checked_ms: looks.append(checked_ms))
+    talk = Conversation()
+    said(talk, asks(Lease))
+    for _ in range(45):
+        talk.tick(after_ms=60_000)
+
+    assert len(looks) == len(set(looks)) >= 3
+
+
+def test_a_kind_whose_facts_break_sets_its_entity_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INV-42: the facts of what is set aside are asked for once more, and may break again."""
+    talk = Conversation()
+    said(talk, asks(Count))
+    monkeypatch.setattr(Counters, "facts", lambda *_: 1 / 0)
+
+    assert [each["type"] for each in said(talk, asks(Count))] == ["GroupQuarantined", "Count"]
+    assert talk.shard.row("g", "counter").is_quarantined
+    assert talk.shard.row("g", "counter").value.count == 1
+
+
+def test_a_deleted_entity_leaves_no_entries() -> None:
+    """A rebuild would give them to the next one of that name; also what the step itself put."""
+    talk = Conversation()
+    said(talk, asks(Enter))
+    said(talk, asks(Note, page="p", text="one"))
+
+    def close(step: Step[Club]) -> None:
+        step.put_entry(NOTES, ("q", 0), Line("two"))
+        step.forget_entries()
+        step.delete()
+
+    talk.shard._let(talk.shard._here(), ("club", "g"), close)
+    assert talk.shard.rows == {}
+    newest = {each.key: each.value for each in talk.shard.outputs if each.topic == "notes"}
+    assert newest == {b'["g","p",0]': None, b'["g","q",0]': None}
+
+
+def test_a_member_holds_its_entity() -> None:
+    """Who has a session must leave first: nobody else may delete what it uses."""
+    assert not Clubs().is_empty(Club(group="g", members={"a": 1}))
+    assert Clubs.is_empty is not Kind.is_empty
+    assert Kind.is_empty(Counters(), Counter(group="g"))
 
 
 def test_a_job_record_of_its_own_reaches_a_family() -> None:
