@@ -39,6 +39,7 @@ def test_one_joins_and_one_dies_and_nobody_stops(
 
     crew.start("c", **ASSIGNED)
     until_even(crew, flow.places, *FIRST, "c")
+    crew.until("both let go", lambda: all(crew[n].since(marks[n], "revoked") for n in FIRST))
     for name in FIRST:
         (let_go,) = crew[name].since(marks[name], "revoked")
         assert len(let_go["partitions"]) == 1, "what must go, and no more"
