@@ -13,6 +13,7 @@ from coordlib.coordinators.groups.offsets.delete_group import delete_group
 from coordlib.coordinators.groups.offsets.offset_delete import offset_delete
 from coordlib.coordinators.groups.offsets.offset_fetch import offset_fetch
 from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.shard.clock import Due
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Handler, Kind, Known
 from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
@@ -34,6 +35,8 @@ class GroupKind(Kind):
     """A kind of consumer group."""
 
     TABLES: ClassVar = (OFFSETS,)
+    #: The module that counts and judges its deadlines.
+    TIMERS: ClassVar[Any]
     #: Judges that other topics exist, or have other counts; None: topics concern members only.
     topics_changed: Callable[[Any, Collection[str]], None] | None = None
 
@@ -64,6 +67,20 @@ class GroupKind(Kind):
     @abstractmethod
     def facts_of_members(self, value: Any, known: Known) -> Facts:
         """All facts but `look_at_ms` and `index`."""
+
+    def next_due(self, value: Any, heard: Mapping[str, int]) -> Due:
+        due: Due = self.TIMERS.next_due(value, heard)
+        return due
+
+    def fire(self, step: Any, due: Due) -> None:
+        self.TIMERS.fire(step, due)
+
+    def cover(self, value: Any, published: int, clock_ms: int) -> tuple[Any, list[str]]:
+        covered: tuple[Any, list[str]] = self.TIMERS.cover(value, published, clock_ms)
+        return covered
+
+    def restart(self, value: Any, clock_ms: int) -> Any:
+        return self.TIMERS.restart(value, clock_ms)
 
     def look(self, step: Any, checked_ms: int) -> None:
         """Retention: forget the offsets, and the group, that were due at a check."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from coordlib.coordinators.shard.kind import Facts, Kind
+from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.table import Table
 from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
@@ -76,9 +76,6 @@ class Family:
 
     def created(self, at: At) -> None:
         """An entity was made at this record."""
-
-    def replaced(self, name: str, before: Facts | None, after: Facts | None) -> None:
-        """An entity has other facts than before; None: it was not there, or is not any more."""
 
     def judge(
         self, record: Any, rows: Iterable[tuple[str, "Row"]]

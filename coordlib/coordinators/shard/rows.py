@@ -110,7 +110,6 @@ class Rows(ABC):
     ) -> None:
         if before is not after:
             self._agenda.replace(key, before, after)
-            self.families[key[0]].replaced(key[1], before, after)
         self._agenda.size_bytes += entry_bytes
 
     def _known(self, row: Row) -> Known:

@@ -3,7 +3,7 @@ of one.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -18,7 +18,6 @@ from coordlib.coordinators.groups.assigned.release import release
 from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.assigned.subscribe import subscribe
 from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, GroupKind
-from coordlib.coordinators.shard.clock import Due
 from coordlib.coordinators.shard.kind import ANY_GENERATION, NO_GENERATION, Facts, Handler, Known
 from coordlib.records import requests as rq
 
@@ -41,6 +40,7 @@ class Assigned(GroupKind):
     NAME = "assigned"
     VALUE = Group
     STEP = Step
+    TIMERS: ClassVar = timers
     APIS: ClassVar[Mapping[type[rq.Request], Handler]] = {
         **OF_ALL_GROUPS,
         rq.Subscribe: subscribe,
@@ -57,25 +57,13 @@ class Assigned(GroupKind):
         return Facts(
             # Rule 13: any heartbeat of a live member is a sign of life.
             quiet=ANY_GENERATION if value.members else NO_GENERATION,
-            next_due_ms=timers.next_due(value, known.row.heard).due_ms,
+            next_due_ms=self.next_due(value, known.row.heard).due_ms,
             waits_from=waits_from,
             waits_to=waits_to,
             timeout_ms=shortest_timeout_ms(value),
             replies=tuple(sorted({member.reply for member in value.members.values()})),
             size_bytes=kept_bytes.of_group(value),
         )
-
-    def next_due(self, value: Group, heard: Mapping[str, int]) -> Due:
-        return timers.next_due(value, heard)
-
-    def fire(self, step: Any, due: Due) -> None:
-        timers.fire(step, due)
-
-    def cover(self, value: Group, published: int, clock_ms: int) -> tuple[Group, list[str]]:
-        return timers.cover(value, published, clock_ms)
-
-    def restart(self, value: Group, clock_ms: int) -> Group:
-        return timers.restart(value, clock_ms)
 
     def check(self, value: Group) -> None:
         check_invariants(value)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from coordlib.coordinators.groups.classic import kept_bytes, timers
 from coordlib.coordinators.groups.classic.describe_group import describe_group
@@ -15,7 +15,6 @@ from coordlib.coordinators.groups.classic.soundness import check_invariants
 from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.groups.classic.sync_group import sync_group
 from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, GroupKind
-from coordlib.coordinators.shard.clock import Due
 from coordlib.coordinators.shard.kind import NO_GENERATION, Facts, Handler, Known
 from coordlib.records import requests as rq
 
@@ -35,6 +34,7 @@ class Classic(GroupKind):
     NAME = "classic"
     VALUE = Group
     STEP = Step
+    TIMERS: ClassVar = timers
     APIS: ClassVar[Mapping[type[rq.Request], Handler]] = {
         **OF_ALL_GROUPS,
         rq.JoinGroup: join_group,
@@ -50,7 +50,7 @@ class Classic(GroupKind):
         members = value.members.values()
         return Facts(
             quiet=value.generation if value.state in _QUIET else NO_GENERATION,
-            next_due_ms=timers.next_due(value, known.row.heard).due_ms,
+            next_due_ms=self.next_due(value, known.row.heard).due_ms,
             waits_from=waits_from,
             waits_to=waits_to,
             timeout_ms=shortest_timeout_ms(value),
@@ -58,18 +58,6 @@ class Classic(GroupKind):
             size_bytes=kept_bytes.of_group(value),
             instances={m.instance: m.member for m in members if m.instance is not None},
         )
-
-    def next_due(self, value: Group, heard: Mapping[str, int]) -> Due:
-        return timers.next_due(value, heard)
-
-    def fire(self, step: Any, due: Due) -> None:
-        timers.fire(step, due)
-
-    def cover(self, value: Group, published: int, clock_ms: int) -> tuple[Group, list[str]]:
-        return timers.cover(value, published, clock_ms)
-
-    def restart(self, value: Group, clock_ms: int) -> Group:
-        return timers.restart(value, clock_ms)
 
     def check(self, value: Group) -> None:
         check_invariants(value)
