@@ -138,7 +138,7 @@ def topics_known(state: StoredShard) -> dict[str, int]:
 def facts_of(row: Row, shard: Shard, value: Any = None) -> Facts:
     """What the kind says of a row's value alone, as if it had just been made."""
     found = row.value if value is None else value
-    known = Known(row, shard.settings, shard.clock_ms, None, Facts(), 0)
+    known = Known(row, shard.settings, shard.clock_ms, None, Facts(), {})
     return row.kind.facts(msgspec.structs.replace(found), known)
 
 

@@ -62,8 +62,8 @@ class Family:
         return name.encode()
 
     @classmethod
-    def head_name(cls, key: bytes) -> str:
-        """The entity whose head has this key."""
+    def head_name(cls, key: bytes) -> str | None:
+        """The entity whose head has this key; None: it is the key of an entry (`Table.place`)."""
         return key.decode()
 
     def must_look_again(self) -> bool:

@@ -94,8 +94,8 @@ class Known(NamedTuple):
     #: The value and the facts before. Equal to the value of now: only its tables changed.
     value: Any
     facts: Facts
-    #: How many entries all tables had before.
-    entry_count: int
+    #: How many entries each table had before, if it had any, by the table's name.
+    counts: Mapping[str, int]
     #: Whether entries were put, or forgotten.
     has_put: bool = False
     #: Whether `Kind.look` has just been called.

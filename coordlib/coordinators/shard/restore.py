@@ -6,7 +6,7 @@ Rule 4: clock, previous timestamp and uncovered causes are kept, sessions are re
 nobody knows any more when a member was last heard.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -61,6 +61,7 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     """
     rows: dict[Key, Row] = {}
     families: dict[str, Any] = {}
+    _refuse_foreign_keys(topics, registry)
     for space, family in registry.families.items():
         heads = _heads(family, topics.get(family.HEADS, {}), registry)
         families[space] = family.restored(heads)
@@ -76,7 +77,20 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
 
 
 def _known(row: Row, position: ShardPosition) -> Known:
-    return Known(row, _NO_SETTINGS, position.clock_ms, row.value, row.facts, row.entry_count)
+    return Known(row, _NO_SETTINGS, position.clock_ms, row.value, row.facts, row.counts)
+
+
+def _refuse_foreign_keys(topics: Topics, registry: Registry) -> None:
+    """Heads and tables may share a topic; each of its keys is of one of them."""
+    takers: dict[str, list[Callable[[bytes], object]]] = {}
+    for family in registry.families.values():
+        takers.setdefault(family.HEADS, []).append(family.head_name)
+        for table in family.tables().values():
+            takers.setdefault(table.topic, []).append(table.place)
+    for topic, names in takers.items():
+        for key in topics.get(topic, {}):
+            if all(name(key) is None for name in names):
+                raise UnknownSavedVersion(f"{topic} has the key {key!r}, which this code lacks.")
 
 
 def _heads(
@@ -84,11 +98,15 @@ def _heads(
 ) -> dict[str, tuple[Kind, Any]]:
     heads: dict[str, tuple[Kind, Any]] = {}
     for key, value in saved.items():
-        name = _decode_kind(value).kind
-        kind = registry.kinds.get(name)
+        name = family.head_name(key)
+        if name is None:
+            continue
+        kind_name = _decode_kind(value).kind
+        kind = registry.kinds.get(kind_name)
         if kind is None or kind not in family.KINDS:
-            raise UnknownSavedVersion(f"A group was saved as {name!r}, which this code lacks.")
-        heads[family.head_name(key)] = kind, kind.load(value)
+            why = f"An entity was saved as {kind_name!r}, which this code lacks."
+            raise UnknownSavedVersion(why)
+        heads[name] = kind, kind.load(value)
     return heads
 
 
@@ -101,14 +119,12 @@ def _put_entries(
     for table in family.tables().values():
         found: dict[str, list[tuple[Place, Any]]] = {}
         for key, value in topics.get(table.topic, {}).items():
-            name, place = table.place(key)
-            if (family.SPACE, name) in rows:
-                found.setdefault(name, []).append((place, table.load(value)))
+            at = table.place(key)
+            if at is not None and (family.SPACE, at[0]) in rows:
+                found.setdefault(at[0], []).append((at[1], table.load(value)))
         for name, entries in found.items():
             row = rows[family.SPACE, name]
-            known = _known(row, position)
-            row.apply(table, entries)
-            row.renew_by_entries(known._replace(has_put=True))
+            row.settle(row.value, row.kind, _known(row, position), (), [(table, entries)])
 
 
 def orphans(topics: Topics, registry: Registry) -> list[str]:
@@ -123,6 +139,7 @@ def orphans(topics: Topics, registry: Registry) -> list[str]:
     for family in registry.families.values():
         heads = topics.get(family.HEADS, {})
         for table in family.tables().values():
-            names = {table.place(key)[0] for key in topics.get(table.topic, {})}
+            places = (table.place(key) for key in topics.get(table.topic, {}))
+            names = {at[0] for at in places if at is not None}
             found |= {name for name in names if family.head_key(name) not in heads}
     return sorted(found)

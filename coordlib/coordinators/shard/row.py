@@ -15,7 +15,7 @@ from coordlib import limits
 from coordlib.coordinators.shard.kind import ANY_GENERATION, Facts, Kind, Known
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.step import BrokenInvariant
-from coordlib.coordinators.shard.table import Entries, Place, StoredTable, Table
+from coordlib.coordinators.shard.table import NO_ENTRIES, Entries, Place, StoredTable, Table
 from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
 
@@ -45,8 +45,8 @@ class Row:
     """A row while a batch is judged."""
 
     __slots__ = (
+        "_at_start",
         "_entries",
-        "_head_at_start",
         "_heard",
         "_is_encoded",
         "_value",
@@ -63,8 +63,8 @@ class Row:
         #: Whether the head changed in this batch, and whether the row has it.
         self.changed = False
         self._is_encoded = False
-        #: What the row had when the batch began, once that was replaced.
-        self._head_at_start: msgspec.Raw | None = None
+        #: Kind and head of the row when the batch began, once either was replaced.
+        self._at_start: tuple[Kind, msgspec.Raw] | None = None
 
     @property
     def facts(self) -> Facts:
@@ -127,44 +127,85 @@ class Row:
         return kept.count if kept else 0
 
     @property
-    def entry_count(self) -> int:
-        """How many entries all tables have."""
-        return sum(table.count for table in self.stored.tables.values())
+    def counts(self) -> dict[str, int]:
+        """How many entries each table has that has any."""
+        return {name: table.count for name, table in self.stored.tables.items() if table.count}
 
     @property
     def entry_bytes(self) -> int:
         """Upper bound of what all tables have in the blob."""
         return sum(table.size_bytes for table in self.stored.tables.values())
 
-    def apply(self, table: Table, changes: Iterable[tuple[Place, Any]]) -> None:
-        """Store or forget entries of one table."""
+    def apply(self, table: Table, changes: Iterable[tuple[Place, Any]]) -> list[tuple[Place, Any]]:
+        """Store or forget entries of one table, as the topic has them, all or none of them.
+
+        Returns what puts them back, for `put_back`.
+        """
+        entries, before = self.entries(table), []
+        try:
+            for place, value in changes:
+                before.append((place, entries.apply(place, value)))
+        except Exception:
+            self.put_back(table, before)
+            raise
+        self._count_again(table)
+        return before
+
+    def put_back(self, table: Table, before: list[tuple[Place, Any]]) -> None:
+        """As if `apply` had not been called."""
         entries = self.entries(table)
-        for place, value in changes:
-            entries.apply(place, value)
-        before = self.stored.tables.get(table.name) or StoredTable()
-        self.stored.tables[table.name] = StoredTable(
-            entries.count, entries.size_bytes, before.blocks
-        )
+        for place, kept in reversed(before):
+            entries.set(place, kept)
+        self._count_again(table)
+
+    def _count_again(self, table: Table) -> None:
+        entries, tables = self.entries(table), self.stored.tables
+        blocks = tables[table.name].blocks if table.name in tables else NO_ENTRIES
+        stored = StoredTable(entries.count, entries.size_bytes, blocks)
+        self.stored.tables = {**tables, table.name: stored}  # another one: `settle` keeps the old
 
     # -- the head --------------------------------------------------------------------------
 
-    def take_over(self, value: Any, kind: Kind, known: Known, touched: Iterable[str]) -> None:
-        """Store the value of a step and renew the facts, whole or not at all.
+    def settle(
+        self,
+        value: Any,
+        kind: Kind,
+        known: Known,
+        touched: Iterable[str],
+        puts: Iterable[tuple[Table, list[tuple[Place, Any]]]] = (),
+    ) -> None:
+        """Store the value and the entries of a step and renew the facts, whole or not at all.
 
-        Raises BrokenInvariant if nobody could write it, and whatever its kind raises.
+        Raises BrokenInvariant if nobody could write it, and whatever its kind or a table raises.
         """
+        before = (copy(self.stored), self.kind, self._value, self._heard, self.changed)
+        heard = dict(self.heard) if touched else None
+        undo: list[tuple[Table, list[tuple[Place, Any]]]] = []
+        try:
+            self._take_over(value, kind, known, touched)
+            for table, changes in puts:
+                undo.append((table, self.apply(table, changes)))
+            if undo and self.value is not None:
+                facts, value_now = self.facts, self.value
+                self._renew(value_now, known._replace(value=value_now, facts=facts, has_put=True))
+        except Exception:
+            for table, entries in reversed(undo):
+                self.put_back(table, entries)
+            self.stored, self.kind, self._value, self._heard, self.changed = before
+            if heard is not None:
+                self._heard = heard
+            raise
+
+    def _take_over(self, value: Any, kind: Kind, known: Known, touched: Iterable[str]) -> None:
         if value is self._value:
             self._touch(touched, known.clock_ms)
             return
-        before = (copy(self.stored), self.kind, self._value, self._heard, self.changed)
-        try:
+        if kind is not self.kind:
+            self._note_start()
             self.kind, self.stored.kind = kind, kind.NAME
-            self.set_value(value, known, touched)
-            if self.facts.size_bytes > limits.RECORD_BYTES_MAX // 2 and not value.is_quarantined:
-                check_writable(kind, value, before[2])
-        except Exception:
-            self.stored, self.kind, self._value, self._heard, self.changed = before
-            raise
+        self.set_value(value, known, touched)
+        if self.facts.size_bytes > limits.RECORD_BYTES_MAX // 2 and not value.is_quarantined:
+            check_writable(kind, value, known.value)
 
     def set_value(self, value: Any, known: Known, touched: Iterable[str] = ()) -> None:
         """As `take_over`, of what was written before."""
@@ -234,38 +275,40 @@ class Row:
         """Put the head into the row if it changed. Called once when the batch ends."""
         if self.changed and not self._is_encoded:
             head = msgspec.Raw(self.kind.encode(self._value))
-            if self._head_at_start is None:
-                self._head_at_start = self.stored.head
+            self._note_start()
             self.stored.head, self._is_encoded = head, True
 
-    def set_aside(self, at: At) -> bytes:
+    def _note_start(self) -> None:
+        if self._at_start is None:
+            self._at_start = self.kind, self.stored.head
+
+    def set_aside(self, at: At) -> bytes | None:
         """Quarantine what cannot be written; the saved head as it can be written.
 
         Steps that would leave such a value fail by themselves, so this is for defects. The row
         keeps what the members were told, if it can; the topic gets what it had when the batch
-        began, which is what a rebuild would go on from.
+        began, which is what a rebuild would go on from. An entity that was made since is saved as
+        a new one. None: its kind makes none, and the topic gets nothing.
+
+        Raises whatever the kind raises if there is nothing that the row could keep.
         """
-        before = replace(self._at_start(at), is_quarantined=True)
+        kind, head = self._at_start or (self.kind, self.stored.head)
+        before = kind.decode(head) if len(head) else _made_anew(kind, self.stored.name, at)
+        if before is not None:
+            before = replace(before, is_quarantined=True)
         try:
-            self._freeze(replace(self._value, is_quarantined=True))
+            self._freeze(self.kind, replace(self._value, is_quarantined=True))
             self.encode_head()
-        except Exception:  # noqa: BLE001  whatever it is, the batch must end
-            self._freeze(before)
+        except Exception:
+            if before is None:
+                raise
+            self._freeze(kind, before)
             self.encode_head()
-        return self.kind.save(before)
+        return None if before is None else kind.save(before)
 
-    def _at_start(self, at: At) -> Any:
-        """The head as it was when the batch began; one that was made since has nothing."""
-        head = self.stored.head if self._head_at_start is None else self._head_at_start
-        if len(head):
-            try:
-                return self.kind.decode(head)
-            except msgspec.MsgspecError:
-                pass  # it was of another kind
-        return self.kind.create(self.stored.name, at)
-
-    def _freeze(self, value: Any) -> None:
+    def _freeze(self, kind: Kind, value: Any) -> None:
         """Nothing is due, and nothing is judged."""
+        self.kind, self.stored.kind = kind, kind.NAME
         self._value, self._is_encoded, self.changed = value, False, True
         self.stored.facts = self.stored.facts.at_rest()
 
@@ -279,6 +322,13 @@ class Row:
         tables = {**row.tables, **{name: each.stored() for name, each in self._entries.items()}}
         row.tables = {name: tables[name] for name in sorted(tables) if tables[name].count}
         return row
+
+
+def _made_anew(kind: Kind, name: str, at: At) -> Any:
+    try:
+        return kind.create(name, at)
+    except Exception:  # noqa: BLE001  whatever it is, the batch must end
+        return None
 
 
 def check_writable(kind: Kind, value: Any, before: Any) -> None:

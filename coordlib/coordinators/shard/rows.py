@@ -14,11 +14,13 @@ from coordlib.coordinators.shard import quarantine
 from coordlib.coordinators.shard.agenda import Agenda
 from coordlib.coordinators.shard.answered import Answered, Asked
 from coordlib.coordinators.shard.blob import ShardSettings, StoredShard
+from coordlib.coordinators.shard.clock import Due
 from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Kind, Known
 from coordlib.coordinators.shard.outbox import Outbox
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.table import Table
 from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects import effect as fx
@@ -85,16 +87,10 @@ class Rows(ABC):
         kind: Kind | None = None,
     ) -> None:
         """Store an entity's new head and entries, and update the indexes that follow from it."""
-        key, known = self._key(row), self._known(row)
-        before = known.facts
-        row.take_over(value, kind or row.kind, known, touched)
-        entry_bytes = row.entry_bytes
-        if puts:
-            known = self._known(row)
-            for table, changes in self._by_table(row.kind, puts):
-                row.apply(table, changes)
-            row.renew_by_entries(known._replace(has_put=True))
-        self._replaced(key, before, row.facts, row.entry_bytes - entry_bytes)
+        key, known, entry_bytes = self._key(row), self._known(row), row.entry_bytes
+        kind = kind or row.kind
+        row.settle(value, kind, known, touched, self._by_table(kind, puts) if puts else ())
+        self._replaced(key, known.facts, row.facts, row.entry_bytes - entry_bytes)
 
     def _by_table(
         self, kind: Kind, puts: Iterable[fx.Put]
@@ -113,7 +109,7 @@ class Rows(ABC):
         self._agenda.size_bytes += entry_bytes
 
     def _known(self, row: Row) -> Known:
-        return Known(row, self.settings, self.clock_ms, row.value, row.facts, row.entry_count)
+        return Known(row, self.settings, self.clock_ms, row.value, row.facts, row.counts)
 
     def _key(self, row: Row) -> Key:
         return row.kind.SPACE, row.stored.name
@@ -143,10 +139,14 @@ class Rows(ABC):
         """What cannot be written is saved as it was when the batch began; it is judged no more."""
         key, at, before = self._key(row), self._here(), row.facts
         family = self.registry.families[row.kind.SPACE]
-        saved = row.set_aside(at)
-        self._replaced(key, before, row.facts, 0)
-        self._outbox.put_saved(family, key[1], saved)
         generation = row.kind.generation(row.value)
+        try:
+            saved = row.set_aside(at)
+            self._replaced(key, before, row.facts, 0)
+        except Exception:  # noqa: BLE001  nothing of it can be kept, and the batch must end
+            saved = None
+            self._forget(row)
+        self._outbox.put_saved(family, key[1], saved)
         self._put(at, quarantine.recorded(key, row.kind.NAME, generation, at, problem))
 
     def _put(self, at: At, *effects: fx.Effect) -> None:
@@ -160,6 +160,7 @@ class Rows(ABC):
         # INV-33
         """
         agenda = self._agenda
+        fired: tuple[Key, Due] | None = None
         while agenda.has_due(self.clock_ms):
             bound_ms, key = agenda.pop()
             row = self.rows.get(key)
@@ -169,20 +170,25 @@ class Rows(ABC):
                 self._put_off.add(key)
                 continue
             try:
-                self._fire(at, key, row, bound_ms)
+                due = row.kind.next_due(row.value, row.heard)
+                if fired == (key, due):
+                    raise BrokenInvariant(f"{due.name} is due again when it has been done")
+                if self._fire(at, key, row, due, bound_ms):
+                    fired = key, due
             except Exception as problem:  # noqa: BLE001  INV-42
                 self._quarantine(at, key, problem)
             if row.facts.next_due_ms == bound_ms:  # another one of the entity, equally due
                 agenda.schedule(key, row.facts)
 
-    def _fire(self, at: At, key: Key, row: Row, bound_ms: int) -> None:
-        due = row.kind.next_due(row.value, row.heard)
+    def _fire(self, at: At, key: Key, row: Row, due: Due, bound_ms: int) -> bool:
+        """Whether anything was due."""
         if due.due_ms == bound_ms:
             self._step(at, key, partial(row.kind.fire, due=due), row.kind)
-        else:  # heartbeats have pushed it later since the bound was set
-            before = row.facts
-            row.is_due_at(due.due_ms)
-            self._replaced(key, before, row.facts, 0)
+            return True
+        before = row.facts  # heartbeats have pushed it later since the bound was set
+        row.is_due_at(due.due_ms)
+        self._replaced(key, before, row.facts, 0)
+        return False
 
     def _must_wait(self, asked: Asked, size_bytes: int, row: Row | None) -> bool:
         return self._answered.must_wait(asked, size_bytes, self._is_unread(row))

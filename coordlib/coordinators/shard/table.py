@@ -48,8 +48,12 @@ class Table(NamedTuple):
         """The key of an entry in the topic."""
         return codec.encode([entity, *place])
 
-    def place(self, key: bytes) -> tuple[str, Place]:
-        """The entity and the place that a key names. Raises msgspec.MsgspecError."""
+    def place(self, key: bytes) -> tuple[str, Place] | None:
+        """The entity and the place that a key names. Raises msgspec.MsgspecError.
+
+        Tables that share a topic with others, or with heads, have keys of their own and subclass
+        this; None: the key is not of this table.
+        """
         entity, name, number = _decode_key(key)
         return entity, (name, number)
 
@@ -108,12 +112,16 @@ class Entries:
             for number, entry in self.of_name(name):
                 yield name, number, entry
 
-    def apply(self, place: Place, saved: Any) -> None:
-        """Store an entry as the topic has it; None: forget it."""
-        if saved is None:
-            self._forget(*place)
-            return
+    def apply(self, place: Place, saved: Any) -> Any:
+        """Store an entry as the topic has it; None: forget it. Returns the kept one before."""
+        return self.set(place, None if saved is None else self._table.keep(saved))
+
+    def set(self, place: Place, kept: Any) -> Any:
+        """As `apply`, of an entry as `get` gives it."""
         name, number = place
+        if kept is None:
+            return self._forget(name, number)
+        size_bytes = self._table.size(kept)  # may raise: nothing has changed yet
         block = self._block(name, number // BLOCK_ENTRIES)
         if block is None:
             if name not in self._names:
@@ -121,12 +129,13 @@ class Entries:
                 self.size_bytes += name_bytes(name)
             block = self._names[name][number // BLOCK_ENTRIES] = {}
         before = block.get(number)
-        kept = block[number] = self._table.keep(saved)
+        block[number] = kept
+        self.size_bytes += size_bytes
         if before is None:
             self.count += 1
-            self.size_bytes += self._table.size(kept)
         else:
-            self.size_bytes += self._table.size(kept) - self._table.size(before)
+            self.size_bytes -= self._table.size(before)
+        return before
 
     def stored(self) -> StoredTable:
         """Equal entries give equal bytes, in whatever order they were stored.  # INV-03"""
@@ -144,11 +153,11 @@ class Entries:
         decoded = blocks[number] = self._decode_block(block)
         return decoded
 
-    def _forget(self, name: str, number: int) -> None:
+    def _forget(self, name: str, number: int) -> Any:
         block = self._block(name, number // BLOCK_ENTRIES)
         gone = None if block is None else block.pop(number, None)
         if gone is None:
-            return
+            return None
         self.count -= 1
         self.size_bytes -= self._table.size(gone)
         if not block:
@@ -156,6 +165,7 @@ class Entries:
         if not self._names[name]:
             del self._names[name]
             self.size_bytes -= name_bytes(name)
+        return gone
 
 
 def name_bytes(name: str) -> int:

@@ -159,7 +159,7 @@ def test_a_rebuild_reads_what_the_topics_hold() -> None:
         (
             b'"kind":"classic"',
             b'"kind":"modern"',
-            "A group was saved as 'modern', which this code lacks",
+            "An entity was saved as 'modern', which this code lacks",
         ),
     ],
 )

@@ -52,7 +52,7 @@ def look_at_ms(group: AnyGroup, known: Known) -> int:
     count, bound_ms = known.row.count(OFFSETS), known.facts.look_at_ms
     before: AnyGroup | None = known.value
     has_new_state = before is None or _expiring_as(before) != _expiring_as(group)
-    if has_new_state or bool(known.entry_count) != bool(count):
+    if has_new_state or (OFFSETS.name in known.counts) != bool(count):
         bound_ms = expiry_bound(group, count, retention_ms)
     if known.has_put and expiry_bound(group, 1, retention_ms) < NEVER:
         bound_ms = min(bound_ms, known.clock_ms + retention_ms)
