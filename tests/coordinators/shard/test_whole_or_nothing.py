@@ -12,6 +12,7 @@ from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.coordinators.shard.table import Place, Table
+from coordlib.effects.routing import Output
 from tests.coordinators.shard.test_least_kinds import (
     NOTES,
     Club,
@@ -33,6 +34,16 @@ from tests.tools.driving import Conversation
 
 def with_families(monkeypatch: pytest.MonkeyPatch, *families: Any) -> None:
     monkeypatch.setattr(core, "REGISTRY", Registry(Groups, *families))
+
+
+def _outputs(talk: Conversation) -> list[Output]:
+    return [*talk.outputs, *(each for each in talk.shard.outputs if each not in talk.outputs)]
+
+
+def broke(talk: Conversation) -> list[str]:
+    """For what entities were set aside, in order."""
+    lines = [msgspec.json.decode(each.value) for each in _outputs(talk) if each.topic == "events"]
+    return [line["reason"] for line in lines if line["type"] == "GroupQuarantined"]
 
 
 def breaking(value: Line) -> Line:
@@ -61,7 +72,7 @@ def test_entries_that_cannot_be_kept_leave_the_entity_as_it_was(
 
     def several(step: Any) -> None:
         step.change(generation=7)
-        step.touch("a")
+        step.touched.append("a")
         step.put_entry(NOTES, ("p", 0), None)
         step.put_entry(NOTES, ("q", 0), Line("two"))
         step.put_entry(NOTES, ("r", 0), Line("broken"))
@@ -70,7 +81,7 @@ def test_entries_that_cannot_be_kept_leave_the_entity_as_it_was(
     talk.shard.clock_ms += 5
     talk.shard._let(talk.shard._here(), ("club", "g"), several)
 
-    assert row.is_quarantined
+    assert broke(talk) == ["ZeroDivisionError"]
     assert row.value.generation == 1
     assert row.heard == heard
     assert [(name, entry.text) for name, _, entry in row.entries(NOTES)] == [("p", "one")]
@@ -110,10 +121,11 @@ def test_a_deadline_that_is_due_again_sets_its_entity_aside(
     talk = Conversation()
     said(talk, asks(Enter))
     said(talk, asks(Enter, name="h"))
-    monkeypatch.setattr(Clubs, "fire", lambda *_: None)
+    monkeypatch.setattr(Clubs, "fire", lambda *_, **__: None)
     for _ in range(8):
         talk.tick(after_ms=2_000)
 
+    assert broke(talk) == ["BrokenInvariant"] * 2
     assert talk.shard.row("g", "club").is_quarantined
     assert talk.shard.row("h", "club").is_quarantined
 
