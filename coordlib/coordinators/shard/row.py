@@ -179,7 +179,8 @@ class Row:
         Raises BrokenInvariant if nobody could write it, and whatever its kind or a table raises.
         """
         before = (copy(self.stored), self.kind, self._value, self._heard, self.changed)
-        heard = dict(self.heard) if touched else None
+        heard = self._heard or {}
+        times = [(member, heard[member]) for member in touched if member in heard]
         undo: list[tuple[Table, list[tuple[Place, Any]]]] = []
         try:
             self._take_over(value, kind, known, touched)
@@ -192,8 +193,7 @@ class Row:
             for table, entries in reversed(undo):
                 self.put_back(table, entries)
             self.stored, self.kind, self._value, self._heard, self.changed = before
-            if heard is not None:
-                self._heard = heard
+            heard.update(times)
             raise
 
     def _take_over(self, value: Any, kind: Kind, known: Known, touched: Iterable[str]) -> None:
@@ -208,7 +208,7 @@ class Row:
             check_writable(kind, value, known.value)
 
     def set_value(self, value: Any, known: Known, touched: Iterable[str] = ()) -> None:
-        """As `take_over`, of what was written before."""
+        """Store a head that was written before, and its facts."""
         self._value = value
         self.changed, self._is_encoded = True, False
         sessions, heard = self._sessions(value), self.heard
