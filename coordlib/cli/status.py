@@ -183,13 +183,13 @@ def read_marker(client: Mapping[str, str], prefix: str) -> Any:
 def _stamped_marker(client: Mapping[str, str], prefix: str) -> tuple[Any, int | None]:
     """As `read_marker`, and when it was committed in epoch milliseconds."""
     from coordlib.kafka.compacted import newest_stamped
-    from coordlib.records.stored import Marker
+    from coordlib.records.stored import decode_marker
 
     stamped = newest_stamped(client, f"{prefix}.progress", 0).get(b"marker")
     if stamped is None:
         return None, None
     try:
-        return msgspec.json.decode(stamped.value, type=Marker), stamped.time_ms
+        return decode_marker(stamped.value), stamped.time_ms
     except msgspec.MsgspecError as problem:
         raise CoordError(
             "The job's progress marker cannot be read.",

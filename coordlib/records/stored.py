@@ -11,6 +11,10 @@ from msgspec import UNSET, UnsetType
 
 #: The space that a line of history does not spell out.
 GROUP_SPACE: Final = "group"
+#: Letter of the input that every shard has, in coordinates and positions: `coord.requests`.
+REQUESTS: Final = "r"
+#: Version of the progress marker.
+MARKER_VERSION: Final = 2
 
 EVENT_GROUP_CREATED = "GroupCreated"
 EVENT_REBALANCE_STARTED = "RebalanceStarted"
@@ -173,8 +177,8 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
 
     clock_ms: int
     previous_ms: int
-    offset: int
-    commits_offset: int
+    #: Newest judged record of each input, by the input's letter; absent: none yet.
+    offsets: dict[str, int] = {}
     published: int
     #: What the shard has said and no tick covers yet: the newest record of each part, and how many
     #: bytes it has.
@@ -182,11 +186,16 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     #: Number of the newest control record that counted: start of its driver, then its own.
     control: tuple[int, int] = (0, 0)
 
+    @property
+    def offset(self) -> int:
+        """The newest judged request; -1: none yet."""
+        return self.offsets.get(REQUESTS, -1)
+
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
     """The newest committed batch. Key `marker` of `coord.progress`."""
 
-    v: int = 1
+    v: int = MARKER_VERSION
     checkpoint: str
     batch: int
     #: topic -> partition (as text, JSON has no other keys) -> [first, last] offset of the batch.
@@ -196,3 +205,51 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     #: topic -> partition -> next offset to read: where a rebuilt job goes on.
     next_offsets: dict[str, dict[str, int]]
     shards: dict[str, ShardPosition]
+
+
+class _Position1(msgspec.Struct, frozen=True):
+    clock_ms: int
+    previous_ms: int
+    offset: int
+    commits_offset: int
+    published: int
+    answered: tuple[tuple[int, int], ...] = ()
+    control: tuple[int, int] = (0, 0)
+
+
+class _Marker1(msgspec.Struct, frozen=True):
+    checkpoint: str
+    batch: int
+    ranges: dict[str, dict[str, tuple[int, int]]]
+    digest: str
+    next_offsets: dict[str, dict[str, int]]
+    shards: dict[str, _Position1]
+
+
+class _Versioned(msgspec.Struct):
+    v: int = 1
+
+
+def decode_marker(value: bytes) -> Marker:
+    """Read the progress marker. Raises msgspec.MsgspecError: this code does not know its form.
+
+    Version 1 named the offsets of its two inputs, each in a field.
+    """
+    version = msgspec.json.decode(value, type=_Versioned).v
+    if version == 1:
+        before = msgspec.to_builtins(msgspec.json.decode(value, type=_Marker1))
+        before["shards"] = {n: position_of_1(each) for n, each in before["shards"].items()}
+        return msgspec.convert(before, Marker)
+    if version != MARKER_VERSION:
+        raise msgspec.ValidationError(
+            f"Newer code has written the progress marker: version {version}, this code knows "
+            f"{MARKER_VERSION}."
+        )
+    return msgspec.json.decode(value, type=Marker)
+
+
+def position_of_1(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a shard's position in a marker of version 1, as those of today."""
+    now = dict(fields)
+    now["offsets"] = {"o": now.pop("commits_offset"), REQUESTS: now.pop("offset")}
+    return now

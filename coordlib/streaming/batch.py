@@ -1,7 +1,7 @@
 """A batch between the operator and the sink: its outputs in order, its reports, its digest."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of one shard to the driver about one batch."""
 
     status: Status
-    #: "r" and "o" -> first and last offset that the batch brought.
+    #: Letter of an input -> first and last offset that the batch brought.
     ranges: dict[str, tuple[int, int]]
     state_bytes: int
     #: Records that the batch brought, and bytes of their values.
@@ -34,13 +34,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         """SHA-256 over all outputs in order: two runs of one batch must agree."""
         return hashlib.sha256(_pack(self.outputs)).hexdigest()
 
-    def ranges(self, prefix: str) -> dict[str, dict[str, tuple[int, int]]]:
-        """topic -> partition -> first and last input offset."""
-        names = {"r": f"{prefix}.requests", "o": f"{prefix}.offsets"}
+    def ranges(self, inputs: Mapping[str, str]) -> dict[str, dict[str, tuple[int, int]]]:
+        """topic -> partition -> first and last input offset; `inputs`: topics by letter."""
         found: dict[str, dict[str, tuple[int, int]]] = {}
         for report in self.reports:
-            for topic, (first, last) in report.ranges.items():
-                found.setdefault(names[topic], {})[str(report.status.shard)] = (first, last)
+            for letter, (first, last) in report.ranges.items():
+                found.setdefault(inputs[letter], {})[str(report.status.shard)] = (first, last)
         return found
 
 

@@ -8,13 +8,13 @@ import structlog
 
 from coordlib import limits
 from coordlib.config import EngineConfig
-from coordlib.records.own_topics import INPUTS
 from coordlib.records.stored import Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.backlog import mean_bytes_waiting
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.operator import Beginning
+from coordlib.streaming.plane import Plane
 from coordlib.streaming.sink import NewestByKey
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def beginning_of(
     folder: CheckpointFolder,
     identity: Identity,
     marker: Marker | None,
-    prefix: str,
+    plane: Plane,
     newest_by_key: NewestByKey,
 ) -> Beginning:
     """The states that shards begin from.
@@ -40,13 +40,13 @@ def beginning_of(
     if difference is None or newest != (identity.checkpoint, difference):
         return Beginning(seeds, {}, taken_over=-1)
     _log.warning("batch is taken over: other code judged it", batch=difference)
-    blobs = rebuild.seed_blobs(newest_by_key, prefix, identity.shards, marker)
+    blobs = rebuild.seed_blobs(newest_by_key, plane, identity.shards, marker)
     return Beginning(seeds, blobs, taken_over=difference)
 
 
 def size_of_batches(
     client_options: Mapping[str, str],
-    prefix: str,
+    plane: Plane,
     shards: int,
     marker: Marker | None,
     engine: EngineConfig,
@@ -55,7 +55,7 @@ def size_of_batches(
     """How many records a batch may have, by those that wait. Raises CannotReach."""
     mean_bytes = mean_bytes_waiting(
         client_options,
-        [f"{prefix}.{name}" for name in INPUTS],
+        list(plane.inputs.values()),
         shards,
         marker.next_offsets if marker else {},
     )

@@ -1,5 +1,6 @@
 """The progress marker: names the newest committed batch, written in its own transaction."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -8,13 +9,13 @@ from coordlib.errors import ReplayDiffers, StartRefused
 from coordlib.records.stored import ControlKeys, Layout, Marker, ShardPosition
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.plane import Plane
 
 LAYOUT_KEY = b"layout"
 MARKER_KEY = b"marker"
 KEYS_KEY = b"keys"
 
 decode_layout = msgspec.json.Decoder(Layout).decode
-decode_marker = msgspec.json.Decoder(Marker).decode
 _decode_keys = msgspec.json.Decoder(ControlKeys).decode
 KEYS_VERSION: Final = 1
 
@@ -41,13 +42,15 @@ def decode_keys(value: bytes) -> ControlKeys:
     return _decode_keys(value)
 
 
-def next_marker(before: Marker | None, batch: Batch, identity: Identity, prefix: str) -> Marker:
+def next_marker(
+    before: Marker | None, batch: Batch, identity: Identity, inputs: Mapping[str, str]
+) -> Marker:
     """The marker of this batch: positions of shards without input stay as they were."""
     shards: dict[str, ShardPosition] = dict(before.shards) if before else {}
     next_offsets = {t: dict(p) for t, p in before.next_offsets.items()} if before else {}
     for report in batch.reports:
         shards[str(report.status.shard)] = report.status.position
-    ranges = batch.ranges(prefix)
+    ranges = batch.ranges(inputs)
     for topic, partitions in ranges.items():
         for partition, (_, last) in partitions.items():
             next_offsets.setdefault(topic, {})[partition] = last + 1
@@ -62,11 +65,16 @@ def next_marker(before: Marker | None, batch: Batch, identity: Identity, prefix:
 
 
 def is_repeat(
-    marker: Marker | None, batch: Batch, identity: Identity, prefix: str, taken_over: int = -1
+    marker: Marker | None,
+    batch: Batch,
+    identity: Identity,
+    inputs: Mapping[str, str],
+    taken_over: int = -1,
 ) -> bool:
     """Whether this batch was committed already, by this checkpoint.  # INV-34
 
     Args:
+        inputs: the plane's topics, by letter.
         taken_over: number of a batch whose outcome was read back from the topics, not judged.
 
     Raises:
@@ -76,7 +84,7 @@ def is_repeat(
     if marker is None or marker.checkpoint != identity.checkpoint:
         _refuse_unless_first(marker, batch, identity)
         return False
-    if marker.batch == batch.number and marker.ranges == batch.ranges(prefix):
+    if marker.batch == batch.number and marker.ranges == batch.ranges(inputs):
         if batch.number != taken_over and marker.digest != batch.digest():
             raise ReplayDiffers(
                 f"Batch {batch.number} is committed, and it ran again with other outputs: other "
@@ -117,10 +125,10 @@ def _refuse_unless_first(marker: Marker | None, batch: Batch, identity: Identity
 
 
 def check_identity(
-    identity: Identity, marker: Marker | None, layout: Layout, prefix: str, has_batches: bool
+    identity: Identity, marker: Marker | None, layout: Layout, plane: Plane, has_batches: bool
 ) -> None:
     """Refuse a checkpoint that does not belong to these topics, before anything is read."""
-    incarnation = layout.topic_ids[f"{prefix}.requests"][:8]
+    incarnation, prefix = layout.topic_ids[plane.first_input][:8], plane.prefix
     if (identity.prefix, identity.shards, identity.incarnation) != (
         prefix,
         layout.shards,

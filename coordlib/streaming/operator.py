@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.shard import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
@@ -23,11 +22,11 @@ from coordlib.coordinators.shard.shard import (
     InputRecord,
     ShardSettings,
     UnknownStateVersion,
-    fold,
 )
 from coordlib.streaming.batch import BatchReport, pack_outputs
 from coordlib.streaming.batch_size import held_bytes_max, too_large
 from coordlib.streaming.crash import Crash
+from coordlib.streaming.plane import Folding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +60,7 @@ class Beginning(NamedTuple):
 
 def judge(
     rows: "DataFrame",
+    folding: Folding,
     settings: ShardSettings,
     beginning: "Broadcast[Beginning]",
     worker_memory_bytes: int,
@@ -69,7 +69,7 @@ def judge(
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     return rows.groupBy("shard").applyInPandasWithState(
-        _judge_shard(settings, beginning, worker_memory_bytes),
+        _judge_shard(folding, settings, beginning, worker_memory_bytes),
         OUTPUT_SCHEMA,
         STATE_SCHEMA,
         "append",
@@ -78,7 +78,10 @@ def judge(
 
 
 def _judge_shard(
-    settings: ShardSettings, beginning: "Broadcast[Beginning]", worker_memory_bytes: int
+    folding: Folding,
+    settings: ShardSettings,
+    beginning: "Broadcast[Beginning]",
+    worker_memory_bytes: int,
 ) -> Callable[[Any, Any, Any], Iterator["pd.DataFrame"]]:
     def judge_shard(
         key: tuple[int], frames: Iterator["pd.DataFrame"], state: "GroupState"
@@ -92,10 +95,10 @@ def _judge_shard(
         records = gather(frames, bytes_max, f"batch {batch}, shard {shard}")
         own, begin = msgspec.structs.replace(settings, shard=shard), beginning.value
         if batch == begin.taken_over and shard in begin.blobs:
-            fresh, rows = take_over(begin.blobs[shard], records, own)
+            fresh, rows = take_over(folding, begin.blobs[shard], records, own)
         else:
             blob = unpack_state(bytes(state.get[1])) if state.exists else begin.seeds.get(shard)
-            fresh, rows = judge_readable(blob, records, own)
+            fresh, rows = judge_readable(folding, blob, records, own)
         state.update((STATE_VERSION, pack_state(fresh)))
         yield pd.DataFrame(rows, columns=COLUMNS)
         crash.strike("task-ends", batch)
@@ -166,28 +169,28 @@ def _batch_number() -> int:
 
 
 def judge_readable(
-    blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+    folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> tuple[bytes, list[tuple[Any, ...]]]:
     """`judge_rows`; raises UnreadableState, and nothing else for what somebody else wrote."""
     try:
-        return judge_rows(blob, records, settings)
+        return judge_rows(folding, blob, records, settings)
     except (msgspec.MsgspecError, UnknownStateVersion) as problem:
         raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
 
 
 def judge_rows(
-    blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+    folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> tuple[bytes, list[tuple[Any, ...]]]:
     """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
-    outcome = fold(blob, records, settings, REGISTRY)
+    outcome = folding(blob, records, settings)
     return outcome.blob, _rows(outcome, records)
 
 
 def take_over(
-    blob: bytes, records: list[InputRecord], settings: ShardSettings
+    folding: Folding, blob: bytes, records: list[InputRecord], settings: ShardSettings
 ) -> tuple[bytes, list[tuple[Any, ...]]]:
     """A part of a batch that is committed: its outcome is `blob`, and nothing is written again."""
-    outcome = fold(blob, [], settings, REGISTRY)
+    outcome = folding(blob, [], settings)
     return outcome.blob, _rows(outcome, records)
 
 
@@ -221,8 +224,7 @@ def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
 
 def _ranges(records: list[InputRecord]) -> dict[str, tuple[int, int]]:
     ranges: dict[str, tuple[int, int]] = {}
-    for topic in ("r", "o"):
-        offsets = [record.offset for record in records if record.topic == topic]
-        if offsets:
-            ranges[topic] = (min(offsets), max(offsets))
+    for record in records:
+        first, last = ranges.get(record.topic, (record.offset, record.offset))
+        ranges[record.topic] = min(first, record.offset), max(last, record.offset)
     return ranges

@@ -18,7 +18,6 @@ from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.options import KafkaOptions
-from coordlib.records.own_topics import INPUTS
 from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming.batch import Batch, assemble
@@ -34,9 +33,10 @@ from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.control_keys import Authority, begin, requests_ends
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.operator import Beginning, judge
+from coordlib.streaming.plane import Plane, groups
 from coordlib.streaming.signatures import ED25519
 from coordlib.streaming.sink import TransactionalSink, open_producer
-from coordlib.streaming.source import read_requests
+from coordlib.streaming.source import read_inputs
 from coordlib.streaming.start import agree
 from coordlib.streaming.strategies import load_strategies
 
@@ -69,6 +69,7 @@ class Coordinator:
 
     def __init__(self, spark: "SparkSession", options: CoordinatorOptions) -> None:
         self._spark, self._options = spark, options
+        self._plane = groups(options.prefix)
         self._client_options = {
             **options.kafka.librdkafka(),
             "bootstrap.servers": options.bootstrap_servers,
@@ -83,8 +84,8 @@ class Coordinator:
         self._newest_by_key = partial(compacted.newest_by_key, self._client_options)
         timeout_ms = options.config.engine.transaction_timeout_ms
         self._sink = TransactionalSink(
-            options.prefix,
-            open_producer(options.prefix, self._client_options, timeout_ms),
+            self._plane,
+            open_producer(self._plane, self._client_options, timeout_ms),
             self._newest_by_key,
             timeout_ms,
         )
@@ -113,7 +114,7 @@ class Coordinator:
         layout, prefix = _layout_of(found), self._options.prefix
         folder = CheckpointFolder(self._spark, self._options.checkpoint)
         identity = agree(
-            self._sink, folder, layout, prefix, self._newest_by_key, self._options.is_rebuild
+            self._sink, folder, layout, self._plane, self._newest_by_key, self._options.is_rebuild
         )
         ends = partial(requests_ends, self._client_options, prefix, layout.shards)
         authority = begin(self._sink, folder, found.incarnation, ends, ED25519)
@@ -127,7 +128,7 @@ class Coordinator:
         )
         marker, engine = self._sink.marker, self._options.config.engine
         memory_bytes = worker_memory_bytes(self._spark, engine)
-        beginning = beginning_of(folder, identity, marker, prefix, self._newest_by_key)
+        beginning = beginning_of(folder, identity, marker, self._plane, self._newest_by_key)
         self._running = _Running(
             settings=self._settings(layout, found.incarnation, authority),
             identity=identity,
@@ -136,7 +137,7 @@ class Coordinator:
             beginning=self._spark.sparkContext.broadcast(beginning),
             memory_bytes=memory_bytes,
             size=size_of_batches(
-                self._client_options, prefix, layout.shards, marker, engine, memory_bytes
+                self._client_options, self._plane, layout.shards, marker, engine, memory_bytes
             ),
         )
         self.query = self._run(self._running)
@@ -217,20 +218,21 @@ class Coordinator:
         options, spark = self._options, self._spark
         config = options.config
         continued = running.identity.rebuilt_from
-        rows = read_requests(
+        plane = self._plane
+        rows = read_inputs(
             spark,
-            options.prefix,
+            plane.inputs,
             {**options.kafka.spark(), "kafka.bootstrap.servers": options.bootstrap_servers},
             config.engine,
-            _starting_offsets(continued.next_offsets, running.settings.shards, options.prefix)
+            _starting_offsets(continued.next_offsets, running.settings.shards, plane)
             if continued
             else None,
             running.size.records,
         )
-        outputs = judge(rows, running.settings, running.beginning, running.memory_bytes)
+        outputs = judge(rows, plane.fold, running.settings, running.beginning, running.memory_bytes)
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
         return (
-            outputs.writeStream.queryName(f"{options.prefix}-coordinator")
+            outputs.writeStream.queryName(plane.query_name)
             .option("checkpointLocation", options.checkpoint)
             .trigger(processingTime=f"{config.engine.trigger_interval_ms} milliseconds")
             .outputMode("append")
@@ -334,10 +336,10 @@ def output_partitions(prefix: str, layout: Layout) -> list[tuple[str, int]]:
 
 
 def _starting_offsets(
-    next_offsets: dict[str, dict[str, int]], shards: int, prefix: str
+    next_offsets: dict[str, dict[str, int]], shards: int, plane: Plane
 ) -> dict[str, dict[str, int]]:
     """Spark wants every partition named; -2 is its word for the earliest."""
     return {
         topic: {str(s): next_offsets.get(topic, {}).get(str(s), -2) for s in range(shards)}
-        for topic in (f"{prefix}.{name}" for name in INPUTS)
+        for topic in plane.inputs.values()
     }

@@ -6,40 +6,40 @@ from typing import Final
 import msgspec
 import structlog
 
-from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.coordinators.shard.restore import orphans, restore, topics_of
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
+from coordlib.streaming.plane import Plane
 from coordlib.streaming.sink import NewestByKey
 
-#: Of the groups without a saved state, those that a warning names.
+#: Of the entities without a saved head, those that a warning names.
 GROUPS_NAMED_MAX: Final = 10
 _log = structlog.get_logger()
-_NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, offset=-1, commits_offset=-1, published=-1)
+_NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, published=-1)
 
 
 def seed_blobs(
-    newest_by_key: NewestByKey, prefix: str, shards: int, marker: Marker | None
+    newest_by_key: NewestByKey, plane: Plane, shards: int, marker: Marker | None
 ) -> dict[int, bytes]:
     """Fold the compacted topics into the shards' states at the marker."""
     if marker is None:
         raise StartRefused(
             "There is nothing to rebuild from: the topics have no progress marker.",
-            f"prefix {prefix}",
+            f"prefix {plane.prefix}",
             "Start without --rebuild.",
         )
-    return {shard: _seed(newest_by_key, prefix, shard, marker) for shard in range(shards)}
+    return {shard: _seed(newest_by_key, plane, shard, marker) for shard in range(shards)}
 
 
-def _seed(newest_by_key: NewestByKey, prefix: str, shard: int, marker: Marker) -> bytes:
+def _seed(newest_by_key: NewestByKey, plane: Plane, shard: int, marker: Marker) -> bytes:
     began = time.monotonic()
-    topics = {name: newest_by_key(f"{prefix}.{name}", shard) for name in topics_of(REGISTRY)}
+    prefix = plane.prefix
+    topics = {name: newest_by_key(f"{prefix}.{name}", shard) for name in plane.restored_from}
     read = time.monotonic()
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
-        blob = restore(topics, position, REGISTRY)
-        left_out = orphans(topics, REGISTRY)
+        blob = plane.restore(topics, position)
+        left_out = plane.left_out(topics)
     except (UnknownSavedVersion, msgspec.MsgspecError) as problem:
         raise StartRefused(
             f"What is saved of shard {shard} cannot be read: {problem}",
@@ -48,7 +48,7 @@ def _seed(newest_by_key: NewestByKey, prefix: str, shard: int, marker: Marker) -
         ) from problem
     if left_out:
         _log.warning(
-            "entries without a saved group were left out of the rebuild",
+            "entries without a saved head were left out of the rebuild",
             shard=shard,
             groups=len(left_out),
             first=left_out[:GROUPS_NAMED_MAX],

@@ -16,7 +16,7 @@ from coordlib import limits
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.records import codec
 from coordlib.records import responses as rs
-from coordlib.records.stored import ControlKeys, Layout, Marker
+from coordlib.records.stored import ControlKeys, Layout, Marker, decode_marker
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.crash import Crash
@@ -26,10 +26,10 @@ from coordlib.streaming.marker import (
     MARKER_KEY,
     decode_keys,
     decode_layout,
-    decode_marker,
     is_repeat,
     next_marker,
 )
+from coordlib.streaming.plane import Plane
 
 _log = structlog.get_logger()
 _TIMEOUT_S = 60.0
@@ -71,13 +71,13 @@ class TransactionalProducer(Protocol):
 
 
 def open_producer(
-    prefix: str, client_options: Mapping[str, str], transaction_timeout_ms: int
+    plane: Plane, client_options: Mapping[str, str], transaction_timeout_ms: int
 ) -> Producer:
-    """The producer of a prefix's one transactional id."""
+    """The producer of a plane's one transactional id."""
     return Producer(
         {
             **client_options,
-            "transactional.id": transactional_id(prefix),
+            "transactional.id": plane.query_name,
             "transaction.timeout.ms": transaction_timeout_ms,
             "message.max.bytes": limits.OUTPUT_BYTES_MAX,
             "queue.buffering.max.messages": 2_000_000,
@@ -89,23 +89,18 @@ def open_producer(
     )
 
 
-def transactional_id(prefix: str) -> str:
-    """The transactional id, by which Kafka distinguishes a newer driver from an older one."""
-    return f"{prefix}-coordinator"
-
-
 class TransactionalSink:
     """The one writer of a prefix's output topics."""
 
     def __init__(
         self,
-        prefix: str,
+        plane: Plane,
         producer: TransactionalProducer,
         newest_by_key: NewestByKey,
         transaction_timeout_ms: int | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._prefix = prefix
+        self._plane, self._prefix = plane, plane.prefix
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
         self._producer = producer
@@ -123,14 +118,14 @@ class TransactionalSink:
         except KafkaException as problem:
             raise CannotReach(
                 f"The broker gives no transactional id: {problem.args[0].str()}",
-                transactional_id(self._prefix),
+                self._plane.query_name,
                 "Check that the broker runs and that this job may write with this id.",
             ) from problem
         self.read_progress()
 
     def read_progress(self) -> None:
         """Learn layout, marker and keys, without fencing anybody."""
-        found = self._newest_by_key(f"{self._prefix}.progress", 0)
+        found = self._newest_by_key(self._plane.progress, 0)
         if MARKER_KEY in found:
             self.marker = decode_marker(found[MARKER_KEY])
         if LAYOUT_KEY in found:
@@ -163,10 +158,10 @@ class TransactionalSink:
             DriverFenced: a newer driver writes for this prefix.
             ReplayDiffers, StartRefused: see `is_repeat`.
         """
-        if is_repeat(self.marker, batch, identity, self._prefix, taken_over):
+        if is_repeat(self.marker, batch, identity, self._plane.inputs, taken_over):
             _log.info("batch was committed before; skipped", batch=batch.number)
             return {}
-        marker = next_marker(self.marker, batch, identity, self._prefix)
+        marker = next_marker(self.marker, batch, identity, self._plane.inputs)
         rows = [(o.topic, o.partition, o.key, o.value) for o in batch.outputs]
         rows.append(("progress", 0, MARKER_KEY, codec.encode(marker)))
         written = self._transact(rows, batch.number)
@@ -227,19 +222,19 @@ class TransactionalSink:
         if self._is_overdue():
             return CannotReach(
                 f"The batch took longer than its transaction may: the broker gave it up: {reason}",
-                transactional_id(self._prefix),
+                self._plane.query_name,
                 "Start the job again: the batch runs again and is written once. If that happens "
                 "often, raise engine.transaction_timeout_ms.",
             )
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return DriverFenced(
                 "A newer driver has taken over this prefix; this one ends.",
-                transactional_id(self._prefix),
+                self._plane.query_name,
                 "Keep one job per prefix; nothing of this batch was published.",
             )
         return CannotReach(
             f"The batch could not be committed to Kafka: {reason}",
-            transactional_id(self._prefix),
+            self._plane.query_name,
             "Start the job again: the batch runs again and is written once.",
         )
 

@@ -1,4 +1,4 @@
-"""Both input topics as one streaming frame: one Kafka source, read uncommitted.
+"""The input topics as one streaming frame: one Kafka source, read uncommitted.
 
 Uncommitted, because an open transaction of a foreign writer would stall every group of the shard
 for as long as it stays open.
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read_requests(
+def read_inputs(
     spark: "SparkSession",
-    prefix: str,
+    inputs: Mapping[str, str],
     options: Mapping[str, str],
     engine: EngineConfig,
     starting_offsets: Mapping[str, Mapping[str, int]] | None,
     records_max: int,
 ) -> "DataFrame":
-    """Columns shard, topic ("r" or "o"), offset, timestamp_ms, is_log_append, value.
+    """Columns shard, topic (an input's letter), offset, timestamp_ms, is_log_append, value.
 
     Args:
+        inputs: topics by letter.
         options: `kafka.*` options of the source, with `kafka.bootstrap.servers`.
         engine: how long a fetch may wait at its end.
         starting_offsets: topic -> partition -> next offset, of a new checkpoint; None: earliest.
@@ -32,20 +33,20 @@ def read_requests(
     """
     from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
-    requests, offsets = f"{prefix}.requests", f"{prefix}.offsets"
+    letters = F.create_map(*(F.lit(x) for letter, topic in inputs.items() for x in (topic, letter)))
     start = json.dumps(starting_offsets) if starting_offsets else "earliest"
     return (
         spark.readStream.format("kafka")
         .option("kafka.fetch.max.wait.ms", engine.fetch_wait_ms)
         .options(**options)
-        .option("subscribe", f"{requests},{offsets}")
+        .option("subscribe", ",".join(inputs.values()))
         .option("startingOffsets", start)
         .option("maxOffsetsPerTrigger", records_max)
         .option("failOnDataLoss", "true")
         .load()
         .select(
             F.col("partition").alias("shard"),
-            F.when(F.col("topic") == requests, "r").otherwise("o").alias("topic"),
+            letters[F.col("topic")].alias("topic"),
             F.col("offset"),
             F.unix_millis(F.col("timestamp")).alias("timestamp_ms"),
             (F.col("timestampType") == 1).alias("is_log_append"),

@@ -16,6 +16,7 @@ from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import check_identity
+from coordlib.streaming.plane import Plane
 from coordlib.streaming.sink import NewestByKey, TransactionalSink
 
 _log = structlog.get_logger()
@@ -50,7 +51,7 @@ def agree(
     sink: TransactionalSink,
     folder: Folder,
     layout: Layout,
-    prefix: str,
+    plane: Plane,
     newest_by_key: NewestByKey,
     is_rebuild: bool = False,
 ) -> Identity:
@@ -60,23 +61,24 @@ def agree(
         StartRefused: the topics or the checkpoint are not what they must be.
         CannotReach: no broker answers.
     """
+    prefix = plane.prefix
     # Before anybody is fenced: a start with a wrong folder, or of older code, must not end a
     # healthy job.
     sink.read_progress()
     _refuse_other_topics(sink.layout, layout, prefix)
-    _refuse_wrong_checkpoint(folder, layout, sink.marker, prefix, is_rebuild)
+    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     sink.open()
     _agree_on_layout(sink, layout, prefix)
     # Once more: the older driver may have committed a batch until it was fenced.
-    _refuse_wrong_checkpoint(folder, layout, sink.marker, prefix, is_rebuild)
+    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     identity, marker = folder.identity(), sink.marker
-    incarnation = layout.topic_ids[f"{prefix}.requests"][:8]
+    incarnation = layout.topic_ids[plane.first_input][:8]
     if identity is not None:
         return identity
     if marker is None:
         return folder.create(prefix, layout.shards, incarnation)
     sink.tell_loading(layout.reply_partitions)
-    seeds = rebuild.seed_blobs(newest_by_key, prefix, layout.shards, marker)
+    seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker)
     for shard, blob in seeds.items():
         folder.write_seed(shard, blob, marker)
     _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
@@ -141,7 +143,7 @@ def _changed_counts(recorded: Layout, layout: Layout) -> Iterator[str]:
 
 
 def _refuse_wrong_checkpoint(
-    folder: Folder, layout: Layout, marker: Marker | None, prefix: str, is_rebuild: bool
+    folder: Folder, layout: Layout, marker: Marker | None, plane: Plane, is_rebuild: bool
 ) -> None:
     identity = folder.identity()
     if identity is not None:
@@ -151,7 +153,7 @@ def _refuse_wrong_checkpoint(
                 folder.path,
                 "Name an empty folder, or start without --rebuild.",
             )
-        check_identity(identity, marker, layout, prefix, folder.has_committed_batches())
+        check_identity(identity, marker, layout, plane, folder.has_committed_batches())
     elif folder.has_batches():
         raise StartRefused(
             "This folder holds another query's checkpoint.", folder.path, "Name another."

@@ -105,7 +105,7 @@ def engine(broker: "Broker") -> Engine:
     engine.put("lag", b"others", b"{}")
     shard = str(shard_of("payments", SHARDS))
     position = stored.ShardPosition(
-        clock_ms=1_772_409_590_000, previous_ms=0, offset=-1, commits_offset=-1, published=-1
+        clock_ms=1_772_409_590_000, previous_ms=0, offsets={"r": -1}, published=-1
     )
     marker = stored.Marker(
         checkpoint="c0ffee", batch=41, ranges={}, digest="", shards={shard: position},

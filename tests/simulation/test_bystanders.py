@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import requests as rq
 from tests.simulation.test_checks import assert_breaks, edit
 from tests.tools.driving import Conversation, commit, describe, join

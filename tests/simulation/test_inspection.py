@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from coordlib import limits
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import EffectTooLarge
 from coordlib.errors import ErrorCode
 from coordlib.records import codec

@@ -12,6 +12,7 @@ from coordlib.records import requests as rq
 from coordlib.records.stored import ControlKeys, Marker, ShardPosition
 from coordlib.streaming.control_keys import Authority, begin
 from coordlib.streaming.marker import KEYS_KEY, MARKER_KEY
+from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink
 from coordlib.testing.signing import stand_in
 
@@ -28,7 +29,7 @@ class Topics:
         self.asked = 0
 
     def sink(self) -> TransactionalSink:
-        sink = TransactionalSink("coord", Producer(self), lambda *_: dict(self.progress))
+        sink = TransactionalSink(groups("coord"), Producer(self), lambda *_: dict(self.progress))
         sink.open()
         return sink
 
@@ -174,7 +175,7 @@ def test_a_lost_count_goes_on_behind_what_shards_have_obeyed() -> None:
     and no deadline would ever begin."""
     topics, folder = Topics(), Folder()
     position = ShardPosition(
-        clock_ms=0, previous_ms=0, offset=9, commits_offset=-1, published=9, control=(7, 3)
+        clock_ms=0, previous_ms=0, offsets={"r": 9}, published=9, control=(7, 3)
     )
     marker = Marker(
         checkpoint="c", batch=1, ranges={}, digest="", next_offsets={}, shards={"1": position}

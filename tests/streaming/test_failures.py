@@ -7,6 +7,7 @@ from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, Start
 from coordlib.streaming.batch_size import too_large
 from coordlib.streaming.failures import explain, explain_archive
 from coordlib.streaming.operator import UnreadableState, judge_readable
+from coordlib.streaming.plane import fold_groups
 from tests.tools.core import InputRecord, ShardSettings
 
 DAMAGED = """\
@@ -151,4 +152,4 @@ def test_a_blob_that_nobody_wrote_is_known_by_its_name(blob: bytes) -> None:
     record = InputRecord("r", 0, 1, b"{}")
 
     with pytest.raises(UnreadableState, match="shard 1"):
-        judge_readable(blob, [record], settings)
+        judge_readable(fold_groups, blob, [record], settings)

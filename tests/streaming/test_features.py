@@ -10,6 +10,7 @@ from coordlib.kafka.topics import Layout as Topics
 from coordlib.records import codec
 from coordlib.records.stored import FEATURES, Layout
 from coordlib.streaming import query, start
+from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink
 
 PREFIX = "p"
@@ -43,7 +44,7 @@ class Producer:
 def started(layout: Layout, *recorded: Layout) -> Producer:
     """The topic after a start of a job with this layout."""
     producer: Any = Producer(*recorded)
-    sink = TransactionalSink(PREFIX, producer, lambda *_: producer.newest)
+    sink = TransactionalSink(groups(PREFIX), producer, lambda *_: producer.newest)
     sink.open()
     start._agree_on_layout(sink, layout, PREFIX)
     return producer
@@ -63,7 +64,7 @@ def test_an_existing_prefix_goes_over_when_its_job_is_upgraded() -> None:
     raw = msgspec.to_builtins(OLDER)
     del raw["features"]
     producer.newest[b"layout"] = msgspec.json.encode(raw)
-    sink = TransactionalSink(PREFIX, producer, lambda *_: producer.newest)  # type: ignore[arg-type]
+    sink = TransactionalSink(groups(PREFIX), producer, lambda *_: producer.newest)  # type: ignore[arg-type]
     sink.open()
     start._agree_on_layout(sink, NOW, PREFIX)
 

@@ -16,6 +16,7 @@ from coordlib.streaming.operator import (
     take_over,
     unpack_state,
 )
+from coordlib.streaming.plane import fold_groups
 from tests.tools.driving import SETTINGS, Conversation, join
 
 
@@ -29,8 +30,8 @@ def flooded(joins: int) -> Conversation:
 def test_outputs_come_out_of_their_rows_as_the_shard_wrote_them() -> None:
     """Spark collects rows in any order; a flood fills many of them."""
     log = flooded(200).log
-    blob, rows = judge_rows(None, log, SETTINGS)
-    _, others = judge_rows(None, log[:1], SETTINGS)
+    blob, rows = judge_rows(fold_groups, None, log, SETTINGS)
+    _, others = judge_rows(fold_groups, None, log[:1], SETTINGS)
     talk = Conversation()
     for record in log:
         talk.shard.judge(record)
@@ -154,10 +155,10 @@ def test_a_batch_that_other_code_has_judged_is_taken_over() -> None:
     talk.shard.close()
     blob = talk.shard.encode()
 
-    fresh, rows = take_over(blob, talk.log, SETTINGS)
+    fresh, rows = take_over(fold_groups, blob, talk.log, SETTINGS)
     batch = assemble(4, rows)
 
     assert batch.outputs == []
     assert batch.reports[0].ranges == {"r": (0, 2)}
     assert batch.reports[0].status == talk.shard.status()
-    assert judge_rows(fresh, [], SETTINGS)[0] == fresh
+    assert judge_rows(fold_groups, fresh, [], SETTINGS)[0] == fresh

@@ -8,6 +8,7 @@ import pytest
 from coordlib.errors import StartRefused
 from coordlib.records.stored import FEATURES, Layout
 from coordlib.streaming import start
+from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink
 
 PREFIX = "p"
@@ -41,9 +42,9 @@ class Progress:
     def started(self, layout: Layout) -> Layout:
         """What is recorded when a job that finds these topics has started."""
         producer: Any = self
-        sink = TransactionalSink(PREFIX, producer, lambda *_: dict(self.newest))
+        sink = TransactionalSink(groups(PREFIX), producer, lambda *_: dict(self.newest))
         folder: Any = EmptyFolder()
-        start.agree(sink, folder, layout, PREFIX, lambda *_: {})
+        start.agree(sink, folder, layout, groups(PREFIX), lambda *_: {})
         return msgspec.json.decode(self.newest[b"layout"], type=Layout)
 
 

@@ -11,6 +11,7 @@ from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.records.stored import Layout
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink
 from tests.tools.simulation.driver_io import Delivered
 
@@ -49,7 +50,7 @@ def test_a_transaction_that_the_broker_gave_up_is_not_the_work_of_a_newer_driver
     """A driver was suspended inside its transaction. The broker ended that, and tells it the same
     as one that was fenced by another; but with no other there, it must come back."""
     producer: Any = FencedProducer(commit_takes_s)
-    sink = TransactionalSink("p", producer, lambda *_: {}, 10_000, lambda: producer.now_s)
+    sink = TransactionalSink(groups("p"), producer, lambda *_: {}, 10_000, lambda: producer.now_s)
 
     with pytest.raises(kind, match=mend):
         sink.write_layout(LAYOUT)
@@ -91,7 +92,7 @@ def test_of_each_partition_the_last_record_tells_how_far_it_was_written() -> Non
     outputs.append(Output("groups", 0, b"k", None))
     batch = Batch(number=0, outputs=outputs, reports=[])
 
-    sink = TransactionalSink("p", producer, lambda *_: {})
+    sink = TransactionalSink(groups("p"), producer, lambda *_: {})
     written = sink.write(batch, Identity(checkpoint="c", prefix="p", shards=1, incarnation="i"))
 
     assert written == {

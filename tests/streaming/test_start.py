@@ -25,7 +25,7 @@ from coordlib.local.broker import Broker
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.stored import Layout, ShardPosition
+from coordlib.records.stored import Layout, ShardPosition, decode_marker
 from coordlib.streaming import query
 from coordlib.streaming.checkpoint import SECRET_FILE
 from coordlib.streaming.control_keys import Authority
@@ -35,7 +35,6 @@ from coordlib.streaming.marker import (
     MARKER_KEY,
     decode_keys,
     decode_layout,
-    decode_marker,
 )
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 

@@ -118,7 +118,7 @@ def test_an_unanswered_probe_is_seen() -> None:
 
 def marker(batch: int, judged: int, previous_ms: int) -> Marker:
     position = ShardPosition(
-        clock_ms=0, previous_ms=previous_ms, offset=judged - 1, commits_offset=-1, published=-1
+        clock_ms=0, previous_ms=previous_ms, offsets={"r": judged - 1}, published=-1
     )
     return Marker(
         checkpoint="c",

@@ -16,7 +16,8 @@ import msgspec
 
 from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.classic.group import Group
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import codec
 from coordlib.records import requests as rq

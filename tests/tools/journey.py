@@ -25,6 +25,7 @@ from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming import operator
+from coordlib.streaming.plane import fold_groups
 from tests.tools import driving
 
 _ROOT: Final = Path(coordlib.__file__).parent
@@ -83,8 +84,8 @@ def trace(name: str) -> Trace:
     talk.end_batch()
     blob, value = talk.shard.encode(), codec.encode(JOURNEYS[name].request())
     records = [InputRecord(REQUESTS, talk.next_offset, talk.now_ms + _AFTER_MS, value)]
-    operator.judge_readable(blob, records, settings)
-    return _traced(lambda: operator.judge_readable(blob, records, settings))
+    operator.judge_readable(fold_groups, blob, records, settings)
+    return _traced(lambda: operator.judge_readable(fold_groups, blob, records, settings))
 
 
 def _traced(run: Callable[[], object]) -> Trace:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp

@@ -57,7 +57,8 @@ from typing import Any
 
 from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
 from coordlib.coordinators.groups.assigned.group import Partitions
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq

@@ -14,13 +14,14 @@ from coordlib.coordinators.groups import topics
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
+from coordlib.coordinators.groups.offsets.positions import COMMITS, POSITIONS
 from coordlib.coordinators.groups.step import AroundGroup
 from coordlib.coordinators.groups.throttle import NewGroups
 from coordlib.coordinators.shard.blob import ShardSettings
 from coordlib.coordinators.shard.family import Decide, Family
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Kind
 from coordlib.coordinators.shard.row import Row
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At
+from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.effects.routing import GROUPS
 from coordlib.records import requests as rq
 
@@ -48,6 +49,7 @@ class Groups(Family):
     KINDS: ClassVar[tuple[GroupKind, ...]] = (CLASSIC, ASSIGNED)
     HEADS = GROUPS
     JOB_RECORDS = (rq.TopicMetadata,)
+    INPUTS = (POSITIONS,)
 
     def __init__(self, stored: msgspec.Raw, settings: ShardSettings) -> None:
         self.settings = settings

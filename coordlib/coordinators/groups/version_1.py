@@ -9,6 +9,7 @@ import msgspec
 
 from coordlib.coordinators.groups.family import Groups, GroupsState
 from coordlib.coordinators.groups.kind import UNKNOWN_WISHES
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.shard.blob import STATE_VERSION, StoredShard
 from coordlib.coordinators.shard.family import Registry
@@ -16,7 +17,7 @@ from coordlib.coordinators.shard.kind import Facts
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import StoredRow
 from coordlib.coordinators.shard.table import StoredTable
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.transition import REQUESTS
 
 
 class _Row(msgspec.Struct, array_like=True):

@@ -145,7 +145,7 @@ def encode_blob(
             STATE_VERSION,
             position.clock_ms,
             position.previous_ms,
-            {"o": position.commits_offset, "r": position.offset},
+            dict(sorted(position.offsets.items())),
             position.published,
             [rows[key].encoded() for key in sorted(rows)],
             {space: msgspec.Raw(_encode(state)) for space, state in sorted(families.items())},

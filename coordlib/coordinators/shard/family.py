@@ -6,13 +6,13 @@ has a space of its own. Within a space an entity is of one kind, and an empty on
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.table import Table
-from coordlib.coordinators.shard.transition import At
+from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.records import requests as rq
 from coordlib.records.codec import RequestReader
 
@@ -21,6 +21,25 @@ if TYPE_CHECKING:
     from coordlib.coordinators.shard.row import Row
 
 Decide = Callable[[Any], None]
+
+
+def _belongs(_: Any) -> None:
+    return None
+
+
+class Input(NamedTuple):
+    """A topic that shards read, one partition each."""
+
+    #: Names it in coordinates, in positions and in a query's rows.
+    letter: str
+    #: Without the prefix.
+    topic: str
+    #: Why a request or control record must not stand there; None: it may.
+    fault: Callable[[rq.Request | rq.Control], str | None] = _belongs
+
+
+#: The first input of every shard. Its records alone move the clock.
+REQUESTS_INPUT: Final = Input(REQUESTS, "requests")
 
 #: Requests and job records that the shard itself judges.
 OF_THE_SHARD: Final = (rq.ReleaseQuarantine, rq.Tick)
@@ -37,6 +56,8 @@ class Family:
     HEADS: ClassVar[str]
     #: Records of the job's driver that it judges.
     JOB_RECORDS: ClassVar[tuple[type[rq.Control], ...]] = ()
+    #: Inputs beside the requests. In each batch they are judged after those, in this order.
+    INPUTS: ClassVar[tuple[Input, ...]] = ()
 
     def __init__(self, stored: msgspec.Raw, settings: "ShardSettings") -> None:
         """`stored`: from the shard's blob; NOT_INDEXED: there is none."""
@@ -108,6 +129,11 @@ class Registry:
             raise ValueError("Two kinds have one name.")
         if len(self.families) < len(families):
             raise ValueError("Two families have one space.")
+        inputs = (REQUESTS_INPUT, *(each for family in families for each in family.INPUTS))
+        #: What a shard reads, by letter, in the order in which it is judged.
+        self.inputs: Final = {each.letter: each for each in inputs}
+        if len(self.inputs) < len(inputs):
+            raise ValueError("Two inputs have one letter.")
         #: The tables of each space, by name.
         self.tables: Final = {family.SPACE: family.tables() for family in families}
         if len({family.HEADS for family in families}) < len(families):

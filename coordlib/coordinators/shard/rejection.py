@@ -45,12 +45,6 @@ def misdirected(
     return None
 
 
-def misplaced(request: rq.Request | rq.Control) -> codec.Refusal:
-    """A record among the positions of those who are no members, and not one of these."""
-    why = "Write it to the requests: only OffsetCommit with generation -1 belongs here."
-    return refuse(request, ErrorCode.INVALID_REQUEST, why)
-
-
 def without_time() -> codec.Refusal:
     """A record that was written while the topic did not stamp the broker's time."""
     return codec.Refusal(

@@ -39,7 +39,7 @@ from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.rows import Rows
 from coordlib.coordinators.shard.step import Around, Decide, Held, Outcome, take
 from coordlib.coordinators.shard.table import Entries
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At, Key
+from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects.routing import Output
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
@@ -64,9 +64,10 @@ def fold(
     settings: ShardSettings,
     registry: Registry,
 ) -> Fold:
-    """Judge a batch: requests in offset order, then positions of those who are no members."""
+    """Judge a batch: one input after the other, requests first, each in offset order."""
     shard = Shard(blob, settings, registry)
-    for record in sorted(records, key=lambda r: (r.topic != REQUESTS, r.offset)):
+    order = {letter: place for place, letter in enumerate(registry.inputs)}
+    for record in sorted(records, key=lambda each: (order[each.topic], each.offset)):
         shard.judge(record)
     outputs = shard.close()
     return Fold(shard.encode(), outputs, shard.status())
@@ -80,9 +81,10 @@ class Shard(Rows):
         super().__init__(state, settings, registry)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
-        #: Newest judged record of each input topic.  # INV-04
-        self.offset = state.offsets.get(REQUESTS, -1)
-        self.commits_offset = state.offsets.get(COMMITS, -1)
+        #: Newest judged record of each input, by its letter.  # INV-04
+        self._offsets = {letter: state.offsets.get(letter, -1) for letter in registry.inputs}
+        #: That of the requests.
+        self.offset = self._offsets[REQUESTS]
         self.control = ControlRecords(state.control, settings)
         self._request_of = registry.reader.read
         self._first_offset = self.offset
@@ -98,8 +100,8 @@ class Shard(Rows):
 
     def judge(self, record: InputRecord) -> None:
         """Apply one record; older ones than the newest of their topic do nothing."""
-        if record.topic == COMMITS:
-            self._judge_position(record)
+        if record.topic != REQUESTS:
+            self._judge_beside(record)
             return
         if record.offset <= self.offset:
             return
@@ -127,17 +129,18 @@ class Shard(Rows):
             return rejection.without_time()
         return self._request_of(record.value)
 
-    def _judge_position(self, record: InputRecord) -> None:
-        if record.offset <= self.commits_offset:
+    def _judge_beside(self, record: InputRecord) -> None:
+        """A record of an input that a family has brought."""
+        if record.offset <= self._offsets[record.topic]:
             return
-        self.commits_offset = record.offset
+        self._offsets[record.topic] = record.offset
         self._newest = record
-        at = self._at(record, COMMITS)
-        request = self._read(record)
+        at, request = self._at(record, record.topic), self._read(record)
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
-        elif not (isinstance(request, rq.OffsetCommit) and request.generation == -1):
-            self._reject(at, rejection.misplaced(request), record.value, type(request))
+        elif why := self.registry.inputs[record.topic].fault(request):
+            refused = rejection.refuse(request, ErrorCode.INVALID_REQUEST, why)
+            self._reject(at, refused, record.value, type(request))
         else:
             self._judge_request(at, request, record.value)
 
@@ -373,8 +376,7 @@ class Shard(Rows):
         return stored.ShardPosition(
             clock_ms=self.clock_ms,
             previous_ms=self.previous_ms,
-            offset=self.offset,
-            commits_offset=self.commits_offset,
+            offsets={**self._offsets, REQUESTS: self.offset},
             published=self.published,
             answered=self._answered.rows,
             control=self.control.newest,

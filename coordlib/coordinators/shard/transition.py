@@ -15,8 +15,8 @@ from coordlib.records.partitioner import reply_partition_of
 #: Space and name of an entity.
 Key = tuple[str, str]
 
-REQUESTS: Final = "r"
-COMMITS: Final = "o"
+#: Letter of the input that every shard has: `coord.requests`.
+REQUESTS: Final = stored.REQUESTS
 
 
 class At(msgspec.Struct, frozen=True, dict=True):

@@ -16,12 +16,13 @@ from coordlib.coordinators.groups.assigned import timers as assigned_timers
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic import timers as classic_timers
 from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard.blob import ShardSettings
-from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects.routing import EVENTS, GROUPS, EffectTooLarge, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming.operator import judge_readable
+from coordlib.streaming.plane import fold_groups
 from tests.tools.assigned_groups import subscribe, topics
 from tests.tools.core import Fold, InputRecord, Shard, fold, restore
 from tests.tools.defects import Poison
@@ -163,7 +164,7 @@ def test_what_cannot_be_written_at_the_end_sets_its_group_aside(
     begun = fold(None, in_order(topics({"t": 2}), first), PRODUCTION)
     log = in_order(topics({"t": 2}), first, second, msgspec.structs.replace(first, group="other"))
     with unwritable(machine, *defects):
-        rows = judge_readable(begun.blob, log, PRODUCTION)[1]
+        rows = judge_readable(fold_groups, begun.blob, log, PRODUCTION)[1]
         done = fold(begun.blob, log, PRODUCTION)
 
     assert len(rows) == 2  # outputs, and the report

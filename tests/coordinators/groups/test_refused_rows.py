@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.shard.transition import COMMITS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups as assigned

@@ -2,8 +2,8 @@
 
 import pytest
 
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.throttle import BURST_MS, NewGroups
-from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from tests.tools.assigned_groups import subscribe

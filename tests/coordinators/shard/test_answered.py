@@ -15,11 +15,12 @@ import msgspec
 import pytest
 
 from coordlib import limits
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard import answered
 from coordlib.coordinators.shard.answered import Answered, Asked, counted_bytes
 from coordlib.coordinators.shard.outbox import size_of
 from coordlib.coordinators.shard.rows import Rows
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At
+from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.effects.routing import COMMITTED, EVENTS, GROUPS, RESPONSES, Output
 from coordlib.errors import ErrorCode
 from coordlib.records import codec

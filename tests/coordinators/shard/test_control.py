@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from coordlib import limits
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard.control import ControlRecords
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import codec
 from coordlib.records import requests as rq

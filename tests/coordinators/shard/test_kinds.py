@@ -14,11 +14,11 @@ from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, UNKNOWN_WISHES, GroupKind
 from coordlib.coordinators.groups.offsets.offset_commit import offset_commit
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.groups.step import GroupStep
 from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import Facts, Known, UnknownSavedVersion
-from coordlib.coordinators.shard.transition import COMMITS
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.errors import ErrorCode
@@ -433,7 +433,7 @@ def test_a_group_that_cannot_bear_the_news_is_set_aside_alone() -> None:
 def test_a_rebuild_knows_the_topics_that_groups_tell() -> None:
     """The listing lies in the log before the marker: nobody reads it again."""
     told_room = Room(group="g", topics={"b": 2, "a": 1})
-    position = ShardPosition(clock_ms=1, previous_ms=1, offset=5, commits_offset=-1, published=5)
+    position = ShardPosition(clock_ms=1, previous_ms=1, offsets={"r": 5}, published=5)
 
     talk = Conversation()
     talk.load(restore([msgspec.json.encode(told_room)], [], position))
@@ -443,7 +443,7 @@ def test_a_rebuild_knows_the_topics_that_groups_tell() -> None:
 
 def test_a_kind_that_this_code_lacks_refuses_the_rebuild() -> None:
     """Somebody went back to code without rooms: a room must not pass for a classic group."""
-    position = ShardPosition(clock_ms=1, previous_ms=1, offset=5, commits_offset=-1, published=5)
+    position = ShardPosition(clock_ms=1, previous_ms=1, offsets={"r": 5}, published=5)
     saved = msgspec.json.encode(Room(group="g"))
 
     with pytest.raises(UnknownSavedVersion, match="saved as 'room', which this code lacks"):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.transition import COMMITS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import codec
 from coordlib.records import requests as rq

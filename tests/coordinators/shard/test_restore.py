@@ -13,13 +13,14 @@ from structlog.testing import capture_logs
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import codec
 from coordlib.records.stored import CommittedValue, Marker, ShardPosition
+from coordlib.streaming.plane import groups
 from coordlib.streaming.rebuild import GROUPS_NAMED_MAX, seed_blobs
 from tests.tools.assigned_groups import group_of, owned_in, subscribe, topics
 from tests.tools.core import Shard, orphans, restore
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import SETTINGS, Conversation, commit, leave, release
 
-NOWHERE = ShardPosition(clock_ms=1, previous_ms=1, offset=5, commits_offset=-1, published=5)
+NOWHERE = ShardPosition(clock_ms=1, previous_ms=1, offsets={"r": 5}, published=5)
 OFFSET = codec.encode(
     CommittedValue(
         offset=7, leader_epoch=-1, metadata="", commit_ms=1, commit_clock_ms=1, generation=-1,
@@ -143,7 +144,7 @@ def test_the_job_warns_of_offsets_that_it_left_out(count: int) -> None:
     )
 
     with capture_logs() as lines:
-        blobs = seed_blobs(lambda topic, _: newest[topic], "coord", 1, marker)
+        blobs = seed_blobs(lambda topic, _: newest[topic], groups("coord"), 1, marker)
 
     warnings = [line for line in lines if line["log_level"] == "warning"]
     assert [(line["groups"], line["first"]) for line in warnings] == (

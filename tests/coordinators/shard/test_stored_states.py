@@ -94,7 +94,7 @@ def test_the_fixture_is_a_rich_shard() -> None:
     groups = msgspec.msgpack.decode(state.families["group"], type=GroupsState)
     assert all((state.answered, groups.free_us, groups.offsets_free_us))
     assert any(row.answered >= 0 for row in state.rows)
-    assert CURRENT.position.commits_offset >= 0
+    assert CURRENT.position.offsets["o"] >= 0
 
 
 def test_the_fixture_has_rich_server_assigned_groups() -> None:
@@ -144,7 +144,7 @@ def rebuild(fixture: Stored, groups: dict[str, bytes]) -> dict[int, bytes]:
         "coord.groups": {key.encode(): value for key, value in groups.items()},
         "coord.committed": dict(fixture.committed),
     }
-    return seed_blobs(lambda topic, _: topics[topic], "coord", 1, marker)
+    return seed_blobs(lambda topic, _: topics[topic], groups("coord"), 1, marker)
 
 
 def test_a_rebuild_reads_what_the_topics_hold() -> None:

@@ -11,9 +11,7 @@ CAP_MS = 2_000
 
 
 def status(offset: int, owed: int = -1, *, has_deadline: bool = True) -> Status:
-    position = ShardPosition(
-        clock_ms=0, previous_ms=0, offset=offset, commits_offset=-1, published=-1
-    )
+    position = ShardPosition(clock_ms=0, previous_ms=0, offsets={"r": offset}, published=-1)
     return Status(shard=0, position=position, cap_ms=CAP_MS, has_deadline=has_deadline, owed=owed)
 
 

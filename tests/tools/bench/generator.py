@@ -16,7 +16,8 @@ from coordlib.client.shell.transport import PRODUCER_CONFIG
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import find_place
 from coordlib.records import codec
-from coordlib.streaming.marker import MARKER_KEY, decode_marker
+from coordlib.records.stored import decode_marker
+from coordlib.streaming.marker import MARKER_KEY
 from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.gauges import Pace
 from tests.tools.bench.probes import Probes

@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import EVENTS
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq

@@ -12,16 +12,16 @@ from random import Random
 import msgspec
 from confluent_kafka import KafkaException
 
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.beside.ticks import TickWriter
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import begin
+from coordlib.streaming.plane import Plane, groups
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.signatures import Signatures
-from coordlib.streaming.sink import TransactionalSink, transactional_id
+from coordlib.streaming.sink import TransactionalSink
 from coordlib.streaming.start import agree
 from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion
 from tests.tools.defects import Defect
@@ -70,6 +70,7 @@ class Engine:
     crash_at: str | None = None
     #: Every batch is judged twice, as after the loss of an executor.
     recomputes: bool = False
+
     #: The source brings rows once more that earlier batches had.
     repeats_rows: bool = False
     #: Whether the driver watches the cluster's topics.
@@ -86,6 +87,11 @@ class Engine:
     problems: list[str] = field(default_factory=list)
     #: Shard -> its clock by the newest committed batch.
     clocks: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def plane(self) -> Plane:
+        """What the driver's query reads and writes."""
+        return groups(self.prefix)
 
     def note_clock(self, shard: int, clock_ms: int) -> None:
         """INV-06: no shard's clock goes back, through rebuilds and all."""
@@ -121,10 +127,8 @@ class Driver(Process):
         self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
         self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
         self._sink = TransactionalSink(
-            engine.prefix,
-            SimulatedProducer(
-                engine.cluster, transactional_id(engine.prefix), self._strike, self._give_up
-            ),
+            engine.plane,
+            SimulatedProducer(engine.cluster, engine.plane.query_name, self._strike, self._give_up),
             engine.cluster.newest_by_key,
         )
         self.ticks: TickWriter | None = None
@@ -147,7 +151,7 @@ class Driver(Process):
             self._sink,
             self.checkpoint,
             engine.layout,
-            engine.prefix,
+            engine.plane,
             engine.cluster.newest_by_key,
             self._is_rebuild,
         )
@@ -205,8 +209,8 @@ class Driver(Process):
     # ---- batches ------------------------------------------------------------------------------
 
     def _inputs(self) -> list[Place]:
-        shards, prefix = self.engine.layout.shards, self.engine.prefix
-        topics = (f"{prefix}.requests", f"{prefix}.offsets")
+        shards = self.engine.layout.shards
+        topics = tuple(self.engine.plane.inputs.values())
         return [(topic, shard) for topic in topics for shard in range(shards)]
 
     def _wake(self) -> None:
@@ -294,14 +298,11 @@ class Driver(Process):
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:
         found = []
-        names = {
-            f"{self.engine.prefix}.requests": REQUESTS,
-            f"{self.engine.prefix}.offsets": COMMITS,
-        }
+        letters = {topic: letter for letter, topic in self.engine.plane.inputs.items()}
         for place, (first, end) in self.checkpoint.offsets[number].items():
             if place[1] == shard:
                 records, _ = self.engine.cluster.partitions[place].read(first, is_committed=False)
-                topic = names[place[0]]
+                topic = letters[place[0]]
                 found += [
                     InputRecord(topic, each.offset, each.timestamp_ms, each.value)
                     for each in records
@@ -345,7 +346,7 @@ class Driver(Process):
             raise Killed
 
     def _give_up(self, transaction: Transaction) -> None:
-        cluster, transactional = self.engine.cluster, transactional_id(self.engine.prefix)
+        cluster, transactional = self.engine.cluster, self.engine.plane.query_name
         self.scheduler.after(
             TRANSACTION_TIMEOUT_MS, lambda: cluster.time_out(transactional, transaction)
         )

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.records.stored import Marker
-from coordlib.streaming.marker import MARKER_KEY, decode_marker
+from coordlib.records.stored import Marker, decode_marker
+from coordlib.streaming.marker import MARKER_KEY
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.world import GROUP, PREFIX

@@ -25,6 +25,7 @@ from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition
 from coordlib.streaming.operator import judge_rows
+from coordlib.streaming.plane import fold_groups
 from tests.tools.core import (
     InputRecord,
     Shard,
@@ -123,7 +124,7 @@ class Inspector:
         """One shard's part of a batch. Raises what an unreadable state raises, and Violation."""
         with in_force(defects), self.looking_on():
             try:
-                fresh, rows = judge_rows(blob, records, settings)
+                fresh, rows = judge_rows(fold_groups, blob, records, settings)
             except (msgspec.MsgspecError, UnknownStateVersion, Violation):
                 raise
             except Exception as problem:
@@ -222,8 +223,7 @@ def check_against_topics(
     position = ShardPosition(
         clock_ms=state.clock_ms,
         previous_ms=state.previous_ms,
-        offset=state.offsets.get("r", -1),
-        commits_offset=state.offsets.get("o", -1),
+        offsets=state.offsets,
         published=state.published,
     )
     told = decode_blob(restore({GROUPS: saved, COMMITTED: committed}, position, REGISTRY))

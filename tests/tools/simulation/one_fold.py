@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import requests as rq
 from tests.tools.core import InputRecord, Shard

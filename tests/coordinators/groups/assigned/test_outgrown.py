@@ -27,6 +27,7 @@ from coordlib.effects.routing import EVENTS, GROUPS, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.streaming.operator import judge_readable
+from coordlib.streaming.plane import fold_groups
 from tests.tools.assigned_groups import (
     answer_demands,
     group_of,
@@ -93,7 +94,7 @@ def test_a_member_that_lets_go_of_nothing_does_not_stop_the_job() -> None:
     output may have: the task failed, the query ended, and the same batch came again for ever."""
     log = wishes(cluster(2_500))
 
-    judge_readable(None, log, PRODUCTION)
+    judge_readable(fold_groups, None, log, PRODUCTION)
     done = fold(None, log, PRODUCTION)
 
     saved = saved_in(done.outputs)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.transition import COMMITS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools.assigned_groups import B, stable

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools.core import InputRecord, Shard, fold, offsets_of
