@@ -1,10 +1,11 @@
 """Which batch may be written, which is skipped, which must stop the job."""
 
+import msgspec
 import pytest
 
 from coordlib.effects.routing import Output
 from coordlib.errors import ReplayDiffers, StartRefused
-from coordlib.records.stored import Layout, ShardPosition
+from coordlib.records.stored import Layout, ShardPosition, decode_marker
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import check_identity, is_repeat, next_marker
@@ -116,6 +117,30 @@ def test_markers_keep_the_positions_of_shards_without_input():
 def test_a_checkpoint_of_other_topics_is_refused(identity):
     with pytest.raises(StartRefused):
         check_identity(identity, None, LAYOUT, PLANE, has_batches=False)
+
+
+#: Written by the code that named its two inputs in fields.
+OLD_MARKER = b"""{"v": 1, "checkpoint": "3f0c9a52", "batch": 17,
+ "ranges": {"coord.requests": {"1": [50, 55]}}, "digest": "9f", "next_offsets": {},
+ "shards": {"1": {"clock_ms": 5, "previous_ms": 6, "offset": 55, "commits_offset": 7,
+                  "published": 41, "answered": [[55, 1310720]], "control": [3, 18]}}}"""
+
+
+def test_a_marker_of_before_is_read():
+    """A job is upgraded between two batches; its newest marker is of the code before."""
+    marker = decode_marker(OLD_MARKER)
+    position = marker.shards["1"]
+
+    assert (marker.v, marker.batch, marker.ranges["coord.requests"]["1"]) == (2, 17, (50, 55))
+    assert (position.offset, position.offsets) == (55, {"r": 55, "o": 7})
+    assert (position.answered, position.control) == (((55, 1310720),), (3, 18))
+    assert decode_marker(msgspec.json.encode(marker)) == marker
+
+
+def test_a_marker_of_newer_code_is_refused():
+    """Its positions could mean something else."""
+    with pytest.raises(msgspec.ValidationError, match="version 3, this code knows 2"):
+        decode_marker(OLD_MARKER.replace(b'"v": 1', b'"v": 3'))
 
 
 def test_a_foreign_marker_is_refused_at_start():

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from coordlib.effects.routing import COMMITTED, GROUPS
 from coordlib.records import codec
 from coordlib.records.stored import CommittedValue, Marker, ShardPosition
-from coordlib.streaming.plane import groups
+from coordlib.streaming import plane
 from coordlib.streaming.rebuild import GROUPS_NAMED_MAX, seed_blobs
 from tests.tools.assigned_groups import group_of, owned_in, subscribe, topics
 from tests.tools.core import Shard, orphans, restore
@@ -144,7 +144,7 @@ def test_the_job_warns_of_offsets_that_it_left_out(count: int) -> None:
     )
 
     with capture_logs() as lines:
-        blobs = seed_blobs(lambda topic, _: newest[topic], groups("coord"), 1, marker)
+        blobs = seed_blobs(lambda topic, _: newest[topic], plane.groups("coord"), 1, marker)
 
     warnings = [line for line in lines if line["log_level"] == "warning"]
     assert [(line["groups"], line["first"]) for line in warnings] == (

@@ -12,6 +12,7 @@ from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.family import GroupsState
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker
+from coordlib.streaming import plane
 from coordlib.streaming.rebuild import seed_blobs
 from tests.tools import stored_state
 from tests.tools.core import STATE_VERSION, Shard, UnknownStateVersion, decode_blob, fold
@@ -144,7 +145,7 @@ def rebuild(fixture: Stored, groups: dict[str, bytes]) -> dict[int, bytes]:
         "coord.groups": {key.encode(): value for key, value in groups.items()},
         "coord.committed": dict(fixture.committed),
     }
-    return seed_blobs(lambda topic, _: topics[topic], groups("coord"), 1, marker)
+    return seed_blobs(lambda topic, _: topics[topic], plane.groups("coord"), 1, marker)
 
 
 def test_a_rebuild_reads_what_the_topics_hold() -> None:
