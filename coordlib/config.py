@@ -1,12 +1,12 @@
 """Settings of the coordinator, read from `coordinator.toml`. Unknown keys are errors.
 
 Every field's default stands here; the file that is shipped states each with its reason.
-Times are milliseconds. The core receives `GroupConfig` as a value and reads nothing itself.
+Times are milliseconds. The core receives sections as values and reads nothing itself.
 """
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -20,8 +20,17 @@ NotNegative = Annotated[int, Meta(ge=0)]
 Duration = Annotated[int, Meta(ge=1, le=limits.DURATION_MAX_MS)]
 
 
+class ShardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of a shard, whatever kinds of entities it has."""
+
+    #: Above this size new entities and members are refused. Existing members may use 25 % more.
+    bytes_max: Positive = limits.SHARD_BYTES_MAX
+    #: How often what has no deadline is looked at, as retention; at multiples on the log's time.
+    check_interval_ms: Duration = 600_000
+
+
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds of classic groups, named as Kafka's broker settings without the `group.` prefix."""
+    """Bounds of consumer groups, named as Kafka's broker settings without the `group.` prefix."""
 
     session_timeout_min_ms: Duration = limits.SESSION_TIMEOUT_MIN_MS
     session_timeout_max_ms: Duration = limits.SESSION_TIMEOUT_MAX_MS
@@ -34,13 +43,10 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     new_groups_per_second_max: Annotated[int, Meta(ge=1, le=1_000_000)] = (
         limits.NEW_GROUPS_PER_SECOND_MAX
     )
-    #: Above this size new groups and members are refused. Existing members may use 25 % more.
-    shard_bytes_max: Positive = limits.SHARD_BYTES_MAX
     offset_metadata_length_max: Positive = limits.OFFSET_METADATA_LENGTH_MAX
     offsets_per_group_max: Positive = limits.OFFSETS_PER_GROUP_MAX
     offsets_bytes_per_group_max: Positive = limits.OFFSETS_BYTES_PER_GROUP_MAX
     offsets_retention_ms: Duration = 7 * 24 * 3_600_000
-    offsets_retention_check_interval_ms: Duration = 600_000
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,6 +87,7 @@ class AssignedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `coordinator.toml`."""
 
+    shard: ShardConfig = ShardConfig()
     group: GroupConfig = GroupConfig()
     assigned: AssignedConfig = AssignedConfig()
     engine: EngineConfig = EngineConfig()
@@ -95,6 +102,7 @@ def load_config(path: Path | None, overrides: list[str] | None = None) -> Coordi
         tree = _read(path)
     for override in overrides or []:
         _apply(tree, override)
+    _refuse_moved(tree, str(path or "command line"))
     try:
         return msgspec.convert(tree, CoordinatorConfig, strict=False)
     except msgspec.ValidationError as problem:
@@ -103,6 +111,23 @@ def load_config(path: Path | None, overrides: list[str] | None = None) -> Coordi
             str(path or "command line"),
             f"Correct it; {settings_file()} names every key with its default.",
         ) from problem
+
+
+#: Keys of before, and what they are called now.
+_MOVED: Final = {
+    ("group", "shard_bytes_max"): "shard.bytes_max",
+    ("group", "offsets_retention_check_interval_ms"): "shard.check_interval_ms",
+}
+
+
+def _refuse_moved(tree: dict[str, Any], where: str) -> None:
+    for (section, key), now in _MOVED.items():
+        if key in tree.get(section, {}):
+            raise SetupError(
+                f"{section}.{key} is called {now} now.",
+                where,
+                "Rename it.",
+            )
 
 
 def _read(path: Path) -> dict[str, Any]:

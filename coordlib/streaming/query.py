@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from coordlib.config import CoordinatorConfig
+from coordlib.coordinators.groups.family import Groups
+from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ReplayDiffers
@@ -161,8 +163,8 @@ class Coordinator:
             shards=layout.shards,
             reply_partitions=layout.reply_partitions,
             incarnation=incarnation,
-            group=config.group,
-            strategies=self._strategies,
+            bounds=config.shard,
+            families={Groups.SPACE: GroupSettings(config.group, self._strategies)},
             keys=authority.keys,
             verify=ED25519.verify,
             checks_invariants=config.engine.check_invariants,

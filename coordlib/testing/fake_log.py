@@ -15,6 +15,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.shell.transport import Handler, concerns
 from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, Status, fold
 from coordlib.coordinators.shard.transition import REQUESTS
@@ -24,7 +25,7 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.own_topics import is_users, own_topics
-from coordlib.records.stored import FEATURES
+from coordlib.records.stored import FEATURES, GROUP_SPACE
 from coordlib.testing.signing import Keyholder
 
 EPOCH_MS = 1_700_000_000_000  # log time at the beginning
@@ -157,7 +158,7 @@ class _Shard:
                 shards=shards,
                 reply_partitions=1,
                 incarnation=INCARNATION,
-                group=group,
+                families={GROUP_SPACE: GroupSettings(group)},
                 checks_invariants=True,
             )
         )

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.config import GroupConfig
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
@@ -210,9 +209,12 @@ def test_the_control_records_of_the_page_are_signed_as_it_says() -> None:
 
 def test_the_requests_of_the_page_make_a_life_of_a_member() -> None:
     """What is copied from the page in its order works: the ids in it belong together."""
-    config = GroupConfig(initial_rebalance_delay_ms=0)
     place = ShardSettings(
-        shard=1, shards=2, reply_partitions=4, incarnation="YjVo5al4", group=config
+        shard=1,
+        shards=2,
+        reply_partitions=4,
+        incarnation="YjVo5al4",
+        families=driving.SETTINGS.families,
     )
     talk = driving.Conversation(place)
     while talk.next_offset < 42:

@@ -73,7 +73,7 @@ def test_states_are_looked_at_in_worlds_with_the_production_s_settings() -> None
 def test_a_shard_that_keeps_more_than_it_may_is_seen() -> None:
     """INV-43."""
     state = decode_blob(blob_of(join("a")))
-    near = settings(shard_bytes_max=64)
+    near = settings(bytes_max=64)
 
     assert_breaks("INV-43", lambda: Inspector(looks_at_states=True).check_states(near, state))
 

@@ -7,13 +7,11 @@ talk.send(let_go("a", 2, A, cause=2))
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from coordlib.coordinators.groups.assigned.group import Group, Member, Partitions
 from coordlib.coordinators.groups.dividing.strategies.model import Strategy
 from coordlib.records import requests as rq
 from tests.tools.core import ShardSettings
-from tests.tools.driving import SETTINGS, Conversation, leave
+from tests.tools.driving import SETTINGS, Conversation, leave, settings
 
 #: The members of the groups below, in the order in which they subscribe.
 A, B, C = "a-t-0-1", "b-t-0-3", "c-t-0-6"
@@ -154,4 +152,4 @@ def answer_demands(talk: Conversation, member: Member) -> None:
 
 def with_strategies(**own: Strategy) -> ShardSettings:
     """The settings of tests, with strategies of a user's."""
-    return msgspec.structs.replace(SETTINGS, strategies=own)
+    return settings(strategies=own)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.strategies import uniform
 from coordlib.coordinators.groups.dividing.strategies.model import Shares, Subscriber
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import requests as rq
 from tests.tools import driving
 from tests.tools.assigned_groups import let_go, subscribe, topics
-from tests.tools.core import InputRecord, ShardSettings
+from tests.tools.core import InputRecord, ShardSettings, of_groups
 from tests.tools.driving import Conversation
 from tests.tools.random_logs import GARBAGE, STEPS_MS
 
@@ -58,8 +57,9 @@ SETTINGS = ShardSettings(
     shards=1,
     reply_partitions=3,
     incarnation="t",
-    group=GroupConfig(initial_rebalance_delay_ms=0, max_size=3, groups_per_shard_max=2),
-    strategies={"brittle": brittle},
+    families=of_groups(
+        {"brittle": brittle}, initial_rebalance_delay_ms=0, max_size=3, groups_per_shard_max=2
+    ),
     checks_invariants=True,
 )
 

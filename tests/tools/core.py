@@ -8,7 +8,10 @@ from typing import Any
 
 import msgspec
 
+from coordlib.config import GroupConfig, ShardConfig
+from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.groups.step import AroundGroup
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard import blob as blobs
@@ -44,16 +47,22 @@ __all__ = [
     "UnknownStateVersion",
     "around",
     "assert_as_new",
+    "config_of",
     "decode_blob",
     "facts_of",
     "fold",
+    "of_groups",
     "offsets_of",
     "orphans",
     "restore",
     "restored",
     "set_value",
     "topics_known",
+    "with_groups",
 ]
+
+
+_OF_THE_SHARD = frozenset(ShardConfig.__struct_fields__)
 
 
 class Shard(shards.Shard):
@@ -138,7 +147,7 @@ def topics_known(state: StoredShard) -> dict[str, int]:
 def facts_of(row: Row, shard: Shard, value: Any = None) -> Facts:
     """What the kind says of a row's value alone, as if it had just been made."""
     found = row.value if value is None else value
-    known = Known(row, shard.settings, shard.clock_ms, None, Facts(), {})
+    known = Known(row, shard.settings.of(Groups), shard.clock_ms, None, Facts(), {})
     return row.kind.facts(msgspec.structs.replace(found), known)
 
 
@@ -156,10 +165,37 @@ def assert_as_new(row: Row, shard: Shard) -> None:
     assert found == again
 
 
+def config_of(settings: ShardSettings) -> GroupConfig:
+    """The bounds of groups."""
+    config: GroupConfig = settings.of(Groups).config
+    return config
+
+
+def of_groups(strategies: dict[str, Any] | None = None, **config: Any) -> dict[str, Any]:
+    """What `ShardSettings.families` has of groups."""
+    return {Groups.SPACE: GroupSettings(GroupConfig(**config), strategies or {})}
+
+
+def with_groups(settings: ShardSettings, **changes: Any) -> ShardSettings:
+    """Settings with some bounds of groups or of the shard changed, or with strategies."""
+    now: GroupSettings = settings.of(Groups)
+    bounds = {name: changes.pop(name) for name in list(changes) if name in _OF_THE_SHARD}
+    strategies = changes.pop("strategies", now.strategies)
+    groups = GroupSettings(msgspec.structs.replace(now.config, **changes), strategies)
+    return msgspec.structs.replace(
+        settings,
+        bounds=msgspec.structs.replace(settings.bounds, **bounds),
+        families={**settings.families, Groups.SPACE: groups},
+    )
+
+
 def around(settings: ShardSettings) -> Around:
     """What a step of a group may read when its shard has nothing else."""
     family = AroundGroup(
-        config=settings.group, is_throttled=False, topics={}, strategies=settings.strategies
+        config=config_of(settings),
+        is_throttled=False,
+        topics={},
+        strategies=settings.of(Groups).strategies,
     )
     return Around(entries=Entries, family=family)
 

@@ -12,16 +12,13 @@ from theirs, so that nothing between is assumed.
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.classic.group import Group
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from tests.tools.core import Fold, InputRecord, Shard, ShardSettings
+from tests.tools.core import Fold, InputRecord, Shard, ShardSettings, of_groups, with_groups
 from tests.tools.notation import render
 
 START_MS = 1_000_000
@@ -31,7 +28,7 @@ SETTINGS = ShardSettings(
     shards=1,
     reply_partitions=1,
     incarnation="t",
-    group=GroupConfig(initial_rebalance_delay_ms=0),
+    families=of_groups(initial_rebalance_delay_ms=0),
     checks_invariants=True,
 )
 
@@ -103,7 +100,7 @@ class Conversation:
         """Go on with other settings, in the same batch."""
         self.settings = self.shard.settings = how
         for family in self.shard.families.values():
-            family.settings = how
+            family.settings = how.of(type(family))
 
     def _restart(self, blob: bytes) -> None:
         self.shard = Shard(blob, self.settings)
@@ -124,9 +121,9 @@ class Conversation:
         return group
 
 
-def settings(**group: Any) -> ShardSettings:
-    """The settings of tests with some bounds of groups changed."""
-    return msgspec.structs.replace(SETTINGS, group=msgspec.structs.replace(SETTINGS.group, **group))
+def settings(**changes: Any) -> ShardSettings:
+    """The settings of tests with some bounds of groups or of the shard changed."""
+    return with_groups(SETTINGS, **changes)
 
 
 # -- groups that have come so far ------------------------------------------------------------

@@ -35,9 +35,8 @@ def failing(*_: object) -> Shares:
     raise LookupError("no idea")
 
 
-SETTINGS: Final = msgspec.structs.replace(
-    driving.settings(requires_member_id=True, initial_rebalance_delay_ms=3_000),
-    strategies={"failing": failing},
+SETTINGS: Final = driving.settings(
+    requires_member_id=True, initial_rebalance_delay_ms=3_000, strategies={"failing": failing}
 )
 WANTS_T: Final = cp.encode_subscription(cp.Subscription(topics=("t", "\u00e9"), rack="r1"))
 HAS_T0: Final = cp.encode_assignment(cp.Assignment(partitions={"t": (0, 1)}))

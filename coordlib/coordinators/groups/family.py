@@ -15,9 +15,9 @@ from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
 from coordlib.coordinators.groups.offsets.positions import COMMITS, POSITIONS
+from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.groups.step import AroundGroup
 from coordlib.coordinators.groups.throttle import NewGroups
-from coordlib.coordinators.shard.blob import ShardSettings
 from coordlib.coordinators.shard.family import Decide, Family
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Kind
 from coordlib.coordinators.shard.row import Row
@@ -51,22 +51,29 @@ class Groups(Family):
     JOB_RECORDS = (rq.TopicMetadata,)
     INPUTS = (POSITIONS,)
 
-    def __init__(self, stored: msgspec.Raw, settings: ShardSettings) -> None:
+    SETTINGS = GroupSettings
+    settings: GroupSettings
+
+    def __init__(self, stored: msgspec.Raw, settings: GroupSettings) -> None:
         self.settings = settings
         self._state = GroupsState() if stored == NOT_INDEXED else _decode(stored)
         #: The cluster's topics by partition count, by name.
         self.topics = self._state.topics
-        per_second = settings.group.new_groups_per_second_max
+        per_second = settings.config.new_groups_per_second_max
         #: By input topic, and the time on which it counts.
         self._new = {
             REQUESTS: NewGroups(self._state.free_us, per_second),
             COMMITS: NewGroups(self._state.offsets_free_us, per_second),
         }
 
+    @property
+    def entities_max(self) -> int:
+        return self.settings.config.groups_per_shard_max
+
     def state(self) -> GroupsState:
         return GroupsState(
             dict(sorted(self.topics.items())),
-            self.settings.group.offsets_retention_ms,
+            self.settings.config.offsets_retention_ms,
             self._new[REQUESTS].free_us,
             self._new[COMMITS].free_us,
         )
@@ -86,11 +93,11 @@ class Groups(Family):
         return GroupsState(dict(sorted(known.items())))
 
     def must_look_again(self) -> bool:
-        return self._state.retention_ms != self.settings.group.offsets_retention_ms
+        return self._state.retention_ms != self.settings.config.offsets_retention_ms
 
     def around(self, _at: At, _is_new: bool) -> AroundGroup:
         return AroundGroup(
-            config=self.settings.group,
+            config=self.settings.config,
             is_throttled=_is_new and self._new[_at.topic].must_wait(_time_of(_at)),
             topics=self.topics,
             strategies=self.settings.strategies,

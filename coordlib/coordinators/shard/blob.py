@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.config import GroupConfig
+from coordlib.config import ShardConfig
 from coordlib.coordinators.shard.clock import NEVER
-from coordlib.coordinators.shard.family import Registry
+from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.kind import Facts
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import Row, StoredRow
@@ -39,9 +39,9 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     reply_partitions: int
     incarnation: str
-    group: GroupConfig = GroupConfig()
-    #: Strategies that the configuration adds, by friendly name: pure functions.
-    strategies: dict[str, Any] = {}
+    bounds: ShardConfig = ShardConfig()
+    #: The settings of each family, by its space; absent: its defaults.
+    families: dict[str, Any] = {}
     #: With which control records are signed; none: they need not be (rule 17).
     keys: tuple[stored.ControlKey, ...] = ()
     #: Public half, what was signed, signature -> whether it fits; never raises. Pure.
@@ -54,10 +54,15 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.keys and self.verify is None:
             raise ValueError("Control records are signed, and nothing is given to verify them.")
 
+    def of(self, family: type[Family]) -> Any:
+        """The settings of a family."""
+        own = self.families.get(family.SPACE)
+        return family.SETTINGS() if own is None else own
+
     @property
     def look_interval_ms(self) -> int:
         """`Kind.look` is called at multiples of this on the shard's clock."""
-        return self.group.offsets_retention_check_interval_ms
+        return self.bounds.check_interval_ms
 
     def at(self, topic: str, offset: int, time_ms: int, clock_ms: int) -> At:
         """The place of a record of this shard."""

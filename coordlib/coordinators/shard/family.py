@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
+from coordlib import limits
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.table import Table
 from coordlib.coordinators.shard.transition import REQUESTS, At
@@ -17,7 +18,6 @@ from coordlib.records import requests as rq
 from coordlib.records.codec import RequestReader
 
 if TYPE_CHECKING:
-    from coordlib.coordinators.shard.blob import ShardSettings
     from coordlib.coordinators.shard.row import Row
 
 Decide = Callable[[Any], None]
@@ -45,6 +45,10 @@ REQUESTS_INPUT: Final = Input(REQUESTS, "requests")
 OF_THE_SHARD: Final = (rq.ReleaseQuarantine, rq.Tick)
 
 
+class NoSettings(msgspec.Struct, frozen=True):
+    """Of a family that has none."""
+
+
 class Family:
     """One space of names in one shard, during one batch. The defaults keep nothing."""
 
@@ -59,9 +63,17 @@ class Family:
     #: Inputs beside the requests. In each batch they are judged after those, in this order.
     INPUTS: ClassVar[tuple[Input, ...]] = ()
 
-    def __init__(self, stored: msgspec.Raw, settings: "ShardSettings") -> None:
-        """`stored`: from the shard's blob; NOT_INDEXED: there is none."""
+    #: Its settings: a section of the configuration, and what was loaded by it. Has defaults.
+    SETTINGS: ClassVar[type[msgspec.Struct]] = NoSettings
+
+    def __init__(self, stored: msgspec.Raw, settings: Any) -> None:
+        """`stored`: from the shard's blob; NOT_INDEXED: there is none. `settings`: SETTINGS."""
         self.stored, self.settings = stored, settings
+
+    @property
+    def entities_max(self) -> int:
+        """How many entities it may have in a shard."""
+        return limits.GROUPS_PER_SHARD_MAX
 
     def state(self) -> Any:
         """For the shard's blob."""

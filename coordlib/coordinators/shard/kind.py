@@ -19,7 +19,6 @@ from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
 
 if TYPE_CHECKING:
-    from coordlib.coordinators.shard.blob import ShardSettings
     from coordlib.coordinators.shard.table import Entries, Table
 
 #: One step of an entity: it changes the step's value, or refuses.
@@ -89,7 +88,8 @@ class Known(NamedTuple):
     """What a kind may use for new facts beside the value."""
 
     row: RowView
-    settings: "ShardSettings"
+    #: The family's (`Family.SETTINGS`).
+    settings: Any
     clock_ms: int
     #: The value and the facts before. Equal to the value of now: only its tables changed.
     value: Any

@@ -7,11 +7,11 @@ nobody knows any more when a member was last heard.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.shard.blob import ShardSettings, encode_blob
+from coordlib.coordinators.shard.blob import encode_blob
 from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.kind import Kind, Known, UnknownSavedVersion
@@ -23,9 +23,6 @@ from coordlib.records.stored import ShardPosition
 
 #: Topic without the prefix -> newest value by key, no tombstones.
 Topics = Mapping[str, Mapping[bytes, bytes]]
-
-#: Facts that depend on settings are found anew when the shard is loaded (`must_look_again`).
-_NO_SETTINGS: Final = ShardSettings(shard=-1, shards=1, reply_partitions=1, incarnation="")
 
 
 class _Tagged(msgspec.Struct):
@@ -67,7 +64,7 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
         families[space] = family.restored(heads)
         for name, (kind, value) in heads.items():
             row = Row(StoredRow(name, kind.NAME), kind)
-            row.set_value(value, _known(row, position))
+            row.set_value(value, _known(row, family, position))
             rows[space, name] = row
         _put_entries(family, topics, rows, position)
     for row in rows.values():
@@ -76,8 +73,9 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     return encode_blob(position, rows, families, Refusals())
 
 
-def _known(row: Row, position: ShardPosition) -> Known:
-    return Known(row, _NO_SETTINGS, position.clock_ms, row.value, row.facts, row.counts)
+def _known(row: Row, family: type[Family], position: ShardPosition) -> Known:
+    # Facts that depend on settings are found anew when the shard is loaded (`must_look_again`).
+    return Known(row, family.SETTINGS(), position.clock_ms, row.value, row.facts, row.counts)
 
 
 def _refuse_foreign_keys(topics: Topics, registry: Registry) -> None:
@@ -124,7 +122,7 @@ def _put_entries(
                 found.setdefault(at[0], []).append((at[1], table.load(value)))
         for name, entries in found.items():
             row = rows[family.SPACE, name]
-            row.settle(row.value, row.kind, _known(row, position), (), [(table, entries)])
+            row.settle(row.value, row.kind, _known(row, family, position), (), [(table, entries)])
 
 
 def orphans(topics: Topics, registry: Registry) -> list[str]:

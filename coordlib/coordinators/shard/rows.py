@@ -6,6 +6,7 @@ Deadlines, looks and questions that can be heard are steps of one entity each, a
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -40,7 +41,7 @@ class Rows(ABC):
         self._answered = Answered(state.answered)
         #: What the families have beside their entities, by space.
         self.families: dict[str, Family] = {
-            space: family(state.families.get(space, NOT_INDEXED), settings)
+            space: family(state.families.get(space, NOT_INDEXED), settings.of(family))
             for space, family in registry.families.items()
         }
         stale = {space for space, each in self.families.items() if each.must_look_again()}
@@ -54,6 +55,8 @@ class Rows(ABC):
             if kind.SPACE in stale:
                 row.look_at_once()
             known.append((key, stored.facts, row.entry_bytes))
+        #: How many entities each space has.
+        self._count_of = Counter(space for space, _ in self.rows)
         #: Entities that were deleted in this batch; some may be there again.
         self._deleted: set[Key] = set()
         self._agenda = Agenda(known, settings.look_interval_ms)
@@ -109,7 +112,8 @@ class Rows(ABC):
         self._agenda.size_bytes += entry_bytes
 
     def _known(self, row: Row) -> Known:
-        return Known(row, self.settings, self.clock_ms, row.value, row.facts, row.counts)
+        settings = self.families[row.kind.SPACE].settings
+        return Known(row, settings, self.clock_ms, row.value, row.facts, row.counts)
 
     def _key(self, row: Row) -> Key:
         return row.kind.SPACE, row.stored.name
@@ -121,6 +125,7 @@ class Rows(ABC):
         key = self._key(row)
         self._replaced(key, row.facts, None, -row.entry_bytes)
         del self.rows[key]
+        self._count_of[key[0]] -= 1
         self._deleted.add(key)
 
     def _refusals_of(self, key: Key) -> Refusals:

@@ -278,19 +278,20 @@ class Shard(Rows):
             self.families[key[0]].created(at)
             row = Row(StoredRow(key[1], done.kind.NAME), done.kind)
         self._settle(row, done.value, done.touched, done.puts, done.kind)
+        if key not in self.rows:
+            self._count_of[key[0]] += 1
         self.rows[key] = row
 
     def _around(self, at: At, key: Key, row: Row | None) -> Around:
-        bounds = self.settings.group
-        family = self.families[key[0]].around(at, row is None)
+        bytes_max, family = self.settings.bounds.bytes_max, self.families[key[0]]
         return Around(
             entries=row.entries if row else Entries,
             tables=self.registry.tables[key[0]],
             heard=row.heard if row else {},
-            may_create=len(self.rows) < bounds.groups_per_shard_max,
-            room_bytes=bounds.shard_bytes_max - self._agenda.size_bytes,
-            shard_bytes_max=bounds.shard_bytes_max,
-            family=family,
+            may_create=row is not None or self._count_of[key[0]] < family.entities_max,
+            room_bytes=bytes_max - self._agenda.size_bytes,
+            shard_bytes_max=bytes_max,
+            family=family.around(at, row is None),
         )
 
     # -- records of the driver -------------------------------------------------------------

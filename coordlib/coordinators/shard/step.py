@@ -36,7 +36,7 @@ SHARD_IS_FULL: Final = (
 )
 #: For the sender of a request that would make the shard's state larger than it may be.
 SHARD_IS_TOO_LARGE: Final = (
-    "Delete groups that nobody needs, or raise shard_bytes_max: this shard's state is full."
+    "Delete groups that nobody needs, or raise shard.bytes_max: this shard's state is full."
 )
 
 

@@ -94,7 +94,7 @@ def test_a_lowered_bound_takes_nothing_away() -> None:
     """An operator lowered it below what a group has: it goes on, and grows no more."""
     talk = Conversation()
     talk.send(commit("tool", offsets=(row(0, "m" * 100), row(1, "m" * 100))))
-    talk.settings = settings(offsets_bytes_per_group_max=50, shard_bytes_max=50)
+    talk.settings = settings(offsets_bytes_per_group_max=50, bytes_max=50)
     talk.end_batch()
 
     assert failed(talk.send(commit("tool", offsets=(row(0, "m" * 100), row(1, "m" * 101))))) == 1
@@ -103,7 +103,7 @@ def test_a_lowered_bound_takes_nothing_away() -> None:
 
 def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
     """Ever-new groups with large metadata: each by name, and nothing of them stays."""
-    talk = Conversation(bounded(shard_bytes_max=200 * KB))
+    talk = Conversation(bounded(bytes_max=200 * KB))
     answers = [
         talk.send(join(f"m{number}", group=f"g{number}", protocols={"range": b"m" * 60 * KB}))
         for number in range(5)
@@ -113,7 +113,7 @@ def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
         True
     ] * 2
     assert "GROUP_MAX_SIZE_REACHED" in answers[3][0]
-    assert "shard_bytes_max" in answers[3][1]
+    assert "bytes_max" in answers[3][1]
     assert list(talk.shard.groups) == ["g0", "g1", "g2"]
     assert "GROUP_MAX_SIZE_REACHED" in str(
         talk.send(join("more", group="g0", protocols={"range": b"m" * 60 * KB}))
@@ -124,7 +124,7 @@ def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
 
 def test_a_full_shard_takes_no_positions_of_strangers() -> None:
     """Nobody who is no member fills the part that is kept for members."""
-    talk = Conversation(settings(shard_bytes_max=10 * KB))
+    talk = Conversation(settings(bytes_max=10 * KB))
     lines = talk.send(commit("tool", offsets=tuple(row(p, "m" * 1_000) for p in range(20))))
     assert 10 <= failed(lines) <= 12
 
@@ -138,7 +138,7 @@ def test_members_of_a_full_shard_go_on() -> None:
     """A flood filled the shard; members that were there rejoin, sync and commit meanwhile."""
     talk = settled()
     full = size_of(talk)
-    talk.settings = settings(shard_bytes_max=full)
+    talk.settings = settings(bytes_max=full)
     talk.end_batch()
     assert "GROUP_MAX_SIZE_REACHED" in str(talk.send(join("c")))
 
@@ -154,7 +154,7 @@ def test_members_have_a_bound_too() -> None:
     """A member that grows with every rejoin, and with what it commits."""
     talk = settled()
     full = size_of(talk)
-    talk.settings = settings(shard_bytes_max=full)
+    talk.settings = settings(bytes_max=full)
     talk.end_batch()
 
     grown = {"range": b"m" * full}
@@ -167,7 +167,7 @@ def test_members_have_a_bound_too() -> None:
 def test_an_assignment_for_which_the_shard_has_no_room_starts_the_group_over() -> None:
     """As one that is too large for the group."""
     talk = completing()
-    talk.settings = settings(shard_bytes_max=size_of(talk))
+    talk.settings = settings(bytes_max=size_of(talk))
     talk.end_batch()
 
     lines = talk.send(sync("a", 2, LEADER, assignments={LEADER: b"a" * size_of(talk)}))
@@ -179,7 +179,7 @@ def test_a_static_twin_of_a_full_shard_takes_its_place() -> None:
     """A crash loop of one process is no growth."""
     talk = Conversation(settings(initial_rebalance_delay_ms=0))
     talk.send(join("a", instance="i"))
-    talk.settings = settings(shard_bytes_max=size_of(talk) + 400)
+    talk.settings = settings(bytes_max=size_of(talk) + 400)
     talk.end_batch()
 
     for number in range(5):
@@ -189,7 +189,7 @@ def test_a_static_twin_of_a_full_shard_takes_its_place() -> None:
 
 def test_a_deletion_makes_room() -> None:
     """The operator does what the refusal says."""
-    talk = Conversation(settings(shard_bytes_max=1_500))
+    talk = Conversation(settings(bytes_max=1_500))
     talk.send(commit("tool", offsets=(row(0, "m" * 500),)))
     assert "COORDINATOR_NOT_AVAILABLE" in str(talk.send(commit("tool", group="h")))
 

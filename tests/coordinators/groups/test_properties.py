@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordlib import limits
-from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.classic.group import Group
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.soundness import check_invariants
@@ -33,9 +32,12 @@ from tests.tools.core import (
     Shard,
     ShardSettings,
     assert_as_new,
+    config_of,
     fold,
+    of_groups,
     offsets_of,
     restore,
+    with_groups,
 )
 from tests.tools.driving import START_MS
 
@@ -44,21 +46,20 @@ SETTINGS = ShardSettings(
     shards=1,
     reply_partitions=3,
     incarnation="t",
-    group=GroupConfig(initial_rebalance_delay_ms=0, max_size=4, groups_per_shard_max=2),
+    families=of_groups(initial_rebalance_delay_ms=0, max_size=4, groups_per_shard_max=2),
     checks_invariants=True,
 )
-DELAYED = msgspec.structs.replace(
-    SETTINGS, group=msgspec.structs.replace(SETTINGS.group, initial_rebalance_delay_ms=3_000)
-)
+DELAYED = with_groups(SETTINGS, initial_rebalance_delay_ms=3_000)
 #: Offsets and empty groups go within seconds.
-FORGETFUL = GroupConfig(
+FORGETFUL = with_groups(
+    SETTINGS,
     initial_rebalance_delay_ms=0,
     max_size=4,
     groups_per_shard_max=2,
     offsets_retention_ms=15_000,
-    offsets_retention_check_interval_ms=4_000,
+    check_interval_ms=4_000,
     # Some joins and commits find the shard full.
-    shard_bytes_max=6_000,
+    bytes_max=6_000,
     offsets_bytes_per_group_max=250,
 )
 SEEDS = st.integers(0, 2**32)
@@ -68,14 +69,12 @@ PROFILE = settings(
 LENGTH = 150
 
 
-ANNOUNCED = msgspec.structs.replace(
-    SETTINGS, group=msgspec.structs.replace(SETTINGS.group, requires_member_id=True)
-)
+ANNOUNCED = with_groups(SETTINGS, requires_member_id=True)
 
 
 def settings_of(seed: int) -> ShardSettings:
     if seed % 4 == 0:
-        return msgspec.structs.replace(SETTINGS, group=FORGETFUL)
+        return FORGETFUL
     return (SETTINGS, DELAYED, ANNOUNCED)[seed % 4 - 1]
 
 
@@ -217,7 +216,7 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
 def check_numbers(shard: Shard) -> None:
     """INV-15: what a row knows by heart equals its recomputation."""
     timeouts: Counter[int] = Counter()
-    retention_ms = shard.settings.group.offsets_retention_ms
+    retention_ms = config_of(shard.settings).offsets_retention_ms
     for name, cell in shard.groups.items():
         group, facts, key = cell.value, cell.facts, ("group", name)
         assert group is not None
@@ -375,7 +374,7 @@ def test_the_compacted_topics_give_the_shard_back(seed: int) -> None:
 @given(SEEDS)
 def test_a_rebuilt_shard_forgets_at_the_same_time(seed: int) -> None:
     """INV-38: its bounds of expiry are other ones; only when it looks depends on them."""
-    how = msgspec.structs.replace(SETTINGS, group=FORGETFUL)
+    how = FORGETFUL
     records, _ = logs.draw_log(seed, LENGTH, how)
     done = fold(None, records, how)
     newest = compacted(done.outputs)
@@ -402,7 +401,7 @@ def test_a_rebuilt_shard_forgets_at_the_same_time(seed: int) -> None:
 @given(SEEDS)
 def test_offsets_expire_neither_early_nor_subscribed(seed: int) -> None:
     """Whoever lost a position would read a topic from its beginning, or skip to its end."""
-    how = msgspec.structs.replace(SETTINGS, group=FORGETFUL)
+    how = FORGETFUL
     records, _ = logs.draw_log(seed, LENGTH, how, positions=True)
     shard = Shard(None, how)
     committed_at: dict[tuple[str, str, int], int] = {}
@@ -438,9 +437,7 @@ def test_groups_do_not_know_of_each_other(seed: int) -> None:
 
     Here the clock is kept the same by turning other groups' requests into heartbeats of nobody.
     """
-    how = msgspec.structs.replace(
-        SETTINGS, group=msgspec.structs.replace(SETTINGS.group, groups_per_shard_max=9)
-    )
+    how = with_groups(SETTINGS, groups_per_shard_max=9)
     records, _ = logs.draw_log(seed, LENGTH, how)
     slow = [  # steps far below any CAP, so that timeouts of others do not show in the clock
         InputRecord(REQUESTS, r.offset, 1_000_000 + 700 * r.offset, r.value) for r in records

@@ -28,7 +28,7 @@ from coordlib.records import requests as rq
 from tests.coordinators.groups.test_properties import compacted, run_in_batches, said
 from tests.tools import assigned_logs, random_logs
 from tests.tools.assigned_groups import subscribe, topics
-from tests.tools.core import InputRecord, Shard, ShardSettings, fold, restore
+from tests.tools.core import InputRecord, Shard, ShardSettings, fold, restore, with_groups
 from tests.tools.driving import (
     SETTINGS,
     Conversation,
@@ -157,9 +157,7 @@ def with_members(talk: Conversation, group: str) -> None:
 
 def prepared() -> Conversation:
     """Two classic groups, and one with offsets; everything that was said is covered."""
-    how = msgspec.structs.replace(
-        PRODUCTION, group=settings(initial_rebalance_delay_ms=3_000).group
-    )
+    how = with_groups(PRODUCTION, initial_rebalance_delay_ms=3_000)
     talk = Conversation(how)
     with_members(talk, "g")
     with_members(talk, "h")
@@ -448,7 +446,7 @@ def test_other_groups_deadlines_do_not_wait(small: None) -> None:
 
 def test_retention_waits_too(small: None) -> None:
     """Groups with a hundred thousand offsets each expire at the same check: not in one record."""
-    how = settings(offsets_retention_ms=10_000, offsets_retention_check_interval_ms=1_000)
+    how = settings(offsets_retention_ms=10_000, check_interval_ms=1_000)
     talk = Conversation(how)
     rows = tuple(rq.CommittedOffset("t", p, p) for p in range(300))
     talk.tick()

@@ -9,12 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from coordlib.config import GroupConfig
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools.bench.figures import percentile, tell, tell_machine
-from tests.tools.core import Fold, InputRecord, ShardSettings, fold
+from tests.tools.core import Fold, InputRecord, ShardSettings, fold, of_groups
 
 INCARNATION = "bench000"
 SETTINGS = ShardSettings(
@@ -23,7 +22,7 @@ SETTINGS = ShardSettings(
     reply_partitions=4,
     incarnation=INCARNATION,
     # All groups are made at one moment of the log.
-    group=GroupConfig(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
+    families=of_groups(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
 )
 START_MS = 1_700_000_000_000
 METADATA = bytes(40)

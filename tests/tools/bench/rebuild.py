@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib.config import GroupConfig
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
 from coordlib.errors import CannotReach, SetupError
@@ -29,7 +28,7 @@ from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.figures import tell, tell_machine
 from tests.tools.bench.probes import Probes
 from tests.tools.bench.stand import JOB_ARGS
-from tests.tools.core import Fold, InputRecord, ShardSettings, fold
+from tests.tools.core import Fold, InputRecord, ShardSettings, fold, of_groups
 
 NAME: Final = "bench-rebuild"
 ANSWER_TIMEOUT_S: Final = 120.0
@@ -47,7 +46,7 @@ class History:
             reply_partitions=reply_partitions,
             incarnation=incarnation,
             # All of the crowd comes at once.
-            group=GroupConfig(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
+            families=of_groups(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
         )
         self._now_ms = time.time_ns() // 1_000_000
         #: Requests by shard: a record's place is its offset.

@@ -104,7 +104,7 @@ def _stream(seed: int) -> Folded:
         offsets_retention_ms=rnd.choice((60_000, 7 * 24 * 3_600_000)),
         offsets_per_group_max=rnd.choice((4, 100_000)),
         offsets_bytes_per_group_max=rnd.choice((300, 16_777_216)),
-        shard_bytes_max=rnd.choice((9_000, 67_108_864)),
+        bytes_max=rnd.choice((9_000, 67_108_864)),
     )
     talk = HostileConversation(settings, rnd)
     outcome = Folded()

@@ -171,7 +171,7 @@ class Inspector:
                 raise Violation(f"INV-13: {row.name} is unsound after a batch: {broken}") from None
             self._sound[key] = hard
         kept = sum(row.facts.size_bytes + _entry_bytes(row) for row in state.rows)
-        most = settings.group.shard_bytes_max
+        most = settings.bounds.bytes_max
         if kept > most + most // limits.SHARD_RESERVE_SHARE:
             where = f"shard {settings.shard}"
             raise Violation(f"INV-43: {where} keeps {kept} bytes, {most} is the most")

@@ -4,8 +4,9 @@ from typing import Final
 
 import msgspec
 
-from coordlib.config import GroupConfig
-from coordlib.records.stored import FEATURES, Layout
+from coordlib.config import GroupConfig, ShardConfig
+from coordlib.coordinators.groups.settings import GroupSettings
+from coordlib.records.stored import FEATURES, GROUP_SPACE, Layout
 from tests.tools.core import ShardSettings
 from tests.tools.simulation.plan import ASSIGNED, Plan
 
@@ -32,7 +33,8 @@ def shard(plan: Plan, incarnation: str, replies: int) -> ShardSettings:
         shards=plan.shards,
         reply_partitions=replies,
         incarnation=incarnation,
-        group=group_config(plan),
+        bounds=_bounds(plan),
+        families={GROUP_SPACE: GroupSettings(group_config(plan))},
         checks_invariants=bool(plan.checks_invariants),
     )
 
@@ -46,12 +48,18 @@ def group_config(plan: Plan) -> GroupConfig:
     near = {
         "max_size": plan.group_size_max,
         "offsets_retention_ms": plan.retention_ms,
-        "offsets_retention_check_interval_ms": plan.retention_ms // CHECKS_OF_RETENTION,
         "new_groups_per_second_max": plan.new_groups_per_second,
-        "shard_bytes_max": plan.shard_bytes,
         "offsets_bytes_per_group_max": plan.offsets_bytes,
     }
     return msgspec.structs.replace(config, **{name: each for name, each in near.items() if each})
+
+
+def _bounds(plan: Plan) -> ShardConfig:
+    near = {
+        "check_interval_ms": plan.retention_ms // CHECKS_OF_RETENTION,
+        "bytes_max": plan.shard_bytes,
+    }
+    return ShardConfig(**{name: each for name, each in near.items() if each})
 
 
 def watches_topics(plan: Plan) -> bool:

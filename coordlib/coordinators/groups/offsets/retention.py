@@ -46,7 +46,7 @@ def look_at_ms(group: AnyGroup, known: Known) -> int:
     new, or where the group has its first offsets or has lost its last ones; a new offset expires
     after those that there were, unless none of them could.
     """
-    retention_ms = known.settings.group.offsets_retention_ms
+    retention_ms = known.settings.config.offsets_retention_ms
     if known.has_looked:
         return first_expiry(group, known.row.entries(OFFSETS), retention_ms)
     count, bound_ms = known.row.count(OFFSETS), known.facts.look_at_ms

@@ -138,7 +138,7 @@ def the_last_ones_are_guarded_and_nobody_else_is_there() -> None:
 
 
 def an_empty_group_is_forgotten() -> None:
-    talk = empty(driving.settings(offsets_retention_check_interval_ms=5_000))
+    talk = empty(driving.settings(check_interval_ms=5_000))
     talk.wait(20_000)
 
 

@@ -372,7 +372,7 @@ def test_topics_that_changed_during_a_quarantine_are_divided_at_its_end(
     assert {c: len(owned["t"]) for c, owned in owned_in(talk).items()} == {"a": 3, "b": 3}
 
 
-RETENTION = settings(offsets_retention_ms=20_000, offsets_retention_check_interval_ms=1_000)
+RETENTION = settings(offsets_retention_ms=20_000, check_interval_ms=1_000)
 
 
 def test_offsets_of_a_topic_that_is_wanted_no_more_expire_in_a_stable_group() -> None:
@@ -412,7 +412,7 @@ def expired_after(*commands: str) -> list[str]:
     session = Session()
     lines = []
     for command in (
-        "settings offsets_retention_ms=10000 offsets_retention_check_interval_ms=1000",
+        "settings offsets_retention_ms=10000 check_interval_ms=1000",
         "topics t=4 u=1",
         "a subscribe topics=t,u rebalance=90000 session=60000",
         "a commit u/0=7",

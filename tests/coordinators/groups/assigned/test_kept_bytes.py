@@ -33,14 +33,14 @@ from tests.tools.driving import Conversation, commit, leave, settings
 def filled(talk: Conversation, more_bytes: int = 0) -> int:
     """From now on the shard has room for so many bytes more, and how many it has."""
     full = size_of(talk)
-    talk.settings = settings(shard_bytes_max=full + more_bytes)
+    talk.settings = settings(bytes_max=full + more_bytes)
     talk.end_batch()
     return full
 
 
 def refused(lines: list[str]) -> bool:
     """As a JoinGroup is, with what the operator can do."""
-    return "GROUP_MAX_SIZE_REACHED" in lines[0] and "shard_bytes_max" in str(lines)
+    return "GROUP_MAX_SIZE_REACHED" in lines[0] and "bytes_max" in str(lines)
 
 
 def test_a_full_shard_takes_no_new_group_and_no_new_member() -> None:
@@ -65,7 +65,7 @@ def test_what_a_newcomer_is_given_counts_before_it_is_in() -> None:
     assert list(talk.shard.groups) == ["h"]
     assert size_of(talk) == full
     assert not refused(talk.send(subscribe("a", topics=("none",))))
-    assert size_of(talk) <= talk.settings.group.shard_bytes_max
+    assert size_of(talk) <= talk.settings.bounds.bytes_max
 
 
 def test_a_flood_into_a_full_shard_divides_nothing() -> None:
@@ -129,7 +129,7 @@ def test_new_topics_for_which_the_shard_has_no_room_are_left_out() -> None:
 
     assert "left_out" not in str(lines)  # nothing of what this group wants has changed
     assert group_of(talk).topics == {"t": 4}
-    assert size_of(talk) <= talk.settings.group.shard_bytes_max * 5 // 4
+    assert size_of(talk) <= talk.settings.bounds.bytes_max * 5 // 4
     talk.settings = settings()
     talk.end_batch()
     talk.send(topics({"s": 2_001, "t": 4}))

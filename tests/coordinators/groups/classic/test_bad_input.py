@@ -14,6 +14,7 @@ import pytest
 from coordlib import limits
 from coordlib.config import load_config
 from coordlib.coordinators.groups.classic.soundness import check_invariants
+from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES
 from coordlib.errors import ErrorCode, SetupError
@@ -463,7 +464,11 @@ def test_the_longest_retention_is_the_one_of_kafka() -> None:
     """testOffsetsRetentionMsIntegerOverflow: 2,147,483,647 minutes, four thousand years."""
     longest_ms = limits.INT32_MAX * 60_000
     config = load_config(None, [f"group.offsets_retention_ms={longest_ms}"])
-    talk = Conversation(msgspec.structs.replace(settings(), group=config.group))
+    talk = Conversation(
+        msgspec.structs.replace(
+            settings(), bounds=config.shard, families={"group": GroupSettings(config.group)}
+        )
+    )
     talk.send(commit("tool"))
     for _ in range(3):
         assert talk.tick(after_ms=600_000) == []

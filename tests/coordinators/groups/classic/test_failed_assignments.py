@@ -198,7 +198,7 @@ def test_a_full_shard_keeps_the_error_without_its_message() -> None:
     """Members are answered whatever stands in the shard, and its blob keeps its bound."""
     roomy = completing()
     size = roomy.shard._agenda.size_bytes
-    how = settings(shard_bytes_max=size * 4 // 5)
+    how = settings(bytes_max=size * 4 // 5)
     talk = completing(how)
     long = "x" * limits.REASON_LENGTH_MAX
     talk.send(sync("a", 2, LEADER, error="UNKNOWN_SERVER_ERROR", message=long))

@@ -21,6 +21,7 @@ from tests.tools.driving import (
     join,
     leave,
     release,
+    settings,
     sync,
 )
 
@@ -335,9 +336,8 @@ def test_invariants_know_guards() -> None:
 
 def test_a_full_group_takes_a_restarted_static_member() -> None:
     """testStaticMembersJoinGroupWithMaxSize: it takes a place, and needs none."""
-    group = msgspec.structs.replace(SETTINGS.group, max_size=2)
     talk = stable()
-    talk.use(msgspec.structs.replace(SETTINGS, group=group))
+    talk.use(settings(max_size=2))
 
     assert talk.send(join("x")) == refused(
         "answer x#j1 JoinGroup GROUP_MAX_SIZE_REACHED", cause="r0-8"

@@ -32,7 +32,7 @@ from tests.tools.driving import (
 
 MINUTE_MS = 60_000
 #: Checks at every full minute of the clock, which begins 40 s after one.
-HOW = settings(offsets_retention_ms=10 * MINUTE_MS, offsets_retention_check_interval_ms=MINUTE_MS)
+HOW = settings(offsets_retention_ms=10 * MINUTE_MS, check_interval_ms=MINUTE_MS)
 TO_FIRST_CHECK_MS = MINUTE_MS - START_MS % MINUTE_MS
 
 
@@ -200,7 +200,7 @@ def test_an_empty_group_without_offsets_goes_at_the_next_check() -> None:
 def test_an_empty_group_is_not_taken_by_an_early_look() -> None:
     """A shard that was rebuilt, or has another retention, looks at everything once."""
     talk = empty(HOW)
-    talk.settings = settings(offsets_retention_ms=1, offsets_retention_check_interval_ms=MINUTE_MS)
+    talk.settings = settings(offsets_retention_ms=1, check_interval_ms=MINUTE_MS)
     talk.end_batch()
 
     assert talk.tick(after_ms=TO_FIRST_CHECK_MS - 1) == []
