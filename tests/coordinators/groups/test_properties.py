@@ -419,7 +419,7 @@ def test_offsets_expire_neither_early_nor_subscribed(seed: int) -> None:
             assert group.state in ("Empty", "Stable") or by_deadline
             for row in event["detail"]["offsets"]:
                 at_ms = committed_at.pop((event["group"], row["topic"], row["partition"]))
-                assert shard.clock_ms - at_ms >= FORGETFUL.offsets_retention_ms
+                assert shard.clock_ms - at_ms >= config_of(FORGETFUL).offsets_retention_ms
                 assert event["reason"] == "group empty" or (
                     group.protocol_type == "consumer" and row["topic"] == "u"
                 )

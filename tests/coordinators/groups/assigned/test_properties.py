@@ -340,7 +340,7 @@ def divided_again(group: Group, known: Mapping[str, int]) -> dict[str, Any]:
         )
         for name, member in group.members.items()
     }
-    book = StrategyBook(SETTINGS.strategies)
+    book = StrategyBook(SETTINGS.families["group"].strategies)
     return dict(divide(book, group.protocol or "", subscribers, group.topics).shares)
 
 
