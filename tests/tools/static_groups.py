@@ -1,4 +1,4 @@
-"""Static members (KIP-345) in every state of a group, for the tables in the tests.
+"""Static members (KIP-345) in every state of a group.
 
 a leads under the instance id "i", b follows under "k". In Guarded, d has taken b's place, and
 waits until b's own fence has stopped it; a has not noticed.
@@ -6,10 +6,6 @@ waits until b's own fence has stopped it; a has not noticed.
 
 from collections.abc import Callable
 
-import pytest
-
-from coordlib.records import requests as rq
-from tests.coordinators.shard.refusals import in_state
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -60,18 +56,3 @@ STATES: dict[str, Callable[[], Conversation]] = {
     "Stable": stable,
     "Guarded": guarded,
 }
-in_every_state = pytest.mark.parametrize("state", STATES)
-
-
-def said_in(state: str, request: rq.AnyRequest) -> list[str]:
-    talk = STATES[state]()
-    here = str(talk.next_offset)
-    lines = talk.send(request)
-    return [line.replace(f"r0-{here}", "HERE").replace(f"-t-0-{here}", "-NEW") for line in lines]
-
-
-def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) -> None:
-    """Compare everything that follows with the row of the table that names this state."""
-    by_state = {name: lines for names, lines in expected.items() for name in names.split()}
-
-    assert said_in(state, request) == in_state(state, by_state[state])

@@ -1,4 +1,7 @@
-"""What operators ask in every state of a group: Kafka's table, state by state."""
+"""What operators ask: descriptions, and the deletion of offsets and of groups.
+
+What they are answered in each state of a group stands in `by_state`.
+"""
 
 import msgspec
 import pytest
@@ -7,14 +10,11 @@ from coordlib import limits
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
-from tests.coordinators.groups.classic.static_states import stable as static_stable
-from tests.coordinators.shard.refusals import in_state, refused
 from tests.tools.core import offsets_of
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
     SETTINGS,
-    STATES,
     Conversation,
     commit,
     delete,
@@ -26,53 +26,11 @@ from tests.tools.driving import (
     heartbeat,
     join,
     leave,
-    said_in,
     settings,
     settled,
     sync,
 )
-
-in_every_state = pytest.mark.parametrize("state", STATES)
-
-
-def check(state: str, request: rq.AnyRequest, expected: dict[str, list[str]]) -> None:
-    """Compare everything that follows with the row of the table that names this state."""
-    by_state = {name: lines for names, lines in expected.items() for name in names.split()}
-
-    assert said_in(state, request) == in_state(state, by_state[state])
-
-
-@in_every_state
-def test_describe(state: str) -> None:
-    """testDescribeGroupInactiveGroup, …StableForDynamicMember, …Rebalancing."""
-    check(
-        state,
-        describe("ops"),
-        {
-            "absent": ["answer ops#d DescribeGroup state=Dead"],
-            "Empty": ["answer ops#d DescribeGroup state=Empty generation=2 protocol_type=demo"],
-            "Preparing": [
-                "answer ops#d DescribeGroup state=PreparingRebalance generation=2 "
-                "protocol_type=demo leader=a-t-0-0 members=[(member=a-t-0-0 client=a "
-                "assignment=p0), (member=b-t-0-3 client=b assignment=p1), "
-                "(member=c-t-0-8 client=c)] "
-                'waits_for=[(member=a-t-0-0 client=a reason="has not joined again"), '
-                '(member=b-t-0-3 client=b reason="has not joined again")]'
-            ],
-            "Completing": [
-                "answer ops#d DescribeGroup state=CompletingRebalance generation=2 "
-                "protocol_type=demo leader=a-t-0-0 members=[(member=a-t-0-0 client=a), "
-                "(member=b-t-0-3 client=b)] "
-                'waits_for=[(member=a-t-0-0 client=a reason="has not asked for its assignment"), '
-                '(member=b-t-0-3 client=b reason="has not asked for its assignment")]'
-            ],
-            "Stable": [
-                "answer ops#d DescribeGroup state=Stable generation=2 protocol_type=demo "
-                "protocol=range leader=a-t-0-0 members=[(member=a-t-0-0 client=a "
-                "assignment=p0), (member=b-t-0-3 client=b assignment=p1)]"
-            ],
-        },
-    )
+from tests.tools.static_groups import stable as static_stable
 
 
 def test_describe_names_instances() -> None:
@@ -82,47 +40,6 @@ def test_describe_names_instances() -> None:
         "leader=a-t-0-0 members=[(member=a-t-0-0 instance=i client=a assignment=p0), "
         "(member=b-t-0-3 instance=k client=b assignment=p1)]"
     ]
-
-
-@in_every_state
-def test_delete(state: str) -> None:
-    """testDeleteNonEmptyGroup, testDeleteEmptyGroup: the members must be gone first."""
-    check(
-        state,
-        delete("ops"),
-        {
-            "absent": refused("answer ops#d DeleteGroup GROUP_ID_NOT_FOUND"),
-            "Empty": [
-                "event GroupDeleted generation=2 cause=HERE reason=deleted client=ops",
-                "answer ops#d DeleteGroup",
-            ],
-            "Preparing Completing Stable": refused("answer ops#d DeleteGroup NON_EMPTY_GROUP"),
-        },
-    )
-
-
-@in_every_state
-def test_delete_of_offsets(state: str) -> None:
-    """testDeleteOffsetOfNonExistingGroup, …NonEmptyNonConsumerGroup, …EmptyNonConsumerGroup."""
-    check(
-        state,
-        delete_offsets("ops", ("t", 0)),
-        {
-            "absent": refused("answer ops#o OffsetDelete GROUP_ID_NOT_FOUND"),
-            "Empty": ["answer ops#o OffsetDelete"],
-            "Preparing Completing Stable": refused("answer ops#o OffsetDelete NON_EMPTY_GROUP"),
-        },
-    )
-
-
-@in_every_state
-def test_find(state: str) -> None:
-    """Whether or not the group exists."""
-    check(
-        state,
-        find("ops"),
-        {"absent Empty Preparing Completing Stable": ["answer ops#f FindCoordinator shard=0"]},
-    )
 
 
 def test_any_shard_tells_where_a_group_belongs() -> None:
