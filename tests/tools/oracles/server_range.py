@@ -8,12 +8,13 @@ from collections.abc import Mapping
 
 from coordlib.coordinators.groups.dividing.assignors.model import (
     Assignments,
-    NotAssignable,
     Subscriber,
 )
 from coordlib.coordinators.groups.dividing.assignors.range import divide, takers_of
 
-NAME = "range"
+
+class NotAssignable(ValueError):
+    """An assignor of the server refuses: somebody subscribes to a topic that does not exist."""
 
 
 def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> Assignments:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member, java_order
-from coordlib.coordinators.groups.dividing.assignors.scales import Scales
-from coordlib.coordinators.groups.dividing.assignors.server_range import refuse_unknown
-from coordlib.coordinators.groups.dividing.assignors.targets import Targets
+from coordlib.coordinators.groups.dividing.strategies.targets import Targets
+from tests.tools.oracles.scales import Scales
+from tests.tools.oracles.server_range import refuse_unknown
 
 #: As in Kafka: every round about halves what is left of the imbalance.
 ROUNDS_MAX: Final = 16

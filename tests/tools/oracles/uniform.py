@@ -1,5 +1,7 @@
 """The broker's uniform assignor (KIP-848's default): balanced first, sticky second.
 
+The strategy of that name divides equal subscriptions with the same `divide_alike`, by capacities.
+
 What members own is their target assignment, not what they hold at the moment. With equal
 subscriptions P partitions and M members give everybody P div M, and the first P mod M members one
 more: who owns more than that loses the rest by topic and number, and who has less is filled up in
@@ -10,12 +12,11 @@ here both go by name. Different subscriptions: see `uniform_different`. Source:
 
 from collections.abc import Mapping, Sequence
 
-from coordlib.coordinators.groups.dividing.assignors import uniform_different
 from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member, java_order
-from coordlib.coordinators.groups.dividing.assignors.server_range import refuse_unknown
-from coordlib.coordinators.groups.dividing.assignors.targets import Targets
-
-NAME = "uniform"
+from coordlib.coordinators.groups.dividing.strategies.targets import Targets
+from coordlib.coordinators.groups.dividing.strategies.uniform import divide_alike
+from tests.tools.oracles import uniform_different
+from tests.tools.oracles.server_range import refuse_unknown
 
 
 def assign(
@@ -46,23 +47,3 @@ def assign(
     total = sum(partitions[topic] for topic in topic_order)
     each, extra = divmod(total, len(members))
     return divide_alike(targets, topic_order, [each + (n < extra) for n in range(len(members))])
-
-
-def divide_alike(
-    targets: Targets, topic_order: Sequence[str], quotas: Sequence[int]
-) -> Assignments:
-    """Divide among members that want the same topics; a quota for each, in order of their ids."""
-    free = [(topic, each) for topic in topic_order for each in targets.free(topic)]
-    room: dict[str, int] = {}
-    for member, quota in zip(targets.order, quotas, strict=True):
-        for topic, owned in targets.owned[member].items():
-            free += [(topic, partition) for partition in owned[quota:]]
-            del owned[quota:]
-            quota -= len(owned)
-        room[member] = quota
-    at = 0
-    for member in targets.order:
-        for topic, partition in free[at : at + room[member]]:
-            targets.owned[member].setdefault(topic, []).append(partition)
-        at += room[member]
-    return targets.answer()
