@@ -1,6 +1,7 @@
 """What follows from a request in each state of a group, as text files.
 
-    python -m tests.tools.by_state --rewrite FILE…     write what follows now
+    python -m tests.tools.by_state [FILE…]             names files that would change; then exit 1
+    python -m tests.tools.by_state --rewrite [FILE…]   writes what follows now (make transcripts)
 
 A file is prose, one command of `tests.tools.transcript`, a line `----`, and the states: in
 brackets their names, below them all that follows there, in the notation of `tests.tools.notation`.
@@ -140,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Rewrite files, or say which ones would change: 1 if any."""
     parser = argparse.ArgumentParser(prog="python -m tests.tools.by_state")
     parser.add_argument("--rewrite", action="store_true", help="write what follows now")
-    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("files", nargs="*", type=Path, default=files())
     chosen = parser.parse_args(arguments)
     differs = False
     for path in (each.resolve() for each in chosen.files):
