@@ -96,8 +96,9 @@ fuzz: $(INSTALLED)  ## ten million hostile inputs against the decoders, and stre
 	@$(BIN)/python -m tests.tools.fuzz
 
 .PHONY: transcripts
-transcripts: $(INSTALLED)  ## write the golden transcripts afresh (then read the diff)
+transcripts: $(INSTALLED)  ## write transcripts and tables by state afresh (then read the diff)
 	@$(BIN)/python -m tests.tools.transcript --rewrite tests/transcripts/*.txt
+	@$(BIN)/python -m tests.tools.by_state --rewrite
 
 .PHONY: diagrams
 diagrams: $(INSTALLED)  ## draw the page about group states from the code's own tables

@@ -10,7 +10,7 @@ from coordlib.cli import groups
 from coordlib.cli.group_view import GroupView, _group
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.records import responses as rs
-from tests.coordinators.groups.classic import static_states
+from tests.tools import static_groups
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -52,7 +52,7 @@ def half_synced() -> Conversation:
 WAITING: dict[str, tuple[Callable[[], Conversation], list[tuple[str, str]]]] = {
     "quiet": (settled, []),
     "announced": (announced, [("x-t-0-9", rs.NOT_JOINED)]),
-    "replaced": (static_states.guarded, [(FOLLOWER, rs.NOT_STOPPED)]),
+    "replaced": (static_groups.guarded, [(FOLLOWER, rs.NOT_STOPPED)]),
     "removed": (removed, [(FOLLOWER, rs.NOT_STOPPED)]),
     "preparing": (STATES["Preparing"], [(LEADER, rs.NOT_REJOINED), (FOLLOWER, rs.NOT_REJOINED)]),
     "completing": (completing, [(LEADER, rs.NOT_SYNCED), (FOLLOWER, rs.NOT_SYNCED)]),

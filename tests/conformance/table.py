@@ -3,7 +3,8 @@
 `names.txt` lists Kafka's tests, one "SUITE name" a line. `rows/*.toml` say, block by block:
 
     [ours.S]                        suite; several when their tests of one name mean the same
-    testFoo = "FOLDER/FILE.py::test_foo[Stable]"    below tests/; or a transcript; or a list
+    testFoo = "FOLDER/FILE.py::test_foo[Stable]"    below tests/; or a transcript; or a list; or a
+                                                    file of `by_state`: "FOLDER/FILE.txt::Stable"
     testBar.tests = "…"
     testBar.differs = "What is deliberately not as in Kafka, and why."
 
@@ -11,7 +12,7 @@
     why = "Why these do not apply."
     names = ["S testBaz"]
 
-A test without brackets stands for all its cases.
+A test without brackets stands for all its cases, a file without a state for all states.
 """
 
 import os
@@ -22,6 +23,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+
+from tests.tools import by_state
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -116,9 +119,15 @@ def collect(rows: list[Row]) -> frozenset[str]:
     """The tests that there are in the files which the rows name, with and without their cases."""
     places = {test.partition("::")[0] for row in rows for test in row.tests}
     files = sorted(place for place in places if (TESTS / place).is_file())
-    transcripts = {place for place in files if place.endswith(".txt")}
+    texts = {place for place in files if place.endswith(".txt")}
+    states = {
+        f"{place}::{state}"
+        for place in texts
+        if TESTS / place in by_state.files()
+        for state in by_state.read(TESTS / place).lines
+    }
     ids = _collected([place for place in files if place.endswith(".py")])
-    return frozenset(transcripts | ids | {test.partition("[")[0] for test in ids})
+    return frozenset(texts | states | ids | {test.partition("[")[0] for test in ids})
 
 
 def _collected(files: list[str]) -> set[str]:

@@ -61,10 +61,14 @@ def test_a_name_that_is_listed_twice_is_told() -> None:
 def test_what_is_collected_is_what_there_is() -> None:
     """Cases by pytest's own names; what is not there is left out, not invented."""
     named = ("records/test_partitioner.py::x", "transcripts/poison-records.txt", "gone.py::y")
+    table = "coordinators/groups/classic/by_state/dynamic/first-join.txt"
+    named += (f"{table}::Nowhere",)
 
     found = collect([Row(*FOO, named)])
 
     assert "transcripts/poison-records.txt" in found
+    assert {table, f"{table}::absent", f"{table}::Stable"} <= found
+    assert f"{table}::Nowhere" not in found
     assert "records/test_partitioner.py::test_hashes_as_java_does" in found
     assert "records/test_partitioner.py::test_hashes_as_java_does[a-97]" in found
     assert not any(test.startswith("gone.py") or test.endswith("::x") for test in found)

@@ -1,9 +1,8 @@
 """A producer that has failed for ever is replaced; its owner goes on."""
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,41 +13,9 @@ from coordlib.kafka import producer as under_test
 from coordlib.kafka.producer import LastingProducer
 from coordlib.local.broker import Broker
 from tests.kafka.mortal import MortalProducer
+from tests.kafka.queue_producer import Note, Queue
 
 FATAL = KafkaError(KafkaError._FATAL, "dead", fatal=True)
-Note = Callable[[KafkaError | None, Any], None]
-
-
-class Queue:
-    """A producer that keeps what it is given until somebody says what became of it."""
-
-    made: ClassVar[list["Queue"]] = []
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.options = options
-        self.waiting: list[tuple[bytes, Note]] = []
-        self.is_full = self.is_purged = False
-        self.made.append(self)
-
-    def produce(
-        self, _topic: str, value: bytes, _key: bytes | None, _at: int, *, on_delivery: Note
-    ) -> None:
-        if self.is_full:
-            raise BufferError
-        self.waiting.append((value, on_delivery))
-
-    def end(self, error: KafkaError | None) -> None:
-        _, note = self.waiting.pop(0)
-        note(error, None)
-
-    def poll(self, _timeout_s: float) -> None: ...
-
-    def purge(self) -> None:
-        self.is_purged = True
-
-    def flush(self, _timeout_s: float) -> None:
-        while self.is_purged and self.waiting:
-            self.end(KafkaError(KafkaError._PURGE_QUEUE))
 
 
 class Told:

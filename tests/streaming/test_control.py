@@ -1,8 +1,5 @@
 """How a driver numbers, signs and writes its control records."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar
-
 import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -14,11 +11,11 @@ from coordlib.streaming import signatures
 from coordlib.streaming.control import ControlWriter, Signer
 from coordlib.testing.signing import Keyholder
 from tests.kafka.mortal import MortalProducer
+from tests.kafka.queue_producer import Queue
 from tests.tools.driving import SETTINGS
 
 TICK = rq.Tick(v=1, published=3)
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}
-Note = Callable[[KafkaError | None, None], None]
 
 
 def signer() -> Signer:
@@ -70,37 +67,6 @@ def test_each_new_secret_is_another_one() -> None:
 
     assert len(first) == len(second) == 32
     assert first != second
-
-
-class Queue:
-    """A producer that keeps what it is given until somebody says what became of it."""
-
-    made: ClassVar[list["Queue"]] = []
-
-    def __init__(self, _options: dict[str, Any]) -> None:
-        self.waiting: list[tuple[bytes, Note]] = []
-        self.is_full = self.is_purged = False
-        self.made.append(self)
-
-    def produce(
-        self, _topic: str, value: bytes, _key: None, _shard: int, *, on_delivery: Note
-    ) -> None:
-        if self.is_full:
-            raise BufferError
-        self.waiting.append((value, on_delivery))
-
-    def end(self, error: KafkaError | None) -> None:
-        _, note = self.waiting.pop(0)
-        note(error, None)
-
-    def poll(self, _timeout_s: float) -> None: ...
-
-    def purge(self) -> None:
-        self.is_purged = True
-
-    def flush(self, _timeout_s: float) -> None:
-        while self.is_purged and self.waiting:
-            self.end(KafkaError(KafkaError._PURGE_QUEUE))
 
 
 @pytest.fixture

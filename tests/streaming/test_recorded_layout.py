@@ -1,4 +1,4 @@
-"""The topics that a prefix has recorded, against those that a start finds."""
+"""The topics and features that a prefix has recorded, against those of the job that starts."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from coordlib.errors import StartRefused
+from coordlib.kafka.topics import Layout as Topics
 from coordlib.records.stored import FEATURES, Layout
-from coordlib.streaming import start
+from coordlib.streaming import query, start
 from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink
 
@@ -163,7 +164,38 @@ def test_a_layout_of_newer_code_is_refused() -> None:
     assert "newer code" in problem.mend
 
 
-def test_features_change_and_topics_stay() -> None:
+# -- features: a client sends new fields to no older job ---------------------------------------
+
+
+def test_an_upgrade_that_brings_features_records_them() -> None:
     older = changed(features=())
 
     assert Progress(older).started(NOW) == NOW
+
+
+def test_a_record_of_before_there_were_features_is_taken_over() -> None:
+    """An existing prefix goes over when its job is upgraded: the record has no such field."""
+    raw = msgspec.to_builtins(NOW)
+    del raw["features"]
+
+    assert Progress(raw).started(NOW) == NOW
+
+
+def test_a_job_that_is_set_back_takes_its_features_back() -> None:
+    """Clients would send it fields that it refuses."""
+    newer = changed(features=(*FEATURES, "of-tomorrow"))
+
+    assert Progress(newer).started(NOW) == NOW
+
+
+def test_other_topics_are_refused_whatever_the_features() -> None:
+    """A change of features must not hide that of the shards."""
+    assert "2 shards, not 3" in refused(changed(shards=3, features=())).what
+
+
+def test_the_job_names_all_features_of_its_code() -> None:
+    """Else no client would ever send the fields."""
+    found = Topics(PREFIX, 2, 4, IDS)
+
+    assert query._layout_of(found) == NOW
+    assert len(set(FEATURES)) == len(FEATURES)

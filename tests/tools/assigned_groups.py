@@ -115,21 +115,6 @@ STATES: dict[str, Callable[[], Conversation]] = {
 }
 
 
-def said_in(state: str, request: rq.AnyRequest) -> list[str]:
-    """What follows a request to a group in this state; its own place reads HERE."""
-    talk = STATES[state]()
-    place = talk.next_offset
-    lines = talk.send(request)
-    return [
-        line.replace(f"r0-{place}", "HERE")
-        .replace(f"-t-0-{place}", "-NEW")
-        .replace(f"fence={place}", "fence=HERE")
-        .replace(f"sync={place}", "sync=HERE")
-        .replace(f"cause={place}", "cause=HERE")
-        for line in lines
-    ]
-
-
 def group_of(talk: Conversation, name: str = "g") -> Group:
     """The hard state of a server-assigned group. Raises LookupError when there is none."""
     group: Any = talk.group(name)

@@ -12,11 +12,8 @@ from typing import Final
 from coordlib.coordinators.groups.dividing.assignors import (
     cooperative_sticky,
     roundrobin,
-    server_range,
     sticky,
     sticky_data,
-    uniform,
-    uniform_different,
 )
 from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
 from coordlib.coordinators.groups.dividing.assignors.model import (
@@ -25,6 +22,7 @@ from coordlib.coordinators.groups.dividing.assignors.model import (
     Member,
     ReplicaRacks,
 )
+from tests.tools.oracles import server_range, uniform, uniform_different
 
 Partition = tuple[str, int]
 Held = dict[str, frozenset[Partition]]
@@ -44,6 +42,7 @@ class Cluster:
 
 Assign = Callable[[Mapping[str, Member], Cluster], Assignments]
 
+#: By the names in files of cases. The last three are oracles: no group runs them.
 ASSIGNORS: Final[dict[str, Assign]] = {
     "range": lambda members, at: range_assignor.assign(
         members, at.partitions, at.racks, always_racks=at.always_racks

@@ -186,13 +186,6 @@ STATES: dict[str, Callable[[], Conversation]] = {
 }
 
 
-def said_in(state: str, request: rq.AnyRequest) -> list[str]:
-    """What follows a request to a group in this state; its own coordinate reads HERE."""
-    talk = STATES[state]()
-    here = f"r0-{talk.next_offset}"
-    return [line.replace(here, "HERE") for line in talk.send(request)]
-
-
 # -- requests, with what rarely matters left out ---------------------------------------------
 
 

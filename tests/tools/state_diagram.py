@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.groups.assigned import causes as assigned_causes
 from coordlib.coordinators.groups.assigned import group as assigned_group
 from coordlib.coordinators.groups.assigned import kind as assigned_kind
 from coordlib.coordinators.groups.assigned import timers as assigned_timers
-from coordlib.coordinators.groups.classic import causes, group, guards, pending, timers
+from coordlib.coordinators.groups.classic import group, guards, pending, timers
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.offsets import retention
+from tests.tools import assigned_causes, classic_causes
 
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
 END = "<!-- end -->"
@@ -60,11 +60,11 @@ KINDS: Final = (
         group,
         CLASSIC,
         timers,
-        causes.CAUSES,
+        classic_causes.CAUSES,
         {
             retention.CAUSE: retention.__name__,
-            causes.GUARD: guards.__name__,
-            causes.PENDING: pending.__name__,
+            classic_causes.GUARD: guards.__name__,
+            classic_causes.PENDING: pending.__name__,
         },
     ),
     Drawn(

@@ -21,9 +21,10 @@ what it sends, or a word that nobody sends:
     C sync X=BYTES…   SyncGroup; for the leader with assignments by client (quote with spaces), or
                       with error= and message=
     C heartbeat
-    C leave           itself; member= instance=I: whoever has that id; remain=1: keeps its place
+    C leave           itself; member= instance=I: whoever has that id; remain=1: keeps its place;
+                      members=ID/INSTANCE,…: several at once, each by one of the two or both
     C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
-    C fetch
+    C fetch T/P…      these partitions; without any: all that are committed
     C delete-offsets T/P…        OffsetDelete
     C subscribe       first Subscribe: topics=T,… (default t) pattern= exclude= strategy= capacity=
     C resubscribe     Subscribe under the id and generation that C knows
@@ -51,7 +52,7 @@ import difflib
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,10 @@ RULER = "----"
 class Session:
     """A transcript while it runs: the shard, and what each client knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[str, tuple[str, int]] | None = None) -> None:
         self.talk = Conversation()
-        self._known: dict[str, tuple[str, int]] = {}
+        #: By client: its member id and its generation.
+        self._known: dict[str, tuple[str, int]] = dict(known or {})
         #: By member id: causes of what it was asked to let go of.
         self._demands: dict[str, list[int]] = {}
         self._count: dict[str, int] = {}
@@ -103,15 +105,26 @@ class Session:
         return lines
 
     def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
-        fields = {name: value for name, _, value in (word.partition("=") for word in words)}
+        fields = _by_name(words)
         self._count[client] = self._count.get(client, 0) + 1
         fields.setdefault("id", f"{client}{self._count[client]}")
         request = self._request(client, verb, fields)
         return self.talk.send(request, after_ms, COMMITS if verb == "position" else REQUESTS)
 
+    def request(self, line: str) -> rq.AnyRequest:
+        """The request of one command, which is not sent; without id= it has that of `driving`."""
+        client, *words = shlex.split(line)
+        if client == "topics":
+            return _listing(words)
+        return self._request(client, words[0], _by_name(words[1:]))
+
     def _request(self, client: str, verb: str, words: dict[str, str]) -> rq.AnyRequest:
         if verb in ("subscribe", "resubscribe", "lets-go"):
             return self._request_where_divided(client, verb, words)
+        if verb == "fetch" and (places := _places_in(words)):
+            rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
+            rest = {name: value for name, value in words.items() if "/" not in name}
+            return driving.fetch(client, topics=rows, **_typed(rest))
         if verb in _ABOUT_GROUPS:
             return _ABOUT_GROUPS[verb](client, **_typed(words))
         return self._request_of_kafka(client, verb, _typed(words))
@@ -121,7 +134,7 @@ class Session:
         if verb == "join":
             return driving.join(client, **fields)
         if verb == "delete-offsets":
-            places = [_place(name) for name in fields if "/" in name]
+            places = _places_in(fields)
             rest = {name: value for name, value in fields.items() if "/" not in name}
             return driving.delete_offsets(client, *places, **rest)
         if verb in ("commit", "position"):
@@ -130,8 +143,10 @@ class Session:
             return driving.commit(client, **fields)
         member = fields.pop("member", member)
         if verb == "leave":
-            leaver = rq.Leaver(member, fields.pop("instance", None))
-            return driving.leave(client, leaver, **fields)
+            leavers = [rq.Leaver(member, fields.pop("instance", None))]
+            if "members" in fields:
+                leavers = [_leaver(each) for each in fields.pop("members").split(",")]
+            return driving.leave(client, *leavers, **fields)
         generation = fields.pop("generation", generation)
         if verb == "rejoin":
             return driving.join(client, member=member, generation=generation, **fields)
@@ -200,8 +215,7 @@ class Session:
         return lines
 
     def topics(self, words: list[str]) -> list[str]:
-        counts = {name: int(count) for name, _, count in (word.partition("=") for word in words)}
-        lines = self.talk.send(assigned_groups.topics(counts))
+        lines = self.talk.send(_listing(words))
         self._listen()
         return lines
 
@@ -279,6 +293,19 @@ _NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
 _NUMBERS = frozenset({"session", "rebalance", "generation", "reply", "capacity", "cause"})
 
 
+def _by_name(words: list[str]) -> dict[str, str]:
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def _listing(words: list[str]) -> rq.TopicMetadata:
+    return assigned_groups.topics({name: int(n) for name, n in _by_name(words).items()})
+
+
+def _leaver(text: str) -> rq.Leaver:
+    member, _, instance = text.partition("/")
+    return rq.Leaver(member, instance or None)
+
+
 def _typed(words: dict[str, str]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in words.items():
@@ -301,6 +328,10 @@ def _typed(words: dict[str, str]) -> dict[str, Any]:
 def _offsets(fields: dict[str, Any]) -> tuple[rq.CommittedOffset, ...]:
     places = [name for name in fields if "/" in name]
     return tuple(rq.CommittedOffset(*_place(name), int(fields.pop(name))) for name in places)
+
+
+def _places_in(fields: Mapping[str, Any]) -> list[tuple[str, int]]:
+    return [_place(name) for name in fields if "/" in name]
 
 
 def _place(text: str) -> tuple[str, int]:

@@ -7,6 +7,9 @@ expected and what came out, and how the cases fared that state properties instea
 Exit code 1 if anything does not agree, 2 if the file cannot be run. Assignments are compared as
 sets. Where a cooperative assignor has partitions that another member must revoke first, the case
 agrees if they are missing at first and arrive with the following rebalance.
+
+`range(server)`, `uniform` and `uniform(heterogeneous)` are oracles that no group runs
+(`tests.tools.oracles`); `coordlib/docs/reliability.md` says which cases test what runs.
 """
 
 import json
@@ -17,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member, NotAssignable
+from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member
 from tests.tools.assignor_cases import BadFile, Case, Scale, read_cases, readable
 from tests.tools.assignor_group import (
     ASSIGNORS,
@@ -30,6 +33,7 @@ from tests.tools.assignor_group import (
 )
 from tests.tools.assignor_properties import judge
 from tests.tools.assignor_stories import STORIES
+from tests.tools.oracles.server_range import NotAssignable
 
 USAGE: Final = "usage: python -m tests.tools.vectors FILE"
 

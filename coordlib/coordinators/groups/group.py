@@ -1,7 +1,9 @@
-"""What retention and the requests about offsets ask of a group, whatever its kind."""
+"""What the shard, retention and the requests about offsets ask of a group, whatever its kind."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
+
+from coordlib.coordinators.shard.clock import Timer
 
 
 class AnyGroup(Protocol):
@@ -45,3 +47,13 @@ class AnyGroup(Protocol):
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether somebody wants this topic, so that its offsets must be kept."""
+
+    def reaction_timers(self) -> Iterator[Timer]:
+        """What runs from when somebody can read what it must react to (rule 3)."""
+
+
+def uncovered(group: AnyGroup) -> tuple[int, int] | None:
+    """The lowest and highest record that somebody must react to and that no tick covers yet."""
+    causes = [timer.cause for timer in group.reaction_timers() if timer.due_ms is None]
+    causes += [m.awaits_cover for m in group.members.values() if m.awaits_cover is not None]
+    return (min(causes), max(causes)) if causes else None

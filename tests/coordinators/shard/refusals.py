@@ -25,10 +25,3 @@ def refused(
     fields += [f'reason="{reason}"'] if reason else []
     fields += [f"error={error}", f"request={request}", f"client={sender.partition('#')[0]}"]
     return [answer, " ".join([head.replace("answer", "event"), "RequestRejected", *fields])]
-
-
-def in_state(state: str, lines: list[str]) -> list[str]:
-    """The groups of the tables are in generation 2; one that is absent has none."""
-    if state != "absent":
-        return lines
-    return [line.replace("RequestRejected generation=2 ", "RequestRejected ") for line in lines]

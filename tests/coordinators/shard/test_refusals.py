@@ -8,7 +8,6 @@ import pytest
 from coordlib import limits
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
-from tests.coordinators.groups.classic.static_states import guarded
 from tests.coordinators.shard.refusals import refused
 from tests.tools.driving import (
     FOLLOWER,
@@ -29,6 +28,7 @@ from tests.tools.driving import (
     stable,
     sync,
 )
+from tests.tools.static_groups import guarded
 
 
 def events(talk: Conversation) -> list[Any]:

@@ -17,6 +17,7 @@ from coordlib.coordinators.groups.assigned.offset_commit import offset_commit
 from coordlib.coordinators.groups.assigned.release import release
 from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.assigned.subscribe import subscribe
+from coordlib.coordinators.groups.group import uncovered
 from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, GroupKind
 from coordlib.coordinators.shard.kind import ANY_GENERATION, NO_GENERATION, Facts, Handler, Known
 from coordlib.records import requests as rq
@@ -53,7 +54,7 @@ class Assigned(GroupKind):
     topics_changed = staticmethod(_topics_changed)
 
     def facts_of_members(self, value: Group, known: Known) -> Facts:
-        waits_from, waits_to = timers.uncovered(value) or (-1, -1)
+        waits_from, waits_to = uncovered(value) or (-1, -1)
         return Facts(
             # Rule 13: any heartbeat of a live member is a sign of life.
             quiet=ANY_GENERATION if value.members else NO_GENERATION,

@@ -94,13 +94,6 @@ def _covered(demand: Demand, published: int, clock_ms: int) -> Demand:
     return replace(demand, timer=demand.timer.covered_by(published, clock_ms))
 
 
-def uncovered(group: Group) -> tuple[int, int] | None:
-    """The lowest and highest record that somebody must react to and that no tick covers yet."""
-    causes = [timer.cause for timer in group.reaction_timers() if timer.due_ms is None]
-    causes += [m.awaits_cover for m in group.members.values() if m.awaits_cover is not None]
-    return (min(causes), max(causes)) if causes else None
-
-
 def restart(group: Group, clock_ms: int) -> Group:
     """Give everything that runs its full time again, as after a quarantine."""
     members = {

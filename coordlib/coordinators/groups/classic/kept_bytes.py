@@ -2,7 +2,8 @@
 
 What is counted depends on the group alone, not on when it was written or how: so the sum over a
 shard is the same however the log is cut into batches, and after a rebuild. It is closer than
-`Group.size_bytes`, which bounds one record's JSON, where every character may be escaped.
+`Group.size_bytes`, which bounds one record's JSON, where every character may be escaped. `growth`
+is the one place by which both follow the members.
 """
 
 from typing import Final
@@ -53,19 +54,26 @@ def carry(before: Group, group: Group, grown: int = 0) -> None:
     group.__dict__[_OF_MEMBERS] = of_members(before) + grown
 
 
-def grown(before: Member | None, member: Member) -> int:
-    """By how many bytes a member grew; most steps replace nothing of what is counted."""
-    if before is None:
-        return of_member(member)
-    if (
-        member.protocols is before.protocols
-        and member.assignment is before.assignment
-        and member.rejoin_id is before.rejoin_id
-        and (member.member, member.client) == (before.member, before.client)
-        and (member.first_id, member.instance) == (before.first_id, before.instance)
-    ):
-        return 0
-    return of_member(member) - of_member(before)
+def growth(before: Member | None, after: Member | None) -> tuple[int, int]:
+    """By how many bytes a group grows as one member takes another's place; None: there is none.
+
+    Returns the bytes of `Group.size_bytes`, and those in the blob.
+    """
+    if before is not None and after is not None and _has_the_size_of(before, after):
+        return 0, 0  # most steps replace nothing of what is counted
+    of_after = (after.size_bytes(), of_member(after)) if after is not None else (0, 0)
+    of_before = (before.size_bytes(), of_member(before)) if before is not None else (0, 0)
+    return of_after[0] - of_before[0], of_after[1] - of_before[1]
+
+
+def _has_the_size_of(before: Member, after: Member) -> bool:
+    return (
+        after.protocols is before.protocols
+        and after.assignment is before.assignment
+        and after.rejoin_id is before.rejoin_id
+        and (after.member, after.client) == (before.member, before.client)
+        and (after.first_id, after.instance) == (before.first_id, before.instance)
+    )
 
 
 def new_group(name: str) -> int:

@@ -14,6 +14,7 @@ from coordlib.coordinators.groups.classic.offset_commit import offset_commit
 from coordlib.coordinators.groups.classic.soundness import check_invariants
 from coordlib.coordinators.groups.classic.step import Step
 from coordlib.coordinators.groups.classic.sync_group import sync_group
+from coordlib.coordinators.groups.group import uncovered
 from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, GroupKind
 from coordlib.coordinators.shard.kind import NO_GENERATION, Facts, Handler, Known
 from coordlib.records import requests as rq
@@ -46,7 +47,7 @@ class Classic(GroupKind):
     }
 
     def facts_of_members(self, value: Group, known: Known) -> Facts:
-        waits_from, waits_to = timers.uncovered(value) or (-1, -1)
+        waits_from, waits_to = uncovered(value) or (-1, -1)
         members = value.members.values()
         return Facts(
             quiet=value.generation if value.state in _QUIET else NO_GENERATION,

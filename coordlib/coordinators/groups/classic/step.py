@@ -49,13 +49,11 @@ class Step(GroupStep[Group]):
     def put(self, *members: Member, **fields: Any) -> None:
         """Add members or replace them under their ids, and change other fields with them."""
         table = dict(self.live.members)
-        size, grown = self.live.size_bytes, 0
+        replaced = []
         for member in members:
-            before = table.get(member.member)
-            size += member.size_bytes() - (before.size_bytes() if before else 0)
-            grown += kept_bytes.grown(before, member)
+            replaced.append((table.get(member.member), member))
             table[member.member] = member
-        self._change_members(table, grown, size_bytes=size, **fields)
+        self._change_members(table, replaced, **fields)
 
     def rename(self, member: Member, successor: Member) -> None:
         """Put a successor in a member's place, also in the order of members and as leader."""
@@ -63,12 +61,10 @@ class Step(GroupStep[Group]):
             (successor.member, successor) if each is member else (name, each)
             for name, each in self.live.members.items()
         )
-        size = self.live.size_bytes + successor.size_bytes() - member.size_bytes()
         leader = self.live.leader
         self._change_members(
             table,
-            kept_bytes.grown(member, successor),
-            size_bytes=size,
+            [(member, successor)],
             leader=successor.member if leader == member.member else leader,
         )
 
@@ -80,13 +76,22 @@ class Step(GroupStep[Group]):
             name: replace(guard, successor=None) if guard.successor == member.member else guard
             for name, guard in self.live.guards.items()
         }
-        size = self.live.size_bytes - member.size_bytes()
-        self._change_members(table, -kept_bytes.of_member(member), guards=guards, size_bytes=size)
+        self._change_members(table, [(member, None)], guards=guards)
 
-    def _change_members(self, table: dict[str, Member], grown: int, **fields: Any) -> None:
+    def _change_members(
+        self,
+        table: dict[str, Member],
+        replaced: Iterable[tuple[Member | None, Member | None]],
+        **fields: Any,
+    ) -> None:
+        """Change the members, with both counts of their bytes."""
         before = self.live
-        self.change(members=table, **fields)
-        kept_bytes.carry(before, self.live, grown)
+        record_bytes = kept = 0
+        for old, new in replaced:
+            more = kept_bytes.growth(old, new)
+            record_bytes, kept = record_bytes + more[0], kept + more[1]
+        self.change(members=table, size_bytes=before.size_bytes + record_bytes, **fields)
+        kept_bytes.carry(before, self.live, kept)
 
     def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
         """Write a notification once to each partition that one of these members reads."""

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from coordlib.coordinators.groups.assigned.causes import CAUSES
 from coordlib.coordinators.groups.assigned.group import VALID_PREVIOUS_STATES, Group, State
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.assigned.step import Step
@@ -14,6 +13,7 @@ from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.records import codec
 from tests.tools import assigned_logs as logs
 from tests.tools import driving
+from tests.tools.assigned_causes import CAUSES
 from tests.tools.assigned_groups import (
     A,
     B,

@@ -21,7 +21,6 @@ from coordlib.errors import ErrorCode, SetupError
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from tests.coordinators.groups.classic.static_states import STATES as STATIC_STATES
 from tests.coordinators.shard.refusals import refused
 from tests.tools import random_logs as logs
 from tests.tools.core import Shard, set_value
@@ -45,6 +44,7 @@ from tests.tools.driving import (
     settled,
     sync,
 )
+from tests.tools.static_groups import STATES as STATIC_STATES
 
 
 def rejected(talk: Conversation, request: rq.AnyRequest) -> tuple[str, str]:
@@ -201,7 +201,7 @@ def test_a_share_that_no_consumer_can_read_is_handed_on(share: bytes) -> None:
 
 def test_consumers_whose_metadata_nobody_can_read_form_a_group() -> None:
     """Kafka admits them too. What they subscribe to is unknown, so that nothing of theirs is
-    deleted or expires: test_admin_by_state.py, test_retention.py."""
+    deleted or expires: test_admin.py, test_retention.py."""
     talk = Conversation()
 
     lines = talk.send(join("a", protocol_type="consumer", protocols={"range": b"\x00"}))

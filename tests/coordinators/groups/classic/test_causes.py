@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from coordlib.coordinators.groups.classic.causes import CAUSES
 from coordlib.coordinators.groups.classic.group import (
     VALID_PREVIOUS_STATES,
     Group,
@@ -22,6 +21,7 @@ from coordlib.records import codec
 from tests.coordinators.groups.test_properties import settings_of
 from tests.tools import driving
 from tests.tools import random_logs as logs
+from tests.tools.classic_causes import CAUSES
 from tests.tools.core import around
 from tests.tools.driving import (
     FOLLOWER,

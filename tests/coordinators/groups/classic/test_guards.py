@@ -9,7 +9,6 @@ from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from tests.coordinators.groups.classic.static_states import completing, preparing, stable
 from tests.coordinators.shard.refusals import refused
 from tests.tools.driving import (
     FOLLOWER,
@@ -24,6 +23,7 @@ from tests.tools.driving import (
     settings,
     sync,
 )
+from tests.tools.static_groups import completing, preparing, stable
 
 
 def guards(talk: Conversation) -> dict[str, int]:

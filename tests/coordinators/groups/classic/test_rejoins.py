@@ -3,7 +3,7 @@
 import pytest
 
 from coordlib.coordinators.groups.classic.group import State
-from tests.coordinators.groups.classic import static_states
+from tests.tools import static_groups
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -60,7 +60,7 @@ def test_other_preferences_are_a_change() -> None:
 def test_a_static_restart_with_other_metadata_bothers_nobody() -> None:
     """…ChangeOfProtocolWhileSelectProtocolUnchanged, …WithUpdatedSessionAndRebalanceTimeouts…: a
     new release says more about itself. The next generation will know it; this one stays."""
-    talk = static_states.stable()
+    talk = static_groups.stable()
     talk.tick()
 
     lines = talk.send(

@@ -10,8 +10,6 @@ from collections.abc import Callable
 import pytest
 
 from coordlib.coordinators.groups.classic.group import State
-from tests.coordinators.groups.classic.static_states import guarded
-from tests.coordinators.groups.classic.static_states import stable as static_stable
 from tests.coordinators.shard.refusals import JUDGED_BEFORE, refused
 from tests.tools.driving import (
     FOLLOWER,
@@ -24,6 +22,8 @@ from tests.tools.driving import (
     settled,
     sync,
 )
+from tests.tools.static_groups import guarded
+from tests.tools.static_groups import stable as static_stable
 
 NEWCOMER = "c-t-0-11"
 

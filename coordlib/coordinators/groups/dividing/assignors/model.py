@@ -18,10 +18,6 @@ ReplicaRacks = Mapping[str, Sequence[Collection[str]]]
 NO_GENERATION = -1
 
 
-class NotAssignable(ValueError):
-    """An assignor of the server refuses: somebody subscribes to a topic that does not exist."""
-
-
 class Subscriber(Protocol):
     """What range and roundrobin need to know of a member."""
 

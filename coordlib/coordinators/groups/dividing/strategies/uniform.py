@@ -8,17 +8,16 @@ capacities this is Kafka's division. With different subscriptions no sizes can b
 and members are divided as `different` says. Source: `UniformAssignor.java`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from coordlib.coordinators.groups.dividing.assignors import uniform
-from coordlib.coordinators.groups.dividing.assignors.model import topics_in_order
-from coordlib.coordinators.groups.dividing.assignors.targets import Targets
+from coordlib.coordinators.groups.dividing.assignors.model import Assignments, topics_in_order
 from coordlib.coordinators.groups.dividing.strategies import different
 from coordlib.coordinators.groups.dividing.strategies.model import Shares, Subscriber
 from coordlib.coordinators.groups.dividing.strategies.quotas import quotas
+from coordlib.coordinators.groups.dividing.strategies.targets import Targets
 from coordlib.coordinators.groups.dividing.strategies.terms import alike, in_assignors_terms
 
-NAME = uniform.NAME
+NAME = "uniform"
 
 
 def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> Shares:
@@ -33,5 +32,23 @@ def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> 
         topics, total = topics_in_order([wanted], counts), sum(counts.values())
         targets = Targets(in_assignors_terms(wanting), counts)
         due = quotas(total, [wanting[member].capacity for member in targets.order])
-        given |= uniform.divide_alike(targets, topics, due)
+        given |= divide_alike(targets, topics, due)
     return given
+
+
+def divide_alike(targets: Targets, topic_order: Sequence[str], due: Sequence[int]) -> Assignments:
+    """Divide among members that want the same topics; `due`: how many each gets, by id."""
+    free = [(topic, each) for topic in topic_order for each in targets.free(topic)]
+    room: dict[str, int] = {}
+    for member, quota in zip(targets.order, due, strict=True):
+        for topic, owned in targets.owned[member].items():
+            free += [(topic, partition) for partition in owned[quota:]]
+            del owned[quota:]
+            quota -= len(owned)
+        room[member] = quota
+    at = 0
+    for member in targets.order:
+        for topic, partition in free[at : at + room[member]]:
+            targets.owned[member].setdefault(topic, []).append(partition)
+        at += room[member]
+    return targets.answer()
