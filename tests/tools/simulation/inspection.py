@@ -21,7 +21,7 @@ from coordlib.coordinators.shard.agenda import Agenda
 from coordlib.coordinators.shard.restore import restore
 from coordlib.coordinators.shard.row import StoredRow
 from coordlib.coordinators.shard.step import BrokenInvariant
-from coordlib.coordinators.shard.transition import At
+from coordlib.coordinators.shard.transition import At, Key
 from coordlib.effects.routing import COMMITTED, GROUPS, Output
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition
@@ -68,6 +68,24 @@ class WatchedShard(Shard):
 
     When a batch is over, its indexes must be those that counting anew would give.
     """
+
+    def judge(self, record: InputRecord) -> None:
+        waited = {*self._put_off}
+        super().judge(record)
+        due = self._agenda.due
+        if due and due[0][0] <= self.clock_ms:
+            self._check_fired(record, waited)
+
+    def _check_fired(self, record: InputRecord, waited: set[Key]) -> None:
+        """INV-33: what is due at a record has fired, unless it waited for what readers see."""
+        for due_ms, key in self._agenda.due:
+            row = self.rows.get(key)
+            is_due = row is not None and row.facts.next_due_ms == due_ms <= self.clock_ms
+            if is_due and key not in waited:
+                raise Violation(
+                    f"INV-33: {key[1]} was due at {due_ms}, and {record.topic}-{record.offset} is "
+                    f"judged at {self.clock_ms}"
+                )
 
     def close(self) -> list[Output]:
         outputs = super().close()
