@@ -78,6 +78,64 @@ def test_a_shard_that_keeps_more_than_it_may_is_seen() -> None:
     assert_breaks("INV-43", lambda: Inspector(looks_at_states=True).check_states(near, state))
 
 
+def test_a_group_that_waits_for_what_is_covered_is_seen() -> None:
+    """Rule 3: a tick came while it was set aside, and its release has not gone by it."""
+    state = decode_blob(blob_of(join("a")))
+    (row,) = state.rows
+    Inspector().check_states(PRODUCTION, state)
+    assert row.facts.waits_from == 0
+
+    state.published = 0
+    assert_breaks("rule 3", lambda: Inspector().check_states(PRODUCTION, state))
+
+
+def watched_shard(*requests: rq.AnyRequest) -> WatchedShard:
+    shard = WatchedShard(None, SETTINGS)
+    for record in log(*requests):
+        shard.judge(record)
+    return shard
+
+
+@pytest.mark.parametrize("what", ["size_bytes", "cap_ms"])
+def test_a_number_that_is_not_what_counting_gives_is_seen(what: str) -> None:
+    """INV-15: at the end of a batch, whose next one counts anew and hides it."""
+    watched_shard(join("a")).close()
+    shard = watched_shard(join("a"))
+    setattr(shard._agenda, what, getattr(shard._agenda, what) + 1)
+
+    assert_breaks(f"INV-15: {what}", shard.close)
+
+
+@pytest.mark.parametrize("what", ["due", "looks", "uncovered"])
+def test_a_row_that_is_lost_from_an_index_is_seen(what: str) -> None:
+    """INV-15: a deadline, a look, one that waits for a tick."""
+    requests = (join("a"), commit("q", group="h"), rq.Tick(v=1, published=0), join("b", group="i"))
+    watched_shard(*requests).close()
+    shard = watched_shard(*requests)
+    index = getattr(shard._agenda, what)
+    assert index
+    index.clear()
+
+    assert_breaks("INV-15", shard.close)
+
+
+def test_a_deadline_that_did_not_fire_in_time_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INV-33: by the record that is judged all the same."""
+    late = InputRecord(REQUESTS, 9, 2_000_000, codec.encode(rq.Tick(v=1, published=8)))
+    some = (join("a"), rq.Tick(v=1, published=0))
+    watched_shard(*some).judge(late)
+    monkeypatch.setattr(WatchedShard, "_fire_due", lambda *_: None)
+    shard = watched_shard(*some)
+    # One step is shorter than a session.
+    steps = [InputRecord(REQUESTS, n, 1_000_000 + n * 1_000, late.value) for n in range(9, 60)]
+
+    def judge_all() -> None:
+        for record in steps:
+            shard.judge(record)
+
+    assert_breaks("INV-33", judge_all)
+
+
 def test_a_batch_that_cannot_be_judged_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """INV-67: what the sink cannot write ends the task, and so the same batch after any restart."""
 

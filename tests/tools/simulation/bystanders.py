@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from coordlib.checking.history import Happened
+from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
 from coordlib.records import requests as rq
+from tests.tools.simulation import overdue
 from tests.tools.simulation.crowds import CROWD
 from tests.tools.simulation.evidence import Asked, Evidence, Told
 from tests.tools.simulation.inspection import ANSWERS_BYTES_MAX
 from tests.tools.simulation.kinds import COMPANY_KINDS, CROWD_KINDS
+from tests.tools.simulation.log_clock import LogClock, of_positions, of_requests
 from tests.tools.simulation.plan import CLOCK_KINDS, MEMBER_KINDS
 from tests.tools.simulation.rules import Visible
 from tests.tools.simulation.world import Violation, World
@@ -24,6 +27,9 @@ TURN_MS: Final = 15_000
 PAUSE_MS: Final = 150
 #: What the clock of a shard and true time may differ by in one step, if no broker's clock jumps.
 SKEW_MS: Final = 50
+#: How much of its rate a shard gives away at once.
+BURST_MS: Final = 5_000
+MS_PER_S: Final = 1_000
 
 
 def check(world: World, evidence: Evidence) -> None:
@@ -32,6 +38,8 @@ def check(world: World, evidence: Evidence) -> None:
     check_creations(evidence)
     if not any(fault.kind in CLOCK_KINDS for fault in world.plan.faults):
         check_retention(world, evidence)
+    overdue.check(world, evidence)
+    check_rate(world, evidence)
     check_turns(world, evidence)
     check_pauses(world, evidence)
     check_described(evidence)
@@ -127,6 +135,39 @@ def forgotten(evidence: Evidence) -> Iterator[Happened]:
 
 
 # ---- crowds -------------------------------------------------------------------------------------
+
+
+def check_rate(world: World, evidence: Evidence) -> None:
+    """INV-31: a shard makes new groups at the rate at most, beside a burst.
+
+    By the timestamps of the log alone: those of requests and of `coord.offsets` have a rate each.
+    What was booked is forgotten with a checkpoint, so each of them may begin with a burst.
+    """
+    settings = world.engine.settings.group
+    burst_ms, rate = BURST_MS * max(1, world.checkpoints), settings.new_groups_per_second_max
+    for shard in range(world.plan.shards):
+        made: dict[str, list[int]] = {REQUESTS: [], COMMITS: []}
+        for event in evidence.told:
+            if event.shard == shard and event.type == "GroupCreated":
+                made[event.cause[0]].append(int(event.cause.rsplit("-", 1)[1]))
+        for topic, clock in ((REQUESTS, of_requests), (COMMITS, of_positions)):
+            _check_rate_of(shard, topic, made[topic], clock(evidence, shard), burst_ms, rate)
+
+
+def _check_rate_of(
+    shard: int, topic: str, made: list[int], clock: LogClock, burst_ms: int, rate: int
+) -> None:
+    """However long the stretch: none has more than its time and one burst allow."""
+    booked_ms, before = 0.0, 0
+    for number, at in enumerate(made):
+        # As much is booked at the most as is left, and one slice more.
+        booked_ms = max(booked_ms - clock.most_ms(before, at), 0) + MS_PER_S / rate
+        if booked_ms > burst_ms + 1:
+            raise Violation(
+                f"INV-31: {topic}{shard}-{at} makes group {number + 1} of shard {shard}, so many "
+                f"that {booked_ms:.0f} ms are booked at {rate} each second; {burst_ms} ms may be"
+            )
+        before = at
 
 
 def check_turns(world: World, evidence: Evidence) -> None:

@@ -98,19 +98,25 @@ class Evidence:
         """Requests and positions of each shard in the order in which they were judged."""
         if not self.positions:
             return self.asked
-        ends = {shard: self._ends(shard) for shard in range(self.shards)}
 
         def place(each: Asked) -> tuple[int, int, int, int]:
             if each.topic == REQUESTS:
                 return (each.shard, each.offset, 0, 0)
-            rows = ends[each.shard]
-            number = bisect_right(rows, each.offset, key=lambda row: row[1])
-            last = rows[number][0] - 1 if number < len(rows) else self._last(each.shard)
-            return (each.shard, last, 1, each.offset)
+            return (each.shard, self.stood_at(each), 1, each.offset)
 
         return sorted((*self.asked, *self.positions), key=place)
 
-    def _ends(self, shard: int) -> list[tuple[int, int]]:
+    def stood_at(self, position: Asked) -> int:
+        """The newest request that was judged before a position; -1: none."""
+        rows = self._ends[position.shard]
+        number = bisect_right(rows, position.offset, key=lambda row: row[1])
+        return rows[number][0] - 1 if number < len(rows) else self._last(position.shard)
+
+    @cached_property
+    def _ends(self) -> dict[int, list[tuple[int, int]]]:
+        return {shard: self._ends_of(shard) for shard in range(self.shards)}
+
+    def _ends_of(self, shard: int) -> list[tuple[int, int]]:
         """After each batch: the next request, and the next position."""
         topics = (f"{PREFIX}.requests", f"{PREFIX}.offsets")
         found = [

@@ -17,11 +17,12 @@ from coordlib import limits
 from coordlib.coordinators.groups.kind import GroupKind
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard import shard as shard_module
+from coordlib.coordinators.shard.agenda import Agenda
 from coordlib.coordinators.shard.restore import restore
 from coordlib.coordinators.shard.row import StoredRow
 from coordlib.coordinators.shard.step import BrokenInvariant
-from coordlib.coordinators.shard.transition import At
-from coordlib.effects.routing import COMMITTED, GROUPS
+from coordlib.coordinators.shard.transition import At, Key
+from coordlib.effects.routing import COMMITTED, GROUPS, Output
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition
 from coordlib.streaming.operator import judge_rows
@@ -64,7 +65,53 @@ def sizes_divided(by: int) -> Iterator[None]:
 
 
 class WatchedShard(Shard):
-    """A shard of which somebody looks on: refused requests must leave everything alone."""
+    """A shard of which somebody looks on: refused requests must leave everything alone.
+
+    When a batch is over, its indexes must be those that counting anew would give.
+    """
+
+    def judge(self, record: InputRecord) -> None:
+        waited = {*self._put_off}
+        super().judge(record)
+        due = self._agenda.due
+        if due and due[0][0] <= self.clock_ms:
+            self._check_fired(record, waited)
+
+    def _check_fired(self, record: InputRecord, waited: set[Key]) -> None:
+        """INV-33: what is due at a record has fired, unless it waited for what readers see."""
+        for due_ms, key in self._agenda.due:
+            row = self.rows.get(key)
+            is_due = row is not None and row.facts.next_due_ms == due_ms <= self.clock_ms
+            if is_due and key not in waited:
+                raise Violation(
+                    f"INV-33: {key[1]} was due at {due_ms}, and {record.topic}-{record.offset} is "
+                    f"judged at {self.clock_ms}"
+                )
+
+    def close(self) -> list[Output]:
+        outputs = super().close()
+        self._check_agenda()
+        return outputs
+
+    def _check_agenda(self) -> None:
+        """INV-15: what the shard goes by has followed from its rows all through the batch."""
+        agenda, shard = self._agenda, f"shard {self.settings.shard}"
+        known = [(key, row.facts, row.entry_bytes) for key, row in self.rows.items()]
+        anew = Agenda(known, self.settings.look_interval_ms)
+        for what in ("size_bytes", "cap_ms", "uncovered"):
+            ours, found = getattr(agenda, what), getattr(anew, what)
+            if ours != found:
+                raise Violation(f"INV-15: {what} of {shard} is {ours}, counted anew {found}")
+        waiting = {
+            (self.rows[key].facts.next_due_ms, key) for key in self._put_off & set(self.rows)
+        }
+        for what, ours, found in (
+            ("deadline", {*agenda.due, *waiting}, anew.due),
+            ("look", {*agenda.looks}, anew.looks),
+        ):
+            lost = sorted({*found} - ours)
+            if lost:
+                raise Violation(f"INV-15: {shard} has lost the {what} {lost[0]}")
 
     def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
         cell = self.rows.get(request.entity)
@@ -159,7 +206,10 @@ class Inspector:
             )
 
     def check_states(self, settings: ShardSettings, state: StoredShard) -> None:
-        """INV-09, INV-13 to INV-15: what the core would have checked after every step."""
+        """INV-09, INV-13 to INV-15: what the core would have checked after every step.
+
+        Rule 3: nothing waits for what a tick has covered, also after a release.
+        """
         for row in state.rows:
             key, hard = (settings.shard, row.name), bytes(row.head)
             if self._sound.get(key) == hard or not hard:
@@ -170,6 +220,13 @@ class Inspector:
             except BrokenInvariant as broken:
                 raise Violation(f"INV-13: {row.name} is unsound after a batch: {broken}") from None
             self._sound[key] = hard
+        for row in state.rows:
+            waits_from = row.facts.waits_from
+            if 0 <= waits_from <= state.published:
+                raise Violation(
+                    f"rule 3: {row.name} waits until readers can see record {waits_from}, and a "
+                    f"tick has covered {state.published}"
+                )
         kept = sum(row.facts.size_bytes + _entry_bytes(row) for row in state.rows)
         most = settings.bounds.bytes_max
         if kept > most + most // limits.SHARD_RESERVE_SHARE:
