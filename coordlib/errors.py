@@ -20,7 +20,11 @@ from enum import Enum
 class ErrorCode(Enum):
     """Kafka's error: number, whether a client may simply try again, and what to do about it."""
 
-    UNKNOWN_SERVER_ERROR = (-1, False, "Look into the job's log and the group's events.")
+    UNKNOWN_SERVER_ERROR = (
+        -1,
+        False,
+        "Look into the job's log, and into the history of this name.",
+    )
     NONE = (0, False, "Nothing: the request was accepted.")
     OFFSET_METADATA_TOO_LARGE = (12, False, "Commit with shorter metadata.")
     COORDINATOR_LOAD_IN_PROGRESS = (
@@ -31,16 +35,17 @@ class ErrorCode(Enum):
     COORDINATOR_NOT_AVAILABLE = (
         15,
         True,
-        "The group is quarantined or being deleted; look at its events, release it, try again.",
+        "What has this name is quarantined or being deleted; look at its events, release it, "
+        "try again.",
     )
-    NOT_COORDINATOR = (16, True, "Find the group's shard again.")
+    NOT_COORDINATOR = (16, True, "Find the shard of this name again.")
     ILLEGAL_GENERATION = (22, False, "Drop what you own without committing, and join again.")
     INCONSISTENT_GROUP_PROTOCOL = (
         23,
         False,
         "Offer the group's protocol type and a protocol that every member supports.",
     )
-    INVALID_GROUP_ID = (24, False, "Name a group.")
+    INVALID_GROUP_ID = (24, False, "Give a name.")
     UNKNOWN_MEMBER_ID = (25, False, "Drop what you own, and join again with an empty member id.")
     INVALID_SESSION_TIMEOUT = (
         26,
@@ -56,8 +61,8 @@ class ErrorCode(Enum):
     CLUSTER_AUTHORIZATION_FAILED = (31, False, "Leave it to the job: only its driver writes this.")
     UNSUPPORTED_VERSION = (35, False, "Use a type and version that this coordinator knows.")
     INVALID_REQUEST = (42, False, "Correct the field that the message names.")
-    NON_EMPTY_GROUP = (68, False, "Stop the group's members first.")
-    GROUP_ID_NOT_FOUND = (69, False, "Check the group's name.")
+    NON_EMPTY_GROUP = (68, False, "Stop the members first.")
+    GROUP_ID_NOT_FOUND = (69, False, "Check the name.")
     MEMBER_ID_REQUIRED = (79, True, "Join again under the member id in this answer.")
     GROUP_MAX_SIZE_REACHED = (
         81,
@@ -77,7 +82,7 @@ class ErrorCode(Enum):
     WRONG_SHARD = (
         1001,
         False,
-        "Write to partition abs(javaHash(group)) % shards of the requests topic.",
+        "Write to partition abs(javaHash(name)) % shards of the requests topic.",
     )
     PARTITION_NOT_OWNED = (
         1002,

@@ -19,6 +19,7 @@ from coordlib.limits import LEAVERS_MAX
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
+from coordlib.records.stored import GROUP_SPACE
 
 ANSWER_TIMEOUT_S = 30.0
 #: Refusals for the moment: the shard has too much to do or too many unpublished outputs.
@@ -28,6 +29,9 @@ PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a re
 
 class Admin:
     """Reads and changes groups through the coordinator.
+
+    Methods with a `space` can ask about what has the name in another space of names; today's jobs
+    have no other space than `group`, and refuse it (INVALID_REQUEST).
 
     Args:
         config: confluent-kafka's keys for all clients, at least `bootstrap.servers`.
@@ -60,7 +64,9 @@ class Admin:
         if self._owned is not None:
             self._owned.close()
 
-    def release_quarantine(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def release_quarantine(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
+    ) -> None:
         """Let a quarantined group go on from its kept state; its timers start anew.
 
         Raises:
@@ -68,11 +74,11 @@ class Admin:
                 state is unsound.
             CannotReach: no answer in time; the request may still be judged later.
         """
-        question = _Question(self._identity(group))
-        self._ask(question, rq.ReleaseQuarantine(**question.envelope()), timeout_s)
+        question = _Question(self._identity(group), space)
+        self._ask(question, rq.ReleaseQuarantine(**question.in_space()), timeout_s)
 
     def describe_group(
-        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
     ) -> rs.DescribeGroupResponse:
         """State, generation and members; state "Dead" when there is no such group.
 
@@ -80,20 +86,22 @@ class Admin:
             GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
             CannotReach: no answer in time.
         """
-        question = _Question(self._identity(group))
-        (answer,) = self._ask(question, rq.DescribeGroup(**question.envelope()), timeout_s)
+        question = _Question(self._identity(group), space)
+        (answer,) = self._ask(question, rq.DescribeGroup(**question.in_space()), timeout_s)
         assert isinstance(answer, rs.DescribeGroupResponse)
         return answer
 
-    def delete_group(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def delete_group(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
+    ) -> None:
         """Delete a group without members, with its offsets.
 
         Raises:
             GroupError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
             CannotReach: no answer in time; the request may still be judged later.
         """
-        question = _Question(self._identity(group))
-        self._ask(question, rq.DeleteGroup(**question.envelope()), timeout_s)
+        question = _Question(self._identity(group), space)
+        self._ask(question, rq.DeleteGroup(**question.in_space()), timeout_s)
 
     def committed(
         self, group: str, timeout_s: float = ANSWER_TIMEOUT_S
@@ -150,6 +158,8 @@ class Admin:
         instances: Sequence[str] = (),
         reason: str | None = None,
         timeout_s: float = ANSWER_TIMEOUT_S,
+        *,
+        space: str = GROUP_SPACE,
     ) -> tuple[rs.LeftMember, ...]:
         """Remove members from a group, by member id or by static instance id.
 
@@ -168,47 +178,59 @@ class Admin:
         leavers += [rq.Leaver("", instance) for instance in dict.fromkeys(instances)]
         if not leavers:
             raise SetupError(
-                "No member is named.", f"group {group}", "Name some, or call remove_all_members."
+                "No member is named.", f"{space} {group}", "Name some, or call remove_all_members."
             )
-        return self._remove(group, leavers, reason, timeout_s)
+        return self._remove(space, group, leavers, reason, timeout_s)
 
     def remove_all_members(
-        self, group: str, reason: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S
+        self,
+        group: str,
+        reason: str | None = None,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        *,
+        space: str = GROUP_SPACE,
     ) -> tuple[rs.LeftMember, ...]:
         """Like `remove_members`, for all members that the group has now; static ones by instance.
 
         Raises also: GroupError GROUP_ID_NOT_FOUND.
         """
-        described = self.describe_group(group, timeout_s)
+        described = self.describe_group(group, timeout_s, space=space)
         if described.state == "Dead":
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group}")
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"{space} {group}")
         found = described.members if isinstance(described.members, tuple) else ()
         leavers = [
             rq.Leaver(each.member) if each.instance is None else rq.Leaver("", each.instance)
             for each in found
         ]
-        return self._remove(group, leavers, reason, timeout_s)
+        return self._remove(space, group, leavers, reason, timeout_s)
 
-    def find_coordinator(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
+    def find_coordinator(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
+    ) -> int:
         """The shard that coordinates a group, asked of the coordinator.
 
         Raises:
             CannotReach: no answer in time.
         """
-        question = _Question(self._identity(group))
-        (answer,) = self._ask(question, rq.FindCoordinator(**question.envelope()), timeout_s)
+        question = _Question(self._identity(group), space)
+        (answer,) = self._ask(question, rq.FindCoordinator(**question.in_space()), timeout_s)
         assert isinstance(answer, rs.FindCoordinatorResponse)
         assert isinstance(answer.shard, int)
         return answer.shard
 
     def _remove(
-        self, group: str, leavers: Sequence[rq.Leaver], reason: str | None, timeout_s: float
+        self,
+        space: str,
+        group: str,
+        leavers: Sequence[rq.Leaver],
+        reason: str | None,
+        timeout_s: float,
     ) -> tuple[rs.LeftMember, ...]:
         rows: list[rs.LeftMember] = []
         for first in range(0, len(leavers), LEAVERS_MAX):
-            question = _Question(self._identity(group))
+            question = _Question(self._identity(group), space)
             some = tuple(leavers[first : first + LEAVERS_MAX])
-            request = rq.LeaveGroup(**question.envelope(), members=some, reason=reason)
+            request = rq.LeaveGroup(**question.in_space(), members=some, reason=reason)
             (answer,) = self._ask(question, request, timeout_s)
             assert isinstance(answer, rs.LeaveGroupResponse)
             rows += answer.members if isinstance(answer.members, tuple) else ()
@@ -251,7 +273,7 @@ class Admin:
             self._transport.detach(question)
         if answer.error != ErrorCode.NONE.name:
             message = answer.message if isinstance(answer.message, str) else ""
-            raise GroupError(ErrorCode[answer.error], f"group {request.group}", message)
+            raise GroupError(ErrorCode[answer.error], question.where, message)
         return answers
 
 
@@ -270,8 +292,10 @@ def _by_topic(rows: Sequence[tuple[str, int]]) -> tuple[rq.TopicPartitions, ...]
 class _Question:
     """A transport's handler that waits for one answer."""
 
-    def __init__(self, identity: Identity) -> None:
-        self.identity = identity
+    def __init__(self, identity: Identity, space: str = GROUP_SPACE) -> None:
+        self.identity, self._space = identity, space
+        #: What it is about, for error messages.
+        self.where = f"{space} {identity.group}"
         self._count = 0
         self.renew()
         #: Whether the coordinator has announced that it restores its state.
@@ -296,6 +320,14 @@ class _Question:
             "reply": identity.reply,
         }
 
+    def in_space(self) -> dict[str, Any]:
+        """The envelope of a request that several spaces share.
+
+        Groups are not named as the space: a job that does not know the field refuses it.
+        """
+        named = {} if self._space == GROUP_SPACE else {"space": self._space}
+        return self.envelope() | named
+
     def feed(self, event: sg.Input) -> None:
         match event:
             case sg.NotWritten():
@@ -316,12 +348,10 @@ class _Question:
             heard = self._heard.get(timeout=timeout_s)
         except queue.Empty:
             if self._is_loading:
-                raise GroupError(
-                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"group {self.identity.group}"
-                ) from None
+                raise GroupError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, self.where) from None
             raise CannotReach(
                 f"The coordinator did not answer within {timeout_s:.0f} s.",
-                f"group {self.identity.group}",
+                self.where,
                 "Look whether the job runs: coord status. The request stays in the log and is "
                 "judged when the job is back.",
             ) from None
@@ -330,7 +360,7 @@ class _Question:
         if isinstance(heard, sg.NotWritten):
             raise CannotReach(
                 f"The request could not be written: {heard.why}",
-                f"group {self.identity.group}",
+                self.where,
                 "Check the broker and the permission to write the requests topic.",
             )
         return heard

@@ -23,7 +23,7 @@ TIMEOUT_S = 10.0
 _NAMES: Final = "SELECT member_id, client_id FROM member_history WHERE group_id = ?"
 _GENERATIONS: Final = """
     SELECT e.generation, e.time, e.type, e.reason, g.duration_ms, g.members
-    FROM events AS e
+    FROM group_events AS e
     LEFT JOIN generations AS g
     ON g.group_id = e.group_id AND g.generation = e.generation AND e.type = 'GenerationStarted'
     WHERE e.group_id = ? AND e.type IN ('GenerationStarted', 'GroupEmptied')
@@ -36,8 +36,8 @@ _COMMITS: Final = """
     WHERE group_id = ? AND topic = ? ORDER BY ALL"""
 _COMMITTED: Final = """
     SELECT partition, "offset" FROM current_offsets WHERE group_id = ? AND topic = ?"""
-_EMPTIED: Final = "SELECT count(*) FROM events WHERE group_id = ? AND type = 'GroupEmptied'"
-_EVENTS: Final = "SELECT count(*) FROM events WHERE group_id = ?"
+_EMPTIED: Final = "SELECT count(*) FROM group_events WHERE group_id = ? AND type = 'GroupEmptied'"
+_EVENTS: Final = "SELECT count(*) FROM group_events WHERE group_id = ?"
 
 
 class History:

@@ -18,7 +18,8 @@ GAP_STEPS: Final = 3
 
 #: Its columns are those of `Sampled`. A deleted offset has no lag either. Parameter: the group.
 SAMPLES: Final = """
-    SELECT topic, partition, time, lag, lag_seconds, is_at_least FROM lag WHERE group_id = ?"""
+    SELECT topic, partition, time, lag, lag_seconds, is_at_least FROM lag
+    WHERE group_id = ? AND COALESCE(space, 'group') = 'group'"""
 
 
 class Sampled(NamedTuple):

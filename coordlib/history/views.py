@@ -5,6 +5,8 @@ Spark's own function or one of ours; DuckDB gets all of them as macros, Spark ou
 functions (which it does not take inside explode: hence the inner selects). `offset` is a reserved
 word in DuckDB: always qualified here, and to be written as `"offset"` by those who query.
 The kind of an event is `COALESCE(kind, protocol)`: rows of an older version have no `kind`.
+The space of a row is `COALESCE(space, 'group')`. A consumer group may have the name of something in
+another space, so views about groups read the events of that space alone (`group_events`).
 """
 
 import re
@@ -31,6 +33,11 @@ _OFFSETS: Final = {name: _COMMITTED[name] for name in ("topic", "partition", "of
 
 #: View name to query, in an order in which each needs only those before it.
 VIEWS: Final[dict[str, str]] = {
+    # Events of consumer groups, and those that concern nobody: both have the space `group`.
+    "group_events": """
+        SELECT event_id, time, date, shard, log_offset, group_id,
+               COALESCE(kind, protocol) AS kind, type, generation, member_id, cause, reason, detail
+        FROM events WHERE COALESCE(space, 'group') = 'group'""",
     "generations": """
         SELECT g.group_id, g.generation, g.time AS started, g.reason,
                COALESCE(TRY_CAST(get_json_object(g.detail, '$.duration_ms') AS BIGINT),
@@ -38,11 +45,11 @@ VIEWS: Final[dict[str, str]] = {
                get_json_object(g.detail, '$.members') AS members
         FROM (SELECT *, LEAD(log_offset) OVER (PARTITION BY group_id
                                                ORDER BY log_offset, generation) AS until_offset
-              FROM events WHERE type = 'GenerationStarted') AS g
+              FROM group_events WHERE type = 'GenerationStarted') AS g
         LEFT JOIN (SELECT group_id, generation, log_offset,
                           TRY_CAST(get_json_object(detail, '$.duration_ms') AS BIGINT)
                           AS duration_ms
-                   FROM events WHERE type = 'GroupSettled') AS s
+                   FROM group_events WHERE type = 'GroupSettled') AS s
         ON s.group_id = g.group_id AND s.generation = g.generation
            AND s.log_offset >= g.log_offset
            AND (g.until_offset IS NULL OR s.log_offset <= g.until_offset)""",
@@ -50,18 +57,18 @@ VIEWS: Final[dict[str, str]] = {
         SELECT j.group_id, j.member_id, j.client_id, j.joined, r.removed, r.reason
         FROM (SELECT group_id, member_id, MIN(time) AS joined,
                      MIN(get_json_object(detail, '$.client')) AS client_id
-              FROM events WHERE type = 'MemberJoined' GROUP BY group_id, member_id) AS j
+              FROM group_events WHERE type = 'MemberJoined' GROUP BY group_id, member_id) AS j
         LEFT JOIN (SELECT group_id, member_id, time AS removed, reason,
                           ROW_NUMBER() OVER (PARTITION BY group_id, member_id
                                              ORDER BY time, event_id) AS n
-                   FROM events WHERE type = 'MemberRemoved') AS r
+                   FROM group_events WHERE type = 'MemberRemoved') AS r
         ON r.group_id = j.group_id AND r.member_id = j.member_id AND r.n = 1""",
     "offset_history": """
         SELECT x.group_id, x.item.topic AS topic, x.item.partition AS partition,
                x.item.offset AS offset, x.time, x.member_id, x.generation
         FROM (SELECT e.group_id, e.time, e.member_id, e.generation, explode(e.items) AS item
               FROM (SELECT *, offsets_in(detail) AS items
-                    FROM events WHERE type = 'OffsetsCommitted') AS e) AS x""",
+                    FROM group_events WHERE type = 'OffsetsCommitted') AS e) AS x""",
     # A member owns what was issued to it until its group's next assignment (a later SyncGroup of
     # the leader: its log offset rises for ever, also when a group is deleted and created again)
     # or its own removal. A static successor has the assignment's `sync` and a fence of its own.
@@ -82,19 +89,19 @@ VIEWS: Final[dict[str, str]] = {
                                                  get_json_object(detail, '$.sync')
                                     ORDER BY TRY_CAST(regexp_extract(event_id, '([0-9]+)$', 1)
                                                       AS BIGINT) DESC) AS n
-                                FROM events WHERE type = 'AssignmentIssued') AS d
+                                FROM group_events WHERE type = 'AssignmentIssued') AS d
                           WHERE d.n = 1) AS e) AS x) AS i
         JOIN (SELECT group_id, whose, sync,
                      LEAD(since) OVER (PARTITION BY group_id, whose ORDER BY sync) AS superseded
               FROM (SELECT group_id, whose, MIN(time) AS since,
                            TRY_CAST(get_json_object(detail, '$.sync') AS BIGINT) AS sync
-                    FROM (SELECT *, CASE WHEN COALESCE(kind, protocol) = 'assigned'
+                    FROM (SELECT *, CASE WHEN kind = 'assigned'
                                          THEN member_id ELSE '' END AS whose
-                          FROM events WHERE type = 'AssignmentIssued') AS w
+                          FROM group_events WHERE type = 'AssignmentIssued') AS w
                     GROUP BY group_id, whose, get_json_object(detail, '$.sync')) AS s) AS f
         ON f.group_id = i.group_id AND f.sync = i.sync AND f.whose IN ('', i.member_id)
         LEFT JOIN (SELECT group_id, member_id, MIN(time) AS removed
-                   FROM events WHERE type = 'MemberRemoved' GROUP BY group_id, member_id) AS r
+                   FROM group_events WHERE type = 'MemberRemoved' GROUP BY group_id, member_id) AS r
         ON r.group_id = i.group_id AND r.member_id = i.member_id
         GROUP BY i.group_id, i.generation, i.member_id, i.topic, i.partition, i.fence, i.sync""",
     "current_groups": """
@@ -122,7 +129,7 @@ VIEWS: Final[dict[str, str]] = {
                l.lag_seconds, l.is_at_least, l.lost, l.is_beyond_end
         FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id, topic, partition
                                            ORDER BY time DESC) AS n
-              FROM lag) AS l
+              FROM lag WHERE COALESCE(space, 'group') = 'group') AS l
         WHERE l.n = 1 AND l.committed IS NOT NULL""",
     # Records that Kafka deleted before the archive read them: the tables lack them for this shard.
     # `time` is when that was found.
@@ -143,7 +150,8 @@ VIEWS: Final[dict[str, str]] = {
                get_json_object(detail, '$.client') AS client, reason,
                get_json_object(detail, '$.bytes') AS bytes, generation, shard, log_offset, event_id,
                CASE WHEN type = 'CommitRefused'
-                    THEN get_json_object(detail, '$.offsets') END AS offsets
+                    THEN get_json_object(detail, '$.offsets') END AS offsets,
+               COALESCE(space, 'group') AS space
         FROM events WHERE type IN ('RequestRejected', 'CommitRefused')""",
 }
 

@@ -34,7 +34,8 @@ _AS_OF: Final = """
                ROW_NUMBER() OVER (PARTITION BY x.item.topic, x.item.partition
                                   ORDER BY x.time DESC, x.log_offset DESC) AS n
         FROM (SELECT e.type, e.time, e.log_offset, explode(e.items) AS item
-              FROM (SELECT type, time, log_offset, offsets_in(detail) AS items FROM events
+              FROM (SELECT type, time, log_offset, offsets_in(detail) AS items
+                    FROM group_events
                     WHERE group_id = $1 AND time <= $2
                       AND type IN ('OffsetsCommitted', 'OffsetsDeleted', 'OffsetsExpired')) AS e
              ) AS x) AS c

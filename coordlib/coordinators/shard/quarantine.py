@@ -44,7 +44,8 @@ def refused_release(row: Row | None) -> dict[str, Any]:
         return refusal(ErrorCode.GROUP_ID_NOT_FOUND)
     if not row.is_quarantined:
         return refusal(
-            ErrorCode.INVALID_REQUEST, "This group is not quarantined: there is nothing to release."
+            ErrorCode.INVALID_REQUEST,
+            f"This {row.kind.SPACE} is not quarantined: there is nothing to release.",
         )
     try:
         row.kind.check(row.value)

@@ -32,7 +32,9 @@ def misdirected(
         refused = refuse(request, ErrorCode.INVALID_REQUEST, why)
         return replace(refused, space=codec.printable(space))
     if not name:
-        return refuse(request, ErrorCode.INVALID_GROUP_ID, "group is empty: name one.")
+        return refuse(
+            request, ErrorCode.INVALID_GROUP_ID, f"The name of the {space} is empty: give one."
+        )
     if request.reply is not None and request.reply >= settings.reply_partitions:
         bound = f"reply must be below {settings.reply_partitions}."
         return refuse(request, ErrorCode.INVALID_REQUEST, bound)
@@ -40,7 +42,7 @@ def misdirected(
         return None
     home = shard_of(name, settings.shards)
     if home != settings.shard:  # INV-05
-        where = f"This group belongs into partition {home} of {settings.shards}."
+        where = f"This {space} belongs into partition {home} of {settings.shards}."
         return refuse(request, ErrorCode.WRONG_SHARD, where)
     return None
 
@@ -77,8 +79,8 @@ def inapplicable(
     """
     what = type(request).__name__
     message = (
-        f"This group is {kind.NAME}, not {wanted.NAME}: use another name, or stop its members "
-        "first."
+        f"This {kind.SPACE} is {kind.NAME}, not {wanted.NAME}: use another name, or stop its "
+        "members first."
         if wanted
         else f"{what} does not apply to {kind.NAME}."
     )

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 #: For the sender of a request that would make one entity more than a shard may hold.
 SHARD_IS_FULL: Final = (
-    "Delete groups that nobody needs, or raise groups_per_shard_max: this shard is full."
+    "Delete groups, or other entities, that nobody needs, or raise groups_per_shard_max: "
+    "this shard is full."
 )
 #: For the sender of a request that would make the shard's state larger than it may be.
 SHARD_IS_TOO_LARGE: Final = (
-    "Delete groups that nobody needs, or raise shard.bytes_max: this shard's state is full."
+    "Delete groups, or other entities, that nobody needs, or raise shard.bytes_max: "
+    "this shard's state is full."
 )
 
 

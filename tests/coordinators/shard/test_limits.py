@@ -329,8 +329,8 @@ def test_the_shard_takes_no_more_groups_than_it_may() -> None:
         "answer[h] a#j1 JoinGroup GROUP_MAX_SIZE_REACHED",
         generation=0,
         cause="r0-1",
-        reason="Delete groups that nobody needs, or raise groups_per_shard_max: "
-        "this shard is full.",
+        reason="Delete groups, or other entities, that nobody needs, or raise "
+        "groups_per_shard_max: this shard is full.",
     )
     assert talk.send(commit("a", group="h"))[0] == (
         "answer[h] a#c OffsetCommit COORDINATOR_NOT_AVAILABLE"

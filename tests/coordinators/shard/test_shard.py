@@ -120,7 +120,8 @@ def test_an_empty_group_id_is_refused() -> None:
     """testInvalidGroupId."""
     lines = Conversation().send(join("a", group=""))
 
-    assert lines[0] == 'answer[] a#j1 Rejected INVALID_GROUP_ID "group is empty: name one."'
+    why = "The name of the group is empty: give one."
+    assert lines[0] == f'answer[] a#j1 Rejected INVALID_GROUP_ID "{why}"'
 
 
 #: One of each kind, as a member or an operator would send it.
@@ -160,9 +161,8 @@ def test_no_request_may_leave_its_group_unnamed(request_: Any) -> None:
     commit and fetch under an empty name."""
     lines = settled().send(msgspec.structs.replace(request_, group=""))
 
-    assert lines[0] == (
-        f'answer[] a#{request_.id} Rejected INVALID_GROUP_ID "group is empty: name one."'
-    )
+    why = "The name of the group is empty: give one."
+    assert lines[0] == f'answer[] a#{request_.id} Rejected INVALID_GROUP_ID "{why}"'
 
 
 # -- the same again --------------------------------------------------------------------------

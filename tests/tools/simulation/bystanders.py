@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from coordlib.checking.history import Happened
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import requests as rq
+from tests.tools.core import config_of
 from tests.tools.simulation import overdue
 from tests.tools.simulation.crowds import CROWD
 from tests.tools.simulation.evidence import Asked, Evidence, Told
@@ -143,7 +145,7 @@ def check_rate(world: World, evidence: Evidence) -> None:
     By the timestamps of the log alone: those of requests and of `coord.offsets` have a rate each.
     What was booked is forgotten with a checkpoint, so each of them may begin with a burst.
     """
-    settings = world.engine.settings.group
+    settings = config_of(world.engine.settings)
     burst_ms, rate = BURST_MS * max(1, world.checkpoints), settings.new_groups_per_second_max
     for shard in range(world.plan.shards):
         made: dict[str, list[int]] = {REQUESTS: [], COMMITS: []}

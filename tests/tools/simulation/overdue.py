@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordlib.coordinators.shard.transition import REQUESTS
+from tests.tools.core import config_of
 from tests.tools.simulation.evidence import Evidence, Told, newest_marker
 from tests.tools.simulation.log_clock import LogClock, of_requests
 from tests.tools.simulation.strangers import ELSEWHERE
@@ -55,9 +56,9 @@ class Retention:
     """What the groups of one shard keep, line by line."""
 
     def __init__(self, world: World, evidence: Evidence, shard: int) -> None:
-        config = world.engine.settings.group
-        self._retention_ms = config.offsets_retention_ms
-        self._interval_ms = config.offsets_retention_check_interval_ms
+        settings = world.engine.settings
+        self._retention_ms = config_of(settings).offsets_retention_ms
+        self._interval_ms = settings.bounds.check_interval_ms
         self._clock: LogClock = of_requests(evidence, shard)
         self._lines = [event for event in evidence.told if event.shard == shard]
         self._stood = {

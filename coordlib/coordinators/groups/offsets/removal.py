@@ -25,13 +25,16 @@ def remove_offsets(
         step.record(event, reason=reason, detail={**(detail or {}), "offsets": rows})
 
 
-def remove_group(step: GroupStep[Any], reason: str, detail: dict[str, str] | None = None) -> None:
-    """The group is no more; its offsets must be gone or go with it. Nobody is left in it.
+def remove_group(step: GroupStep[Any], reason: str) -> None:
+    """Retention takes a group without members, with all that the family's tables have of it.
+
+    History has told which offsets go; `common.delete` does the same for DeleteGroup.
 
     A group of this name may come again: its generations begin anew, and whoever knows one of the
     old ones knows no member of the new one. Fences are offsets of the log and go on rising.
     # INV-27: so no late request brings back what was deleted. A position of somebody who is no
     member may: it is judged after the requests of its batch, whenever it was written.
     """
-    step.record(stored.EVENT_GROUP_DELETED, reason=reason, detail=dict(detail or {}))
+    step.forget_entries()
+    step.record(stored.EVENT_GROUP_DELETED, reason=reason)
     step.delete()
