@@ -1,8 +1,9 @@
 """Where this package lies, and what to install where something beside it is missing.
 
-    <package>/conf/…                     what code reads; it comes with the package
-    <checkout>/conf/coordinator.toml     what people edit; <package>/conf/ has a link to it, which
-                                         is a file in a wheel
+    coordlib/conf/…                      files that code reads; they come with the package
+    <checkout>/conf/coordinator.toml     the settings, for people to copy and edit;
+                                         coordlib/conf/coordinator.toml is a link to it, and a
+                                         file in a wheel
 
 A checkout is a folder with this project's sources. Where a wheel was installed there is none.
 """

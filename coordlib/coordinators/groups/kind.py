@@ -108,5 +108,5 @@ class GroupKind(Kind):
 
 
 def _wanting_as(group: AnyGroup) -> tuple[object, ...]:
-    """All of a group by which its wishes go: members change theirs with a new generation only."""
+    """The fields that its wishes depend on: members change wishes with a new generation only."""
     return type(group), group.generation, group.is_quarantined

@@ -45,10 +45,10 @@ def go_on(step: Step) -> None:
 
 
 def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
-    """What somebody has of these topics, or may have still, that is not to be his own.
+    """Partitions of these topics that a member holds, or may still hold, and must give up.
 
-    What is to be his own is in nobody else's target. To look through everything that all members
-    hold, at every Release, was half of the work when a large group fills.
+    A partition in its holder's own target is in no other target, so it is left out. To search all
+    that all members hold, at every Release, was half of the work when a large group fills.
     """
     found: dict[str, list[int]] = {topic: [] for topic in topics}
     for held in group.held_beyond_targets():
@@ -60,10 +60,10 @@ def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
 def _ask_back(step: Step, member: Member) -> None:
     """One demand for all that it owns beyond its target and was not asked for yet.
 
-    One record may divide twice, when two deadlines are due before it. It gives its name to one
-    demand only, since a Release says nothing else; the rest is asked for when that one is met. So
-    it is when many divisions come faster than the member answers: whoever is slow, or lets go of
-    nothing, has few demands.
+    One record may cause two divisions, when two deadlines are due before it. Its coordinate names
+    one demand only, because a Release carries nothing else; the rest is asked for when that demand
+    is met. The same holds when divisions come faster than the member answers: a member that is
+    slow, or lets go of nothing, has few demands.
     """
     is_asked_enough = len(member.demands) >= limits.DEMANDS_PER_MEMBER_MAX
     if is_asked_enough or member.demand(step.at.offset) is not None:

@@ -323,9 +323,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
             return None
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether somebody wants this topic, so that its offsets must neither be deleted nor
+        """Whether a member may want this topic; its offsets are then neither deleted nor expired.
 
-        expire. What cannot be known counts, as in Kafka: an offset kept in vain costs nothing."""
+        Unknown subscriptions count as wanting every topic, as in Kafka: an offset that is kept in
+        vain costs nothing.
+        """
         topics = self.subscribed_topics
         return topics is None or topic in topics
 

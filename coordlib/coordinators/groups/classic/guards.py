@@ -27,7 +27,7 @@ def place(step: Step, owner: Member, reason: str, successor: str | None = None) 
     due_ms = _heard_ms(step, owner) + owner.session_timeout_ms
     # Nobody expires while parked: its fence may have closed long ago.
     may_work = _may_work(step, owner) and due_ms > step.at.clock_ms
-    # A successor that is replaced itself hands its own wait on.
+    # If a waiting successor is itself replaced, its replacement waits instead.
     guards = {
         name: replace(guard, successor=successor) if guard.successor == owner.member else guard
         for name, guard in step.live.guards.items()

@@ -250,7 +250,7 @@ def _seen_by_leader(step: Step, with_assignments: bool) -> tuple[rs.JoinedMember
 
 
 def supersede(step: Step, member: Member, kind: str, request: rq.Request) -> Member:
-    """Refuse what a member waits for when it asks for something else; the same again is no more.
+    """Refuse a member's parked request if it sends another one. A repeat of it replaces it.
 
     # INV-17: nobody else would ever answer the older request.
     """
@@ -281,9 +281,9 @@ def answer_parked(
 
 
 def remove(step: Step, member: Member, reason: str) -> None:
-    """Take a member out; what follows for the group is for the caller to say.
+    """Take a member out of the group. The caller decides what that changes for the group.
 
-    Its parked request is refused, it is told, and its assignment is withdrawn.
+    Its parked request is refused, it gets a notice, and its assignment is withdrawn.
     """
     answer_parked(step, member, ErrorCode.UNKNOWN_MEMBER_ID)
     step.drop(member)
@@ -293,7 +293,7 @@ def remove(step: Step, member: Member, reason: str) -> None:
 
 
 def tell_removed(step: Step, member: Member, reason: str) -> None:
-    """Whoever this member was: history, the member itself, readers of assignments."""
+    """Report a removal: to history, to the member itself, and to readers of assignments."""
     step.record(
         stored.EVENT_MEMBER_REMOVED,
         member=member.member,

@@ -1,4 +1,4 @@
-"""How offsets and groups go: tombstones, and lines of history that no record is too small for."""
+"""Deleting offsets and groups: tombstones, and history split so that each line fits one record."""
 
 from collections.abc import Sequence
 from typing import Any
