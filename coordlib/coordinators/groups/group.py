@@ -1,11 +1,11 @@
-"""What retention and the requests about offsets ask of a group, whatever its kind."""
+"""The properties of a group that retention and requests about offsets use, for any kind."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 
 class AnyGroup(Protocol):
-    """A group as a frozen value. Its kind knows the rest of it."""
+    """A group as a frozen value. Its kind defines all other fields."""
 
     @property
     def group(self) -> str:
@@ -21,7 +21,7 @@ class AnyGroup(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is in the state Empty: nobody is in it, or waited for."""
+        """Whether it is in the state Empty: it has no members, and waits for none."""
 
     @property
     def is_quarantined(self) -> bool:
@@ -37,11 +37,11 @@ class AnyGroup(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has members, and what they want is not changing at this moment."""
+        """Whether it has members, and no change of their subscriptions is under way."""
 
     @property
     def tells_subscriptions(self) -> bool:
-        """Whether what its members want can be read at all."""
+        """Whether its members' subscriptions can be read at all."""
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether somebody wants this topic, so that its offsets must be kept."""
+        """Whether a member wants this topic, so that its offsets must be kept."""

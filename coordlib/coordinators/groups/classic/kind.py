@@ -1,4 +1,4 @@
-"""Classic groups as the shard sees them: their requests, and what it must know of a group."""
+"""Classic groups as a kind: their requests, and the facts of a group."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -26,7 +26,7 @@ _reply: Final = attrgetter("reply")
 
 
 class Classic(GroupKind):
-    """Groups whose leader divides: JoinGroup and SyncGroup.
+    """Groups whose leader assigns the partitions: JoinGroup and SyncGroup.
 
     Members look topics up themselves, and join again when they changed.
     """

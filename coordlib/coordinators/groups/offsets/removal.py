@@ -16,7 +16,7 @@ def remove_offsets(
     reason: str,
     detail: dict[str, str] | None = None,
 ) -> None:
-    """Forget the offsets of these partitions, which have some."""
+    """Delete the offsets of these partitions; each must have one."""
     for topic, partition in places:
         step.put_entry(OFFSETS, (topic, partition), None)
     for first in range(0, len(places), limits.OFFSETS_PER_EVENT_MAX):
@@ -26,11 +26,12 @@ def remove_offsets(
 
 
 def remove_group(step: GroupStep[Any], reason: str, detail: dict[str, str] | None = None) -> None:
-    """The group is no more; its offsets must be gone or go with it. Nobody is left in it.
+    """Delete the group. It has no members; its offsets must be deleted before or with it.
 
-    A group of this name may come again: its generations begin anew, and whoever knows one of the
-    old ones knows no member of the new one. Fences are offsets of the log and go on rising.
-    # INV-27: so no late request brings back what was deleted. A position of somebody who is no
+    A group of this name may be created again. Its generations begin anew; a late request of an old
+    generation names no member of the new group. Fencing tokens are offsets of the log and go on
+    rising.
+    # INV-27: so no late request brings back what was deleted. A position of a client that is no
     member may: it is judged after the requests of its batch, whenever it was written.
     """
     step.record(stored.EVENT_GROUP_DELETED, reason=reason, detail=dict(detail or {}))
