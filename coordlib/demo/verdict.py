@@ -214,7 +214,7 @@ def one_owner(facts: Facts) -> Check:
     numbers = f"{len(divided)} generations of {len(facts.partitions)} partitions"
     if undivided:
         numbers += (
-            f"; superseded before they were divided: {', '.join(map(str, sorted(undivided)))}"
+            f"; superseded before they were assigned: {', '.join(map(str, sorted(undivided)))}"
         )
     return Check("Exactly one owner per partition and generation", numbers, tuple(offences))
 

@@ -133,7 +133,7 @@ class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the sender could not divide."""
+        """Whether the sender could not assign."""
         return self.error is not UNSET and self.error != ErrorCode.NONE.name
 
     def fault(self) -> str | None:

@@ -210,7 +210,7 @@ def test_a_generation_that_was_superseded_before_it_was_divided_is_told_not_blam
     facts = replace(facts, generations=[early, *facts.generations])
 
     assert failing(facts) == {}
-    assert "superseded before they were divided: 0" in one_owner(facts).numbers
+    assert "superseded before they were assigned: 0" in one_owner(facts).numbers
 
 
 def test_an_empty_history_fails() -> None:

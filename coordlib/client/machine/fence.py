@@ -1,9 +1,9 @@
 """May this member work? The fence of one member, pure: rules 8 to 11 (TIME-AND-FENCING.md).
 
-A member that others may by now believe dead must not go on working, and the one clock that it can
-trust is its own. So it stops by itself, from what it knows for certain: when it began to say a
-sign of life that the log then took, and when it asked for the end of its responses that it then
-read. Neither needs the coordinator to be up.
+A member whose session may have expired must not go on working, and the one clock that it can trust
+is its own. So it stops by itself, by two times that it knows for certain: when it first sent a sign
+of life that the log then took, and when it asked for the end of its responses that it then read.
+ Neither needs the coordinator to be up.
 
 Times are milliseconds of one monotonic clock that goes on while the machine sleeps
 (CLOCK_BOOTTIME), never of a wall clock. A stop is latched at the next call of any method, so that
@@ -37,7 +37,7 @@ holds nothing between two generations; these do not stop at a JoinGroup. What th
   cannot consent (rule 12). What bounds the wait is the member itself: it treats the demand as rule
   10 says, and leaves the group when its user does not poll within RT; if it cannot hear of the
   demand, rule 9 silences it and its session ends.
-- A generation whose leader could not divide gives nobody anything. Its members let go of all that
+- A generation whose leader could not assign gives no partitions. Its members let go of all that
   they named; no demand stands behind that, as nobody can be given it in this generation, and the
   next one begins only after they have joined again without naming it, or are out.
 - Rule 11 revives nobody between a join and the assignment that follows: its heartbeats are answered

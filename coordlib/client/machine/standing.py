@@ -1,4 +1,4 @@
-"""Where one member stands: what the parts of its state machine share.
+"""The state of one member that the parts of its state machine share.
 
 `life` and the membership of each protocol say what happened and what is next; `leaving` brings the
 member out of the group. Outputs are collected in order, which is that of requests in the log.
@@ -50,7 +50,7 @@ class Standing:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether it heartbeats, and what is said of its generation concerns it."""
+        """Whether it heartbeats, and notices about its generation concern it."""
         is_parked_owner = self.state is State.JOINING and self.fence.is_guarding
         return self.state in IN_GENERATION or is_parked_owner
 
@@ -102,7 +102,7 @@ class Standing:
 
 
 class ClassicStanding(Standing):
-    """The place of one whose group divides among its members."""
+    """The standing of a member of a classic group."""
 
     VALID_PREVIOUS_STATES = VALID_PREVIOUS_STATES
 

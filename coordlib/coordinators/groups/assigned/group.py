@@ -1,9 +1,8 @@
 """A server-assigned group as a value: its states, its members, and what must always hold.
 
-Everything here is hard state. The partitions that a member owns are in its *grants*; those that it
-is to own by the newest division are its *target*. A *demand* asks for partitions beyond the target;
-partitions that it lacks are granted when no other member has them any more.
-Source: seed 000; KIP-848 for the hand-over without a stop.
+All of it is hard state. A member's *grants* are the partitions that it owns, its *target* those
+that it is to own by the newest division. *Demands* ask for surplus partitions; missing ones are
+granted when no other member has them. Source: seed 000; KIP-848 for the hand-over without a stop.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
