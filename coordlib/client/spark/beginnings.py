@@ -134,7 +134,7 @@ class Beginnings:
         known = {place: at for place, at in offsets.items() if at is not None}
         unsettled = offsets.keys() - known.keys()
         if unsettled and self._otherwise == "latest":
-            # The next look, here or of the next owner, finds them committed before any record is read.
+            # The next look finds them committed, before any record is read.
             self._settle({place: bounds[place].end for place in sorted(unsettled)})
             return None
         known |= {place: bounds[place].start for place in unsettled}

@@ -39,9 +39,10 @@ class Publication:
     """The newest positions of one query, on their way to the log.
 
     They are written when they change, at most once a second while the broker is away; positions
-    that the log did not take are written again, the newest ones. After a fatal error another producer
-    does it. Answers are not read: the coordinator may refuse to create the group at this moment, or
-    an operator may have deleted it. So all is written again once a minute, and at `close`.
+    that the log did not take are written again, the newest ones. After a fatal error another
+    producer does it. Answers are not read: the coordinator may refuse to create the group at this
+    moment, or an operator may have deleted it. So all is written again once a minute, and at
+    `close`.
     """
 
     def __init__(
