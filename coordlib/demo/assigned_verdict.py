@@ -26,7 +26,7 @@ def judge(facts: Facts) -> list[Check]:
         every_record_consumed(facts),
         duplicates_only_uncommitted(facts),
         one_owner_at_a_time(facts),
-        nobody_after_his_successor(facts),
+        none_after_its_successor(facts),
         committed_to_the_end(facts),
     ]
 
@@ -77,16 +77,16 @@ def one_owner_at_a_time(facts: Facts) -> Check:
                     f"{before.member} with {before.fence}"
                 )
     owned = {each.partition for each in facts.tenures}
-    offences += [f"partition {each}: nobody" for each in facts.partitions if each not in owned]
+    offences += [f"partition {each}: no owner" for each in facts.partitions if each not in owned]
     what = "One owner at a time for each partition, each with a higher fence than the one before"
     return Check(what, f"{count} tenures of {len(owned)} partitions", tuple(offences))
 
 
-def nobody_after_his_successor(facts: Facts) -> Check:
+def none_after_its_successor(facts: Facts) -> Check:
     """Each reading has a fencing token of its reader's, by Delta; none comes after a higher one."""
     given = {(each.member, each.fence, each.partition) for each in facts.tenures}
     return readers_in_turn(
-        *("Nobody read a partition after his successor began", facts, "with fence"),
+        *("No member read a partition after its successor began", facts, "with fence"),
         turn_of=lambda each: each.fence,
         is_its=lambda each: (each.member, each.fence, each.partition) in given,
     )

@@ -223,7 +223,7 @@ def only_owners_read(facts: Facts) -> Check:
     """Readings by another member than the owner, and readings after the successor's first one."""
     owned = {(owner.member, owner.generation, owner.partition) for owner in facts.owners}
     return readers_in_turn(
-        *("Only owners read, and nobody after his successor began", facts, "in generation"),
+        *("Only owners read, and none after its successor began", facts, "in generation"),
         turn_of=lambda each: each.generation,
         is_its=lambda each: (each.member, each.generation, each.partition) in owned,
     )

@@ -198,7 +198,7 @@ def test_a_partition_without_owner_fails() -> None:
     left = [owner for owner in facts.owners if owner != Owner(3, 1, "c")]
 
     assert failing(replace(facts, owners=left)) == {
-        "owner": ("generation 3, partition 1: nobody",),
+        "owner": ("generation 3, partition 1: no owner",),
         "readers": ("c in generation 3 read partition 1 offset 9 without owning the partition",),
     }
 
