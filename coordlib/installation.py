@@ -42,13 +42,13 @@ def conf_file(name: str) -> Path:
 def settings_file() -> Path:
     """The coordinator's settings, each with its default: what a job reads if it is given no other.
 
-    It may be missing, where somebody copied the package alone.
+    It may be missing, where the package alone was copied.
     """
     return (PACKAGE / "conf" / "coordinator.toml").resolve()
 
 
 def how_to_install(*extras: str) -> str:
-    """The command that installs these extras, as somebody would type it."""
+    """The command that installs these extras, as a user would type it."""
     if checkout() is not None:
         return "Run: make setup"
     return f"Run: pip install 'coordlib[{','.join(extras)}]'"

@@ -145,7 +145,7 @@ def duplicates_have_reasons(history: list[Happened]) -> Iterable[str]:
 def generations_rise(history: list[Happened]) -> Iterable[str]:
     """Nonmonotonic poll: no member's generation goes back while it lives.
 
-    A group that was deleted begins anew, whoever joins it.
+    A group that was deleted begins anew with its next member.
     """
     newest: dict[str, int] = {}
     for each in history:

@@ -203,7 +203,7 @@ def one_owner(facts: Facts) -> Check:
     divided = sorted({owner.generation for owner in facts.owners})
     offences = [
         f"generation {generation}, partition {partition}: "
-        f"{' and '.join(found) if found else 'nobody'}"
+        f"{' and '.join(found) if found else 'no owner'}"
         for generation in divided
         for partition in facts.partitions
         if len(found := owners.get((generation, partition), [])) != 1

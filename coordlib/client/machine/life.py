@@ -282,7 +282,7 @@ class Life(ABC):
 
     def _removed(self, member: str) -> None:
         """A static member asks again under its id: joining without it, it would take the place of
-        the very process that replaced it. Should nobody have, it is told UNKNOWN_MEMBER_ID."""
+        the very process that replaced it. If none has, the answer is UNKNOWN_MEMBER_ID."""
         me = self._me
         self._leaving.put_out(member)
         me.member = member
@@ -311,6 +311,6 @@ class Life(ABC):
         return response
 
     def _out(self) -> None:
-        """The coordinator knows nobody under this id: join as a new member."""
+        """The coordinator has no member of this id: join as a new member."""
         self._leaving.put_out(self._me.member)
         self._me.forget()

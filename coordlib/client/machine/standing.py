@@ -71,14 +71,14 @@ class Standing:
         self.state = state
 
     def forget(self, keeps_member: bool = False) -> None:
-        """The coordinator does not know this membership any more; what is told is lost."""
+        """End a membership that the coordinator does not have; the user's partitions are lost."""
         self.become(State.IDLE)
         self.member, self.generation = (self.member if keeps_member else ""), -1
         self.step = self.news = None
         self.held.withdraw()
 
     def fail(self, error: CoordError) -> None:
-        """Every poll raises from now on; what is told is lost."""
+        """Fail for good: every poll raises from now on; the user's partitions are lost."""
         self.become(State.FAILED)
         self.step = self.news = None
         self.held.withdraw()

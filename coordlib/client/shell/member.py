@@ -67,7 +67,7 @@ class Name:
             raise SetupError("An instance id needs 1 to 249 bytes.", repr(self.instance))
 
     def identity(self, client: str, transport: Transport) -> Identity:
-        """The same over one transport, with a token that nobody else has."""
+        """The same over one transport, with a token that no other member has."""
         place = transport.place
         return Identity(
             group=self.group,

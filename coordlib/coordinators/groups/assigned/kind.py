@@ -78,7 +78,7 @@ class Assigned(GroupKind):
 
 
 def shortest_timeout_ms(group: Group) -> int:
-    """The shortest session or rebalance timeout of anybody waited for; 0: nobody (rule 1)."""
+    """The shortest session or rebalance timeout that the group waits for; 0: none (rule 1)."""
     timeouts = [
         each
         for member in group.members.values()

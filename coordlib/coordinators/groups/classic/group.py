@@ -248,7 +248,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     sync_timer: Timer | None = None
     #: What is left of the initial delay's budget (KIP-134); None: not the initial rebalance.
     initial_remaining_ms: int | None = None
-    #: Whether somebody joined since the initial delay was last set.
+    #: Whether a member joined since the initial delay was last set.
     has_newcomer: bool = False
     #: Why the rebalance began, and at which log time; empty and 0 before the first.
     rebalance_reason: str = ""
@@ -279,7 +279,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody has to be waited for: members, announced newcomers, former owners."""
+        """Whether the group waits for no member, announced newcomer or former owner."""
         return (
             not self.pending
             and not self.guards

@@ -25,7 +25,7 @@ from coordlib.records import stored
 def place(step: Step, owner: Member, reason: str, successor: str | None = None) -> None:
     """Guard what this owner has, if it has anything; `reason`: why it owns it no more."""
     due_ms = _heard_ms(step, owner) + owner.session_timeout_ms
-    # Nobody expires while parked: its fence may have closed long ago.
+    # No member expires while parked: its fence may have closed long ago.
     may_work = _may_work(step, owner) and due_ms > step.at.clock_ms
     # If a waiting successor is itself replaced, its replacement waits instead.
     guards = {

@@ -248,7 +248,7 @@ def _join_announced(step: Step, request: rq.JoinGroup) -> None:
         return
     step.refuse(request, code, member=request.member)
     if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
-        pending.drop(step, request.member)  # it will not come, so nobody may wait for it
+        pending.drop(step, request.member)  # it will not come, so no join phase may wait for it
 
 
 def _join_again(step: Step, request: rq.JoinGroup, member: Member) -> None:

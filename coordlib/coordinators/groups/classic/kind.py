@@ -64,7 +64,7 @@ class Classic(GroupKind):
 
 
 def shortest_timeout_ms(group: Group) -> int:
-    """The shortest session or rebalance timeout of anybody waited for; 0: nobody (rule 1)."""
+    """The shortest session or rebalance timeout that the group waits for; 0: none (rule 1)."""
     members = group.members.values()
     # Former owners and announced ids count: a jump of the clock must not end their time early.
     others = [a.timer.duration_ms for a in group.pending.values()]

@@ -50,7 +50,7 @@ def prepare(step: Step, reason: str, detail: dict[str, str] | None = None) -> No
     if was_empty:
         _start_initial_delay(step)
     elif not step.live.members:
-        complete(step)  # nobody is left to be asked
+        complete(step)  # no member is left to be asked
     else:
         _ask_to_rejoin(step)
         complete_if_all_joined(step)
@@ -252,7 +252,7 @@ def _seen_by_leader(step: Step, with_assignments: bool) -> tuple[rs.JoinedMember
 def supersede(step: Step, member: Member, kind: str, request: rq.Request) -> Member:
     """Refuse a member's parked request if it sends another one. A repeat of it replaces it.
 
-    # INV-17: nobody else would ever answer the older request.
+    # INV-17: no other code would ever answer the older request.
     """
     parked = member.parked
     if parked is None or (parked.kind, parked.id, parked.client) == (

@@ -19,7 +19,7 @@ NO_GENERATION = -1
 
 
 class NotAssignable(ValueError):
-    """An assignor of the server refuses: somebody subscribes to a topic that does not exist."""
+    """An assignor of the server refuses: a member subscribes to a topic that does not exist."""
 
 
 class Subscriber(Protocol):
@@ -81,6 +81,6 @@ def _rank(member: str, instance: str | None) -> tuple[bool, bytes, bytes]:
 
 
 def topics_in_order(wanted: Iterable[Iterable[str]], partitions: Mapping[str, int]) -> list[str]:
-    """The topics that somebody wants and that have partitions, by name."""
+    """The topics that a member wants and that have partitions, by name."""
     topics = dict.fromkeys(topic for some in wanted for topic in some)
     return sorted((t for t in topics if partitions.get(t, 0) > 0), key=java_order)

@@ -27,7 +27,7 @@ def check_total(
 
     Raises:
         NotTotal: a member is unknown or left out; a partition does not exist, is given to one that
-            does not want its topic, is given twice, or is not given although somebody wants it.
+            does not want its topic, is given twice, or is not given although a member wants it.
     """
     for name in shares:
         if name not in members:
