@@ -8,7 +8,7 @@
       4    nothing answers             refused: topics or checkpoint are not what they must be
     130    ended by Ctrl-C             -
 
-A job that ends with 2, 3 or 4 must not be started again before somebody has read what it says.
+A job that ends with 2, 3 or 4 must not be started again before an operator has read its message.
 Beside these, 128 + n: signal n ended it, which a supervisor answers by starting it again.
 """
 
@@ -34,14 +34,14 @@ INTERRUPTED: Final = 130  # as a shell says of a program that Ctrl-C ended
 
 
 def of_command(problem: CoordError) -> int:
-    """With which code `coord` ends for this reason."""
+    """The exit code of `coord` for this reason."""
     if isinstance(problem, CannotReach):
         return UNREACHABLE
     return USAGE if _is_lasting_setup(problem) else FAILED
 
 
 def of_job(problem: CoordError) -> int:
-    """With which code a job ends for this reason."""
+    """The exit code of a job for this reason."""
     if isinstance(problem, DriverFenced):
         return FENCED
     if isinstance(problem, StartRefused):

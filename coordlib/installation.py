@@ -1,8 +1,9 @@
 """Where this package lies, and what to install where something beside it is missing.
 
-    <package>/conf/…                     what code reads; it comes with the package
-    <checkout>/conf/coordinator.toml     what people edit; <package>/conf/ has a link to it, which
-                                         is a file in a wheel
+    coordlib/conf/…                      files that code reads; they come with the package
+    <checkout>/conf/coordinator.toml     the settings, for people to copy and edit;
+                                         coordlib/conf/coordinator.toml is a link to it, and a
+                                         file in a wheel
 
 A checkout is a folder with this project's sources. Where a wheel was installed there is none.
 """
@@ -41,13 +42,13 @@ def conf_file(name: str) -> Path:
 def settings_file() -> Path:
     """The coordinator's settings, each with its default: what a job reads if it is given no other.
 
-    It may be missing, where somebody copied the package alone.
+    It may be missing, where the package alone was copied.
     """
     return (PACKAGE / "conf" / "coordinator.toml").resolve()
 
 
 def how_to_install(*extras: str) -> str:
-    """The command that installs these extras, as somebody would type it."""
+    """The command that installs these extras, as a user would type it."""
     if checkout() is not None:
         return "Run: make setup"
     return f"Run: pip install 'coordlib[{','.join(extras)}]'"

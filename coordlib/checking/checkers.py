@@ -40,7 +40,7 @@ def one_owner(history: list[Happened]) -> Iterable[str]:
         for before, act in pairwise(acts):
             if before.member != act.member:
                 ended[before.member] = before
-            # Coming back is possible only with a newer assignment.
+            # A member comes back only with a newer assignment.
             old = ended.get(act.member)
             if old is not None and act.fence <= old.fence and old.fence >= 0:
                 yield (
@@ -105,7 +105,7 @@ def commit_within_position(history: list[Happened]) -> Iterable[str]:
             position[(each.member, each.partitions[0])] = each.offset + 1
         if each.what == "commit":
             for partition, offset in each.offsets.items():
-                # Work that was given up because of the fence was returned by poll all the same.
+                # Records whose processing the fence stopped were returned by poll all the same.
                 if offset > position.get((each.member, partition), offset) + 1:
                     yield f"INV-25: {each.member} commits {offset} of {partition} at {each.t_ms} ms"
 
@@ -113,8 +113,8 @@ def commit_within_position(history: list[Happened]) -> Iterable[str]:
 def duplicates_have_reasons(history: list[Happened]) -> Iterable[str]:
     """INV-60: a record is processed twice only if its first owner lost it or died uncommitted.
 
-    A suspended member gets its loss when it wakes, perhaps after the second time. A member that
-    seeks back in a partition, or whose offset is deleted, wants the records after that again.
+    A suspended member learns of its loss when it wakes, perhaps after the second time. A member
+    that seeks back, or whose offset is deleted, reads the records after that again.
     """
     unclean: dict[str, int] = {}
     rewound: dict[str, list[Happened]] = {}
@@ -145,7 +145,7 @@ def duplicates_have_reasons(history: list[Happened]) -> Iterable[str]:
 def generations_rise(history: list[Happened]) -> Iterable[str]:
     """Nonmonotonic poll: no member's generation goes back while it lives.
 
-    A group that was deleted begins anew, whoever joins it.
+    A group that was deleted begins anew with its next member.
     """
     newest: dict[str, int] = {}
     for each in history:

@@ -1,7 +1,8 @@
-"""A history of members as seen from outside: one line per event, in the order of true time.
+"""A recorded history of members: one line per event, in the order of true time.
 
 The same lines come from simulated and from real runs (JSON, one object per line), so that the same
-checkers read both. `t_ms` is one clock's: true time here, the machine's boot time there.
+checkers read both. `t_ms` is of one clock: true time in simulated runs, time since the machine's
+boot in real ones.
 """
 
 from collections.abc import Iterable
@@ -13,11 +14,11 @@ import msgspec
 class Happened(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line. Which fields are set depends on `what`.
 
-    started, ended: a member's process; detail says how it ended.
+    started, ended: a member's process; `detail`: how it ended.
     assigned, revoked, lost: the partitions of its callbacks.
     act: it processed record `offset`, with the token `fence`.
     rewound: it goes back to record `offset` of a partition; without a member: offsets were deleted.
-    deleted: the group is gone, and begins anew when a member joins.
+    deleted: the group was deleted; a later join creates it again.
     commit: it sent next offsets to read; committed, commit_failed: the answer.
     fault, healed: a fault began or ended.
     """

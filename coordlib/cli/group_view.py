@@ -74,7 +74,7 @@ class SeenGroup:
 
     @property
     def failure(self) -> Failure | None:
-        """Why nobody owns anything until the next rebalance; None: the leader could divide."""
+        """Why no member owns partitions until the next rebalance; None: the leader could assign."""
         return self.value.failure if isinstance(self.value, ClassicGroup) else None
 
     @cached_property
@@ -202,7 +202,7 @@ def _log_end(client: ClientOptions, place: Place) -> int | None:
 
 
 def _group(key: bytes, value: bytes) -> SeenGroup | None:
-    """The group that a record is of; None: somebody else wrote it, and it is of none."""
+    """The group of a record; None: another writer wrote it, and it is of no group."""
     try:
         name, head = key.decode(), _decode_head(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -239,7 +239,7 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         say(f"Group {group.group} is rebalancing: owners are those of the last assignment.")
     elif group.failure is not None:
         why = visible(f"{group.failure.error} {group.failure.message}".strip())
-        say(f"Group {group.group} has no assignment, as its leader could not divide: {why}")
+        say(f"Group {group.group} has no assignment: its leader could not assign partitions: {why}")
 
 
 def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:

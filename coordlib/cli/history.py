@@ -56,7 +56,7 @@ _CAUSES: Final = {
     "GroupQuarantined": "quarantined",
     "GroupReleased": "released from quarantine",
     "HandOverDelayed": "waits until {member} has stopped",
-    "AssignmentFailed": "{member} could not divide",
+    "AssignmentFailed": "{member} could not assign",
 }
 
 

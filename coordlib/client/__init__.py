@@ -2,7 +2,7 @@
 
 `CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `ClassicMember` is what it stands
 on, for programs that share partitions but read them in their own way; `AssignedMember` is the same
-for groups whose coordinator divides. `GroupMember` is the former name of `ClassicMember` and the
+for server-assigned groups. `GroupMember` is the former name of `ClassicMember` and the
 same class: programs that use it need no change.
 
 Below them: `machine` (a member's life as a pure state machine, and when it must stop), `classic`

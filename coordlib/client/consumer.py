@@ -40,7 +40,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         config: confluent-kafka's keys: `bootstrap.servers`, `group.id`, `client.id`,
             `session.timeout.ms`, `max.poll.interval.ms` (the rebalance timeout),
             `heartbeat.interval.ms`, `auto.offset.reset`, `on_commit`; and `coord.prefix`.
-            `group.protocol` says who divides: `classic` (the members, by
+            `group.protocol` says who assigns: `classic` (the group's leader, by
             `partition.assignment.strategy`) or `assigned` (the coordinator, by
             `group.remote.assignor`, in proportion to the members' `group.capacity`).
             Everything else goes to all Kafka clients.
@@ -94,8 +94,8 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         """Share these topics with the group; callbacks run inside `poll` and `close`.
 
         A topic that begins with `^` is a regular expression. Callbacks get the partitions that
-        change: all if the group rebalances eagerly, else only those that come or go. Where the
-        coordinator divides, on_revoke is called once for each of its demands.
+        change: all if the group rebalances eagerly, else only those that come or go. In a
+        server-assigned group on_revoke is called once for each demand.
         Without `on_lost`, `on_revoke` gets lost partitions, as in confluent-kafka.
         """
         self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
@@ -125,7 +125,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             timeout: seconds; None or negative: until there is one.
 
         Raises:
-            AssignmentFailed: the group's leader could not divide. Raised once; this consumer stays
+            AssignmentFailed: the group's leader could not assign. Raised once; this consumer stays
                 in the group, and has nothing to read until the next rebalance.
             GroupError: the group refused this member for good.
             CannotReach: the transport has failed.
@@ -210,14 +210,14 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
 
         Everything includes a message that is still being processed when `on_revoke` is called: if
         it is unfinished, commit the finished offsets by name, or the next owner never reads it.
-        Where the coordinator divides, everything inside `on_revoke` means the revoked partitions:
+        In a server-assigned group, everything inside `on_revoke` means the revoked partitions:
         their commit is written in one record with the Release.
 
         Returns:
             None when asynchronous (the outcome goes to `on_commit`), else what was committed.
 
         Raises:
-            MemberFenced: the member may not act; somebody else may own the partitions.
+            MemberFenced: the member may not act; another member may own the partitions.
             GroupError: the coordinator refused the commit, or the partitions that it names.
             CannotReach: no answer in time; it may or may not be committed.
         """

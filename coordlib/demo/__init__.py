@@ -2,19 +2,19 @@
 
 scenario          from an empty folder to a stopped stack: the acts, and what they prove
 acts              the acts by name, and which of them are played
-act               what all have in common: a topic, a group, records, facts
-classic_act       20,000 records, consumers that divide by themselves
-assigned_act      6,000 records, Spark queries and a consumer, divided by the coordinator
+act               the base of all acts: a topic, a group, records, facts
+classic_act       20,000 records, consumers in a classic group
+assigned_act      6,000 records, Spark queries and a consumer in a server-assigned group
 production        the records
 members           the member processes: started, killed, stopped
-member            what runs in each of them; spark_member: in one that is a Spark query
-witness           what each wrote down of what it consumed, and reading it
-watch             looks at everything while it runs
-facts             everything that a verdict is computed from: witnesses, Delta, the broker
+member            the program of a member process; spark_member: of one that is a Spark query
+witness           each member's own record of its reading, written and read
+watch             watches members, records and job while they run
+facts             the facts that a verdict is computed from: witnesses, Delta, the broker
 verdict           whether the promises of the act `classic` hold; pure
-assigned_verdict  the same of `assigned`; pure
+assigned_verdict  the same for the act `assigned`; pure
 recorded          the witnesses in the form that simulated runs have, for the same checkers
-show              tables, verdict, and the line that tells how far it is
+show              tables, verdict, and the line of progress
 """
 
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ def run(
     """Run the demo. Returns 0 if every check of the verdict holds, else 1.
 
     Args:
-        progress: told what is being done.
+        progress: called with each phase.
         print_table: prints headers and rows on stdout.
         keep: leave broker and job running at the end.
-        acts: names of those that are played, "all" for all; none: the usual ones.
+        acts: names of the acts to play, "all" for all; none: the usual ones.
 
     Raises:
-        SetupError: there is no act of a name.
-        CoordError: it could not be brought to its end.
+        SetupError: an act of a given name does not exist.
+        CoordError: the demo could not be finished.
     """
     from coordlib.demo.scenario import play
 

@@ -1,4 +1,4 @@
-"""What the two acts have in common: a topic, a group that shares it, and what becomes of both."""
+"""The base of the two acts: a topic, a group that shares it, and the course of both."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,41 +19,41 @@ from coordlib.local.progress import phase
 from coordlib.local.stack import Stack
 from coordlib.records.partitioner import shard_of
 
-#: Of the stack, and the prefix of its topics.
+#: Name of the stack, and prefix of its topics.
 NAME: Final = "demo"
 HISTORY_TIMEOUT_S = 120.0
-#: Records that the victim has read and not committed when it is killed: so there is something that
-#: has to be read again.
+#: Records that the victim has read and not committed when it is killed, so that some must be read
+#: again.
 UNCOMMITTED_MIN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """Who shares what."""
+    """One act: its topic, its group and its course."""
 
     title: str
     topic: str
     group: str
     records: int
     per_second: int
-    #: After so many records none is written until the course of the act, or its end, goes on.
+    #: Numbers of records after which none is written until the course of the act goes on.
     holds: tuple[int, ...]
-    #: Who is killed.
+    #: The member that is killed.
     victim: str
-    #: Where the members' history goes, in the stack's folder.
+    #: File of the members' history, in the stack's folder.
     file: str
-    #: What happens until the last members share the partitions.
+    #: The course of the act, until the last members share the partitions.
     course: Callable[["Act", Watch], None]
     judge: Callable[[Facts], list[Check]]
-    #: Partition that the victim had at its end -> what was committed of it.
+    #: Partition that the victim had at its end -> its committed offset.
     last_commits: Callable[[Facts], Mapping[int, int]]
     show_owners: Callable[[Facts, show.PrintTable], None]
     partitions: int = 6
-    #: A CoordinatedConsumer's, beside what all members have.
+    #: Configuration of a CoordinatedConsumer, beside that of all members.
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def play(self, stack: Stack, live: show.Live) -> Facts:
-        """Members and records, until everything is consumed, told to Delta, and gathered."""
+        """Run members and records until all are consumed and archived, and gather the facts."""
         self._create_topic(stack, live)
         servers = stack.bootstrap_servers
         config = {
@@ -92,7 +92,7 @@ class Act:
             return self._gather(stack, watch)
 
     def tell(self, facts: Facts, home: Path, print_table: show.PrintTable) -> list[Check]:
-        """Show what happened and whether the promises hold."""
+        """Show the tables, and whether the promises hold."""
         checks = [*self.judge(facts), recorded.check(home / self.file)]
         show.act(self.title)
         show.generations(facts, print_table)
@@ -106,7 +106,7 @@ class Act:
         watch.production.start()
 
     def kill(self, watch: Watch) -> None:
-        """SIGKILL to the victim, which has read something that it has not committed."""
+        """SIGKILL to the victim, which has read records that it has not committed."""
         victim = watch.members.witnesses[self.victim]
         watch.members.kill(self.victim)
         victim.read_on()

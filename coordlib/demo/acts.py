@@ -1,4 +1,4 @@
-"""The acts of the demo, by name. A protocol that comes brings an act, and one line here."""
+"""The acts of the demo, by name. A new protocol adds an act, and one line here."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +11,7 @@ ACTS: Final[dict[str, Act]] = {
     "classic": classic_act.ACT,
     "assigned": assigned_act.ACT,
 }
-#: Those that are played when none is named; together two to three minutes.
+#: The acts that are played when none is named; together two to three minutes.
 USUAL: Final = ("classic", "assigned")
 ALL: Final = "all"
 
@@ -20,7 +20,7 @@ def chosen(names: Sequence[str]) -> list[Act]:
     """The acts with these names, each once and in this order; the usual ones without a name.
 
     Raises:
-        SetupError: there is no act of a name.
+        SetupError: an act of a given name does not exist.
     """
     wrong = [name for name in names if name not in ACTS and name != ALL]
     if wrong:

@@ -1,7 +1,7 @@
-"""The act `assigned`: the coordinator divides, and most of the members are Spark queries.
+"""The act `assigned`: a server-assigned group, most of whose members are Spark queries.
 
 Two queries share a topic while records come; a Python member joins, and each of the queries gives
-it something; one query is killed, JVM and all; the others take over when its session has expired.
+it partitions; one query is killed, JVM and all; the others take over when its session has expired.
 """
 
 from typing import Final
@@ -48,7 +48,7 @@ def _kill_a_query(act: Act, watch: Watch) -> None:
 
 
 ACT: Final = Act(
-    title="Act assigned: Spark queries and a consumer, divided by the coordinator",
+    title="Act assigned: Spark queries and a consumer in a server-assigned group",
     topic="clicks",
     group="click-readers",
     records=RECORDS,

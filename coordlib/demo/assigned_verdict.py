@@ -1,7 +1,7 @@
 """Whether the promises of a server-assigned group hold, of which some members are Spark. Pure.
 
-Nobody waits for everybody there, so generations say little: what counts is each partition's
-tenures, one after another, each with a fence of its own.
+Members do not wait for each other there, so generations prove little. The checks go by each
+partition's tenures, one after another, each with a fencing token of its own.
 """
 
 from collections.abc import Iterator
@@ -26,20 +26,20 @@ def judge(facts: Facts) -> list[Check]:
         every_record_consumed(facts),
         duplicates_only_uncommitted(facts),
         one_owner_at_a_time(facts),
-        nobody_after_his_successor(facts),
+        none_after_its_successor(facts),
         committed_to_the_end(facts),
     ]
 
 
 def last_commits(facts: Facts) -> dict[int, int]:
     """Partition that the killed member had at the end -> next offset to read, as committed by the
-    last generation that it was in."""
+    end of the member's last generation."""
     last = max((g.number for g in facts.generations if facts.killed in g.members), default=-1)
     return {each.partition: committed_by(facts, each.partition, last) for each in _at_end(facts)}
 
 
 def duplicates_only_uncommitted(facts: Facts) -> Check:
-    """Of the killed member what it had not committed; of everybody what a batch had read that did
+    """Duplicates are only the killed member's uncommitted records, and records of batches that did
     not end."""
     last = last_commits(facts)
     fences = {each.partition: each.fence for each in _at_end(facts)}
@@ -77,30 +77,30 @@ def one_owner_at_a_time(facts: Facts) -> Check:
                     f"{before.member} with {before.fence}"
                 )
     owned = {each.partition for each in facts.tenures}
-    offences += [f"partition {each}: nobody" for each in facts.partitions if each not in owned]
+    offences += [f"partition {each}: no owner" for each in facts.partitions if each not in owned]
     what = "One owner at a time for each partition, each with a higher fence than the one before"
     return Check(what, f"{count} tenures of {len(owned)} partitions", tuple(offences))
 
 
-def nobody_after_his_successor(facts: Facts) -> Check:
-    """Each reading under a fence that Delta knows as its reader's, and none below a higher one."""
+def none_after_its_successor(facts: Facts) -> Check:
+    """Each reading has a fencing token of its reader's, by Delta; none comes after a higher one."""
     given = {(each.member, each.fence, each.partition) for each in facts.tenures}
     return readers_in_turn(
-        *("Nobody read a partition after his successor began", facts, "with fence"),
+        *("No member read a partition after its successor began", facts, "with fence"),
         turn_of=lambda each: each.fence,
         is_its=lambda each: (each.member, each.fence, each.partition) in given,
     )
 
 
 def _at_end(facts: Facts) -> list[Tenure]:
-    """What the killed member had when it was put out."""
+    """The killed member's partitions when it was removed."""
     its = [each for each in facts.tenures if each.member == facts.killed and each.until is not None]
     end = max((each.until for each in its if each.until is not None), default=None)
     return [each for each in its if each.until == end]
 
 
 def _by_partition(facts: Facts) -> Iterator[tuple[int, list[Tenure]]]:
-    """In the order of time."""
+    """Tenures by partition, in the order of time."""
     found = sorted(facts.tenures, key=lambda each: (each.partition, each.since, each.fence))
     for partition, some in groupby(found, key=lambda each: each.partition):
         yield partition, list(some)

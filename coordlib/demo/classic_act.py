@@ -1,4 +1,4 @@
-"""The act `classic`: a group that divides by itself.
+"""The act `classic`: a classic group, whose leader assigns the partitions.
 
 Three members share a topic while records come; when a third is consumed, one is killed without a
 word; the others take its partitions over when its session has expired; then a fourth joins.
@@ -46,7 +46,7 @@ def _kill_one_and_start_another(act: Act, watch: Watch) -> None:
 
 
 ACT: Final = Act(
-    title="Act classic: consumers that divide among themselves",
+    title="Act classic: consumers in a classic group",
     topic="orders",
     group="order-readers",
     records=RECORDS,

@@ -1,4 +1,4 @@
-"""Gather what the verdict needs: from Delta by SQL, and from the broker."""
+"""Gather the facts that the verdict needs: from Delta by SQL, and from the broker."""
 
 import json
 from collections.abc import Mapping
@@ -48,12 +48,14 @@ class History:
         self._names: dict[str, str] = {}
 
     def events(self) -> int:
-        """How many events of the group are there; 0 before the first archive batch."""
+        """The number of the group's events; 0 before the first archive batch."""
         return self._count(_EVENTS)
 
     def is_complete(self, committed: Mapping[int, int]) -> bool:
-        """Whether the group's last event is there (they are archived in order), and these offsets
-        too: events and snapshots are two tables, each with commits of its own."""
+        """Whether the group's last event is archived (they come in order), and these offsets too.
+
+        Events and snapshots are two tables, each with commits of its own.
+        """
         return self._count(_EMPTIED) > 0 and self.committed() == committed
 
     def generations(self) -> list[Generation]:
@@ -74,7 +76,7 @@ class History:
         return [Owner(generation, each, self._name(member)) for generation, each, member in rows]
 
     def tenures(self) -> list[Tenure]:
-        """Where the coordinator divides; of this topic."""
+        """The tenures of a server-assigned group's partitions, of this topic."""
         found = tenures_of(self._rows(OWNERSHIP, self._group))
         return [
             replace(each, member=self._name(each.member))

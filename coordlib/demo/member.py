@@ -1,4 +1,4 @@
-"""One member of the demo's group: a process that consumes, writes down what, and commits.
+"""One member of the demo's group: a process that consumes, records what it read, and commits.
 
 Started by the demo; ends on SIGTERM, or when its parent process is gone.
 """
@@ -24,7 +24,7 @@ COMMIT_EVERY = 150
 POLL_S = 0.2
 
 
-#: Reads a topic by a consumer's configuration, writing down what, until it is over.
+#: Reads a topic by a consumer's configuration, and records what it read, until it is stopped.
 Consume = Callable[[dict[str, Any], str, WitnessFile, Callable[[], bool]], None]
 
 
@@ -101,7 +101,7 @@ def _write_down(message: Message, witness: WitnessFile) -> None:
 def _begin(
     consumer: CoordinatedConsumer, witness: WitnessFile, partitions: list[TopicPartition]
 ) -> None:
-    """Where the coordinator divides, each partition has a token of its own."""
+    """Record an assignment; in a server-assigned group each partition has a token of its own."""
     member = consumer.member
     fences = {
         each.partition: member.fence_of(each.topic, each.partition)
@@ -115,8 +115,8 @@ def _begin(
 def _let_go(
     consumer: CoordinatedConsumer, witness: WitnessFile, partitions: list[TopicPartition]
 ) -> None:
-    """Nobody waits for the answer: the commit stands before the rejoin or leave in the log, so the
-    next owner starts behind it."""
+    """Commit without waiting: the commit stands before the rejoin or leave in the log, so the next
+    owner starts behind it."""
     _commit(consumer, witness)
     witness.revoked(_numbers(partitions))
 
@@ -126,7 +126,7 @@ def _commit(consumer: CoordinatedConsumer, witness: WitnessFile) -> None:
     try:
         consumer.commit()
     except CoordError as refusal:
-        # Fenced, or refused: `on_lost` follows, and whoever owns the partitions reads on from the
+        # Fenced, or refused: `on_lost` follows, and the next owner reads on from the
         # last commit.
         witness.refused(refusal)
 

@@ -20,7 +20,7 @@ from coordlib.local.logs import last_lines
 from coordlib.local.programs import belonging_to, environment_of
 
 ROLE = "member"
-#: What a member's process runs.
+#: The command of a member's process.
 PYTHON: Final = "coordlib.demo.member"
 SPARK: Final = "coordlib.demo.spark_member"
 STOP_TIMEOUT_S = (
@@ -33,15 +33,15 @@ class Members(AbstractContextManager["Members"]):
 
     Args:
         home: the stack's folder; witnesses and logs go there.
-        topic: what they share.
-        config: a CoordinatedConsumer's, without `client.id`.
+        topic: the topic that they share.
+        config: configuration of a CoordinatedConsumer, without `client.id`.
     """
 
     def __init__(self, home: Path, topic: str, config: Mapping[str, Any]) -> None:
         self._home, self._topic, self._config = home, topic, dict(config)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.witnesses: dict[str, Witness] = {}
-        #: When they were killed, in the clock of the witnesses.
+        #: When members were killed, by the clock of the witnesses.
         self.killed_ns: dict[str, int] = {}
 
     @property
@@ -76,7 +76,7 @@ class Members(AbstractContextManager["Members"]):
         self.killed_ns[name] = boottime_ns()
 
     def read_on(self) -> None:
-        """Take what all of them wrote since the last call.
+        """Read all lines that they wrote since the last call.
 
         Raises:
             CoordError: one has ended without being asked.
@@ -125,7 +125,7 @@ class Members(AbstractContextManager["Members"]):
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:
-    """Kill it with all that it started; each member leads a process group of its own."""
+    """Kill a member with its children; each member leads a process group of its own."""
     with contextlib.suppress(ProcessLookupError):
         if running.returncode is None:
             os.killpg(running.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """The records: numbered, about 100 bytes each, written in the background at a steady pace.
 
-Paced, so that members join, die and take over while records come; and held here and there until
-somebody says so, so that each member finds new records, on machines of any speed.
+Paced, so that members join, die and take over while records come; and held at some numbers until
+`go_on` is called, so that each member finds new records, on machines of any speed.
 """
 
 import json
@@ -23,7 +23,7 @@ class Production(AbstractContextManager["Production"]):
 
     Args:
         per_second: pace.
-        holds: numbers of records after which it waits for a `go_on`, each for one of its own.
+        holds: numbers of records after each of which it waits for one `go_on`.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Production(AbstractContextManager["Production"]):
                 "bootstrap.servers": bootstrap_servers,
                 "enable.idempotence": True,
                 "linger.ms": 5,
-                "log_level": 0,  # what goes wrong is told by `check`
+                "log_level": 0,  # failures are raised by `check`
             }
         )
         self._topic, self._count = topic, count

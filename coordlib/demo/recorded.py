@@ -24,10 +24,10 @@ def record(
     topic: str,
     group: str,
 ) -> None:
-    """Write down what all of them did, in the order of time.
+    """Write the history of all members, in the order of time.
 
     Args:
-        killed_ns: member -> when it was killed; it could not write that down itself.
+        killed_ns: member -> when it was killed, which its own file lacks.
     """
     found = [(ns, each) for witness in witnesses for ns, each in _of_member(witness, topic, group)]
     found += [
@@ -38,7 +38,7 @@ def record(
 
 
 def check(path: Path) -> Check:
-    """What `coord log check` says of it, as one of the verdict's lines."""
+    """The result of `coord log check`, as one of the verdict's lines."""
     history = read(path)
     acts = sum(each.what == "act" for each in history)
     offences = checkers.check(history) or ([] if acts else ["nobody did anything"])
@@ -53,7 +53,7 @@ def _of_member(witness: Witness, topic: str, group: str) -> Iterable[tuple[int, 
         if deed.what not in ("began", "finished"):
             yield deed.at_ns, _told(deed, witness.member, topic, group)
     for each in unfinished(witness):
-        # As good as a commit that failed: what the batch did is done again.
+        # Equal to a failed commit: the batch's work is done again.
         why = f"run {each.run} ended in the middle of a batch"
         yield (
             each.at_ns,

@@ -1,6 +1,6 @@
 """From an empty folder to a stopped stack: one act or several, and a verdict on each.
 
-Whatever happens, also Ctrl-C, no process is left behind; the folder stays, to look into.
+Whatever happens, also Ctrl-C, no process is left behind; the folder stays for inspection.
 """
 
 import fcntl
@@ -73,7 +73,7 @@ def _require_own(home: Path) -> None:
     """Check that this folder may be deleted: the demo made it, or nothing is in it.
 
     Raises:
-        SetupError: somebody else has started a stack of this name.
+        SetupError: the folder has a stack that was not started by the demo.
     """
     if stack_folder.read_state(home) and not (home / stack_folder.DEMO).is_file():
         raise SetupError(
@@ -91,7 +91,7 @@ def _start(stack: Stack, live: show.Live) -> None:
         end_leftovers(stack.home)
         stack.down(wipe=True, progress=live)
     stack_folder.make(stack.home)
-    (stack.home / stack_folder.DEMO).touch()  # first of all: what follows may be cut short
+    (stack.home / stack_folder.DEMO).touch()  # first of all: the next steps may be interrupted
     stack.up(live, JOB_ARGS)
 
 

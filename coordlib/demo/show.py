@@ -33,7 +33,7 @@ class Live:
         self._progress(self._timed(line))
 
     def show(self, text: str) -> None:
-        """How far it is; shown at most once a second."""
+        """Show progress, at most once a second."""
         every_s = TERMINAL_EVERY_S if self._is_terminal else PLAIN_EVERY_S
         if time.monotonic() - self._shown_at < every_s:
             return
@@ -47,7 +47,7 @@ class Live:
         self._is_open = True
 
     def end(self) -> None:
-        """Leave the line that was written over; the next one starts below."""
+        """Keep the newest line of progress; the next one starts below."""
         if self._is_open:
             self._stream.write("\n")
             self._stream.flush()
@@ -81,7 +81,7 @@ def owners(facts: Facts, print_table: PrintTable) -> None:
 
 
 def tenures(facts: Facts, print_table: PrintTable) -> None:
-    """Where the coordinator divides; each partition goes from one to the next on its own."""
+    """The tenures in a server-assigned group, where each partition moves on its own."""
     print("\nOwners of each partition, from Delta")
     print_table(
         ["PARTITION", "FENCE", "OWNER", "SINCE", "UNTIL"],
@@ -93,7 +93,7 @@ def tenures(facts: Facts, print_table: PrintTable) -> None:
 
 
 def partitions(facts: Facts, last: Mapping[int, int], print_table: PrintTable) -> None:
-    """`last`: what was committed of the killed member's partitions when it was put out."""
+    """`last`: committed offsets of the killed member's partitions when it was removed."""
     print("\nPartitions at the end, from the members' witnesses, Delta and Kafka")
     read = Counter((each.partition, each.offset) for each in facts.consumed)
     twice = Counter(partition for (partition, _), count in read.items() if count > 1)
@@ -131,7 +131,7 @@ def partitions_text(witness: Witness) -> str:
 
 
 def _owners(facts: Facts) -> list[list[object]]:
-    """A row per generation, a cell per partition; "-": it was superseded before it was divided."""
+    """A row per generation, a field per partition; "-": superseded before it was assigned."""
     cells: dict[tuple[int, int], list[str]] = {}
     for owner in facts.owners:
         cells.setdefault((owner.generation, owner.partition), []).append(owner.member)

@@ -1,7 +1,7 @@
 """A member of the demo's second group that is a Spark query: see `member`, which is a consumer.
 
-It writes down each record inside foreachBatch, so what is in the file may be of a batch that does
-not end; which ones have ended, Spark's own progress says.
+It records each reading inside foreachBatch, so the file may have readings of a batch that does not
+end; Spark's own progress tells which batches have ended.
 """
 
 import json
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-#: Long: who is killed between two hand-overs shall leave something that must be read again.
+#: Long: a member that is killed between two hand-overs leaves records that must be read again.
 COMMIT_INTERVAL_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.2
 
 
 class Query:
-    """Writes down what the query of each run reads, and which of its batches have ended."""
+    """Records the readings of each run's query, and which of its batches have ended."""
 
     def __init__(self, witness: WitnessFile) -> None:
         self._witness = witness
@@ -59,7 +59,7 @@ class Query:
         return rows.writeStream.foreachBatch(write)
 
     def listen(self, spark: "SparkSession") -> None:
-        """Have Spark tell when a batch has ended."""
+        """Register for Spark's reports of finished batches."""
         from pyspark.sql.streaming.listener import StreamingQueryListener
 
         query, runs = self, dict[str, int]()
@@ -76,7 +76,7 @@ class Query:
                 """Nothing was read since."""
 
             def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-                """The reader knows."""
+                """Nothing to do: the reader notices it itself."""
 
         spark.streams.addListener(Listener())
 
@@ -104,7 +104,7 @@ def _consume(
         with reader:
             while not is_over() and not reader.await_termination(LOOK_EVERY_S):
                 pass
-        spark.stop()  # the last that was finished is told until then
+        spark.stop()  # the last finished batch is reported until then
 
 
 def _session(folder: Path, name: str) -> "SparkSession":

@@ -17,7 +17,7 @@ EXAMPLES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A turn in the group's life, from Delta; without members: the group became empty."""
+    """A generation of the group, from Delta; without members: the group became empty."""
 
     number: int
     time: datetime
@@ -47,7 +47,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything that the verdict is computed from. Members are named by their client id."""
+    """The input of the verdict. Members are named by their client id."""
 
     #: Records to be produced: numbers 0 to `records` - 1.
     records: int
@@ -63,9 +63,9 @@ class Facts:
     log_ends: Mapping[int, int]
     #: The member that was killed.
     killed: str
-    #: Where the coordinator divides: who had what, from Delta.
+    #: In a server-assigned group: the tenures of its partitions, from Delta.
     tenures: Sequence[Tenure] = ()
-    #: What Spark queries have read in batches that did not end.
+    #: Readings of Spark queries in batches that did not end.
     unfinished: Sequence[Consumed] = ()
 
     @property
@@ -75,7 +75,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise: what was looked at, and what contradicts it."""
+    """One promise: the numbers that were looked at, and the contradictions."""
 
     what: str
     numbers: str
@@ -130,7 +130,7 @@ def last_commits(facts: Facts) -> dict[int, int]:
 
 
 def last_generation(facts: Facts) -> int:
-    """In which the killed member owned something for the last time; -1: never."""
+    """The last generation in which the killed member owned partitions; -1: none."""
     return max((o.generation for o in facts.owners if o.member == facts.killed), default=-1)
 
 
@@ -145,7 +145,7 @@ def committed_by(facts: Facts, partition: int, generation: int) -> int:
 
 
 def duplicates_only_from_the_killed(facts: Facts) -> Check:
-    """Take out what the killed member read after its last commits: nothing left may be double."""
+    """Without the killed member's readings after its last commits, no reading is double."""
     last, generation = last_commits(facts), last_generation(facts)
 
     def is_forgiven(each: Consumed) -> bool:
@@ -163,12 +163,12 @@ def without_doubles(
     last: Mapping[int, int],
     unfinished: Sequence[Consumed] = (),
 ) -> Check:
-    """Nothing is double of what is forgiven, nor of all the rest.
+    """No record is read twice among the forgiven readings, nor among all others.
 
     Args:
         is_forgiven: whether the killed member had read this and not committed.
         last: partition of the killed member -> its last commit.
-        unfinished: not looked at: whatever follows, it is to be read again.
+        unfinished: left out: these records must be read again in any case.
     """
     left_out = set(unfinished)
     forgiven = [each for each in facts.consumed if is_forgiven(each)]
@@ -196,14 +196,14 @@ def without_doubles(
 
 
 def one_owner(facts: Facts) -> Check:
-    """A generation that ended before its leader had divided it has no owners at all."""
+    """A generation that ended before its leader had assigned partitions has no owners at all."""
     owners: dict[tuple[int, int], list[str]] = {}
     for owner in facts.owners:
         owners.setdefault((owner.generation, owner.partition), []).append(owner.member)
     divided = sorted({owner.generation for owner in facts.owners})
     offences = [
         f"generation {generation}, partition {partition}: "
-        f"{' and '.join(found) if found else 'nobody'}"
+        f"{' and '.join(found) if found else 'no owner'}"
         for generation in divided
         for partition in facts.partitions
         if len(found := owners.get((generation, partition), [])) != 1
@@ -214,7 +214,7 @@ def one_owner(facts: Facts) -> Check:
     numbers = f"{len(divided)} generations of {len(facts.partitions)} partitions"
     if undivided:
         numbers += (
-            f"; superseded before they were divided: {', '.join(map(str, sorted(undivided)))}"
+            f"; superseded before they were assigned: {', '.join(map(str, sorted(undivided)))}"
         )
     return Check("Exactly one owner per partition and generation", numbers, tuple(offences))
 
@@ -223,7 +223,7 @@ def only_owners_read(facts: Facts) -> Check:
     """Readings by another member than the owner, and readings after the successor's first one."""
     owned = {(owner.member, owner.generation, owner.partition) for owner in facts.owners}
     return readers_in_turn(
-        *("Only owners read, and nobody after his successor began", facts, "in generation"),
+        *("Only owners read, and none after its successor began", facts, "in generation"),
         turn_of=lambda each: each.generation,
         is_its=lambda each: (each.member, each.generation, each.partition) in owned,
     )
@@ -236,12 +236,12 @@ def readers_in_turn(
     turn_of: Callable[[Consumed], int],
     is_its: Callable[[Consumed], bool],
 ) -> Check:
-    """Whatever gives a partition to a reader has a number that rises.
+    """Partitions pass from reader to reader under a rising number.
 
     Args:
         by: what the number is, in words.
         turn_of: the number under which a reading was made.
-        is_its: whether the reader had the partition under that number, by what Delta knows.
+        is_its: whether the reader had the partition under that number, by Delta.
     """
     offences: list[str] = []
     newest: dict[int, Consumed] = {}
@@ -275,7 +275,7 @@ def committed_to_the_end(facts: Facts) -> Check:
 
 
 def _readers(consumed: Iterable[Consumed]) -> dict[tuple[int, int], list[str]]:
-    """(partition, offset) -> who read it, once per reading."""
+    """(partition, offset) -> its readers, one per reading."""
     found: dict[tuple[int, int], list[str]] = {}
     for each in consumed:
         reader = f"{each.member} (generation {each.generation})"

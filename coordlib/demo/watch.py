@@ -50,17 +50,17 @@ class Watch:
         return len({each.generation for each in found}) == 1 and len(owned) == self._partitions
 
     def is_divided_among(self, names: Iterable[str]) -> bool:
-        """Whether these own the partitions evenly, in whatever generations, and none is two's."""
+        """Whether these own the partitions evenly, in any generations, and none has two owners."""
         found = [self.members.witnesses[name].partitions or () for name in names]
         owned = sorted(each for some in found for each in some)
         counts = [len(some) for some in found]
         return max(counts) - min(counts) <= 1 and owned == list(range(self._partitions))
 
     def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Wait for it, showing how far everything is.
+        """Wait for a condition, and show progress meanwhile.
 
         Raises:
-            CoordError: not in time, or something has ended.
+            CoordError: it did not come in time, or a process has ended.
         """
         deadline = time.monotonic() + STEP_TIMEOUT_S
         while not self._look(is_so):
@@ -73,7 +73,7 @@ class Watch:
             time.sleep(LOOK_EVERY_S)
 
     def all_consumed(self) -> None:
-        """Until every record is consumed, or none was for a long time: then the verdict tells."""
+        """Wait until every record is consumed, or none was for a long time (the verdict fails)."""
         best, heard_at = -1, time.monotonic()
         while not self._look(lambda: self.consumed() >= self._records):
             if self.consumed() > best:

@@ -1,9 +1,9 @@
-"""What a member consumed, in a file of its own: one line per record, written when it is read.
+"""A member's record of its reading, in a file of its own: one line per message, when it is read.
 
     started <ns>                                       closed <ns>
     assigned <ns> <generation> <fence> <partition,…>
     record <partition> <offset> <number> <generation> <ns>
-    commit <ns> <generation> <partition:offset,…>      what stands above is committed, or will be
+    commit <ns> <generation> <partition:offset,…>      the lines above are committed, or will be
     committed <ns> <partition:offset,…>                refused <ns> <text>
     revoked <ns> <partition,…>                         lost <ns> <partition,…>
     began <ns> <run>                                   finished <ns> <run> <partition:offset,…>
@@ -12,8 +12,8 @@
 A member with tokens of its own for each partition writes an `assigned` for each token. `began` and
 `finished` are a Spark query's: a run of it begins; a batch of that run has ended up to there.
 
-A line is handed to the operating system before the next message is asked for, so a SIGKILL takes
-nothing away, and no record can be committed that is not in the file. Times are nanoseconds since
+A line is handed to the operating system before the next message is asked for, so a SIGKILL loses
+no line, and no record can be committed that is not in the file. Times are nanoseconds since
 the machine's boot, the same for all processes.
 """
 
@@ -90,7 +90,7 @@ class WitnessFile:
         self._write("committed", _pairs(offsets))
 
     def refused(self, text: object) -> None:
-        """A commit was: what is not committed is read again by whoever has the partition then."""
+        """A commit was refused: the next owner of the partition reads its records again."""
         self._write("refused", text)
         self.error(text)
 
@@ -129,7 +129,7 @@ def _pairs(offsets: Offsets) -> str:
 
 
 class Witness:
-    """Read by the demo while it grows."""
+    """A member's file, read by the demo while it grows."""
 
     def __init__(self, member: str, path: Path) -> None:
         self.member, self.path = member, path
@@ -137,11 +137,11 @@ class Witness:
         self.deeds: list[Deed] = []
         #: Of the last assignment; -1 before the first.
         self.generation = -1
-        #: What it owns now; None: nothing was assigned, or it was taken back.
+        #: The partitions that it owns now; None: none was assigned, or all were taken back.
         self.partitions: tuple[int, ...] | None = None
         #: Partition -> the token of the assignment that gave it.
         self.fences: dict[int, int] = {}
-        #: Of a Spark query: which run reads now.
+        #: Of a Spark query: the run that reads now.
         self.run = -1
         #: Records since its last assignment, and since it last asked for a commit.
         self.uncommitted = 0
@@ -149,7 +149,7 @@ class Witness:
         self._read_bytes = 0
 
     def read_on(self) -> None:
-        """Take what was written since the last call, complete lines only."""
+        """Read the lines since the last call, complete ones only."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -191,7 +191,7 @@ class Witness:
 
 
 def unfinished(witness: Witness) -> list[Consumed]:
-    """What a Spark query has read in batches that did not end: it is read again, by whoever."""
+    """Readings of a Spark query in batches that did not end: these records are read again."""
     ends: dict[tuple[int, int], int] = {}
     for deed in witness.deeds:
         if deed.what == "finished":

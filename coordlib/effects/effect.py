@@ -1,6 +1,6 @@
-"""What should happen, as data. The core returns these; the streaming layer carries them out.
+"""Effects: what should happen, as data. The core returns them; the driver's sink writes them.
 
-Each effect is complete: everything needed to write it is in it. `History` is a line of history
+Each effect has all the data that is needed to write it. `History` is a line of history
 without its id and time, which the shard adds, because only it knows the record being judged.
 """
 
@@ -19,14 +19,14 @@ class Respond(msgspec.Struct, frozen=True):
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """Tell all readers of a reply partition something that nobody asked for."""
+    """Send a notification, which answers no request, to all readers of a reply partition."""
 
     reply: int
     notification: Notification | Progress
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """A record of a compacted topic that only others read; None: a tombstone."""
+    """A record of a compacted topic that the job itself does not read back; None: a tombstone."""
 
     #: Without the prefix.
     topic: str
@@ -35,12 +35,12 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 class Put(msgspec.Struct, frozen=True):
-    """An entry of a table, stored with the step; None: it is forgotten."""
+    """An entry of a table, stored with the step; None: it is deleted."""
 
     #: Of the entry's record, without the prefix.
     topic: str
     key: bytes
-    #: Whose table, which one, and where in it: a name, and a number beside it.
+    #: The entity's name, the table's, and the key in it: a name, and a number beside it.
     entity: str
     table: str
     place: tuple[str, int]

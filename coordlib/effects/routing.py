@@ -1,6 +1,6 @@
 """Where an effect is written: topic, partition, key, value. Pure, so that tests can read it.
 
-Topics are named without their prefix; the driver adds it. Everything of a group goes to the
+Topics are named without their prefix; the driver adds it. All records of a group go to the
 partition of its shard, answers to the partition that the client reads.
 """
 
@@ -29,7 +29,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EffectTooLarge(AssertionError):
-    """The core let something through that no output record can hold: a defect of its bounds."""
+    """The core let an effect through that no output record can hold: a defect of its bounds."""
 
 
 def route(effect: fx.Effect, shard: int) -> Output:

@@ -1,1 +1,1 @@
-"""The one place that knows how to reach Kafka: options of clients, topics, compacted logs."""
+"""The one place that opens Kafka clients: their options, topics, compacted logs."""

@@ -40,7 +40,7 @@ def log_bounds(
     Partitions that cannot be read just now, for want of a leader, say, are left out.
 
     Raises:
-        KafkaException, TimeoutError: nobody answers.
+        KafkaException, TimeoutError: no broker answers.
     """
     found: dict[Place, Bounds | None] = {}
     rest = iter(places)
@@ -78,7 +78,7 @@ def _offsets(
             code = problem.args[0].code()
             if code in _GONE:
                 found[Place(place.topic, place.partition)] = None
-            elif code < 0:  # librdkafka's own: nobody has answered; else it is of this partition
+            elif code < 0:  # librdkafka's own: no broker has answered; else it is of this partition
                 failure = problem
     if failure is None or found:
         return found

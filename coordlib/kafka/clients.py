@@ -1,4 +1,4 @@
-"""How clients are opened, and what becomes of their errors: the same for whoever asks Kafka."""
+"""How clients are opened, and how their errors are raised, the same for all callers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ def reader_config(
 
     Args:
         options: librdkafka's, with `bootstrap.servers`.
-        is_committed: whether it leaves out what transactions have not committed.
+        is_committed: whether it leaves out records of uncommitted transactions.
         log_level: 0: librdkafka's own lines on stderr would repeat what our error says.
     """
     return {
@@ -48,7 +48,7 @@ def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:
 
 @contextmanager
 def reaching(what: str, mend: str) -> Iterator[None]:
-    """Raise CannotReach, with these words and Kafka's own reason, where Kafka does not answer."""
+    """Raise CannotReach, with this text and Kafka's own reason, where Kafka does not answer."""
     try:
         yield
     except (KafkaException, TimeoutError) as problem:

@@ -1,4 +1,4 @@
-"""What is live in a compacted topic's partition: the newest value per key, committed ones only."""
+"""The live records of a compacted topic's partition: the newest committed value per key."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,7 @@
-"""When the records were written that wait in some partitions: the age of what nobody has taken.
+"""When the oldest waiting records of some partitions were written: the age of a backlog.
 
-A partition that says that it has ended, and one that says nothing, are two answers: only the first
-one means that nothing waits there.
+A partition that has ended and one that does not answer are two cases: only the first one means that
+no record waits there.
 """
 
 import time
@@ -26,7 +26,7 @@ def first_times(
     """The time of the first record at each of these positions or behind it, in epoch ms.
 
     Args:
-        is_committed: whether whoever is to take them reads committed records only.
+        is_committed: whether their reader reads committed records only.
 
     Returns:
         None for a partition that ends without one: the marks at the end of transactions, and for a

@@ -1,8 +1,8 @@
-"""What never changes under a prefix: shards, response partitions, the topic's incarnation.
+"""The fixed layout of a prefix: shards, response partitions, the topic's incarnation.
 
-The job records it in `<prefix>.progress`. Before its first start the topics themselves tell it.
-Beside it stand the job's features, which change when the job is upgraded; so they are not kept
-with the rest but read when they are needed.
+The job records it in `<prefix>.progress`. Before its first start it is read from the topics
+themselves. The same record has the job's features, which change when the job is upgraded; so they
+are not kept with the rest but read when they are needed.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _KEY = b"layout"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the requests of a prefix go and where its answers come from."""
+    """The topics and partition counts for the requests and answers of a prefix."""
 
     prefix: str
     shards: int
@@ -64,7 +64,7 @@ def read_features(
 ) -> frozenset[str]:
     """Optional request fields that the prefix's newest job reads (`stored.FEATURES`).
 
-    Empty: it is older than all of them, or none has started yet. Raises CannotReach.
+    Empty: the job is older than all of them, or none has started yet. Raises CannotReach.
     """
     layout = _recorded(config, prefix, timeout_s)
     return frozenset(layout.features if layout is not None else ())

@@ -102,12 +102,12 @@ class KafkaOptions:
         return {f"kafka.{key}": value for key, value in (_login(self.values) | java).items()}
 
     def redacted(self) -> dict[str, str]:
-        """What may be printed."""
+        """The options without secrets, to be printed."""
         return {k: REDACTED if SECRET.search(k) else v for k, v in self.values.items()}
 
 
 def wrong_option(problem: "KafkaException") -> SetupError | None:
-    """What a client says that was not even made, for an option that it does not take."""
+    """The reason of a client's constructor for an option that it refuses."""
     from confluent_kafka import KafkaError
 
     error = problem.args[0]
@@ -154,7 +154,7 @@ def _from_environment(key: str, value: str) -> str:
 
 
 def _hides(key: str, value: str) -> bool:
-    """Whether something beside the reference stands in the value of a secret."""
+    """Whether the value of a secret has more than the reference."""
     return SECRET.search(key) is not None and not _ENV.fullmatch(value)
 
 

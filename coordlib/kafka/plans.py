@@ -1,4 +1,4 @@
-"""What each of the engine's topics must be: `coordlib/conf/topics.toml`, read."""
+"""The plan of each of the engine's topics, read from `coordlib/conf/topics.toml`."""
 
 import tomllib
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from coordlib.errors import SetupError
 from coordlib.installation import conf_file
 from coordlib.records.own_topics import LAG
 
-#: Topics that may be lost and made anew: what is in them decides nothing.
+#: Topics that may be lost and created again: no decision depends on them.
 REPLACEABLE = frozenset({LAG})
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What one topic must be."""
+    """The required properties of one topic."""
 
     name: str  # without the prefix: "requests"
     partitions: Literal["shards", "responses"] | int

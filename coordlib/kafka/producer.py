@@ -25,7 +25,7 @@ class LastingProducer:
 
     Args:
         options: librdkafka's, with `bootstrap.servers`. The producer is always idempotent.
-        content: what it writes, for messages: "lag samples".
+        content: name of its records in messages, as "lag samples".
         renew_interval_s: a producer that is younger than this is not replaced yet.
         now_s: a monotonic clock.
     """
@@ -76,7 +76,7 @@ class LastingProducer:
             raise
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Call the callbacks of what is delivered, waiting this long. Raises KafkaException."""
+        """Call the callbacks of delivered records, waiting this long. Raises KafkaException."""
         producer = self._producer
         try:
             producer.poll(timeout_s)
@@ -110,7 +110,7 @@ class LastingProducer:
         self._open()
 
     def close(self) -> None:
-        """Wait for what is queued, for a few seconds."""
+        """Wait for queued records, for a few seconds."""
         self._producer.flush(_GIVE_UP_S)
 
     def _open(self) -> None:

@@ -43,7 +43,7 @@ def read_to_end(
         options: librdkafka's, with `bootstrap.servers`.
         newest_max: read at most so many offsets before the end; None: all.
         on_cut: called with the number of older offsets that `newest_max` leaves out.
-        silence_s: the broker is given up when it says nothing for so long.
+        silence_s: the broker is given up after this time without an answer.
 
     Raises:
         KafkaException: the partition cannot be read, or the broker is silent.
@@ -88,7 +88,7 @@ def _until(consumer: Consumer, end: int, silence_s: float) -> Iterator[Message]:
             yield message
             if (message.offset() or 0) + 1 >= end:
                 return
-            heard_at = time.monotonic()  # not before: whoever takes the records may take its time
+            heard_at = time.monotonic()  # not before: the caller may take long over a record
         elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             return
         elif error is not None and error.code() not in _PASSING:

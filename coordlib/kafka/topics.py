@@ -1,7 +1,7 @@
 """Create and verify the engine's topics (coordlib/conf/topics.toml), on a laptop or a cluster.
 
 Creating is idempotent and never changes a topic that exists: a partition count cannot go back, and
-the settings of a cluster are its owner's. What differs is found by the check, with the mend.
+the settings of a cluster are its owner's. The check reports differences, each with its remedy.
 """
 
 import re
@@ -37,7 +37,7 @@ AdminConf = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the topics of a prefix are, all of them in order."""
+    """The layout of a prefix whose topics are all in order."""
 
     prefix: str
     shards: int  # P
@@ -56,8 +56,8 @@ class Finding:
     """One difference between a topic and what it must be."""
 
     topic: str
-    what: str  # what is
-    must: str  # what must be
+    what: str  # the actual value
+    must: str  # the required value
     mend: str
     is_fatal: bool = True  # False: it works, and survives less
 
@@ -151,7 +151,7 @@ def check(admin_conf: AdminConf, prefix: str) -> Checked:
 
     Raises:
         CannotReach: no broker answers.
-        SetupError: the cluster does not let us look.
+        SetupError: the cluster does not allow the description.
     """
     admin = open_admin(admin_conf)
     plans = {f"{prefix}.{plan.name}": plan for plan in read_plans()}
@@ -175,7 +175,7 @@ def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, 
     """The layout and the warnings; for a job that cannot start without a good layout.
 
     Raises:
-        StartRefused: something fatal was found; it lists everything.
+        StartRefused: there are fatal findings; the message lists all of them.
     """
     checked = check(admin_conf, prefix)
     if checked.layout is None:
@@ -221,7 +221,7 @@ def _partitions(plan: TopicPlan, shards: int, responses: int) -> int:
 
 def _refuse_unless_exists(name: str, error: KafkaException) -> None:
     code = error.args[0].name()
-    if code != "TOPIC_ALREADY_EXISTS":  # somebody else created it this moment: as good
+    if code != "TOPIC_ALREADY_EXISTS":  # another client created it at this moment: as good
         raise SetupError(
             f"The topic {name} could not be created.",
             error.args[0].str(),
@@ -231,7 +231,7 @@ def _refuse_unless_exists(name: str, error: KafkaException) -> None:
 
 
 def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int]) -> None:
-    """Clients hear of a new topic a moment after its creation was acknowledged."""
+    """Wait for new topics: clients see them a moment after their creation was acknowledged."""
     deadline = time.monotonic() + VISIBLE_TIMEOUT_S
     while time.monotonic() < deadline:
         present = _present(admin)
@@ -356,7 +356,7 @@ def _safety_findings(name: str, topic: _Seen) -> Iterable[Finding]:
 
 
 def _merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What is said of many topics alike is said once."""
+    """Findings that are equal for many topics, merged into one."""
     alike: dict[Finding, list[str]] = {}
     for finding in findings:
         alike.setdefault(replace(finding, topic=""), []).append(finding.topic)

@@ -1,1 +1,1 @@
-"""Lag in records and in seconds: how it is measured, and the samples that are kept of it."""
+"""Lag in records and in seconds: its measurement and its samples."""

@@ -1,9 +1,9 @@
 """Lag of a committed offset, in messages and in seconds. Pure: the samples come from outside.
 
-Seconds are how long ago the log ended where the group stands now: the age of the first message
-that it has not committed. Nobody stamps that, so it is read off a bounded row of samples of the
-log's end, with straight lines between them, as Burrow and kafka-lag-exporter do. Where samples are
-missing, only a lower bound is known.
+Lag in seconds is the time since the log's end was at the group's position: the age of the first
+message that it has not committed. No record has that time, so it is interpolated linearly between
+samples of the log's end, a bounded number of them, as Burrow and kafka-lag-exporter do. Where
+samples are missing, only a lower bound is known.
 """
 
 from array import array
@@ -14,31 +14,31 @@ import msgspec
 
 from coordlib.kafka.places import Bounds
 
-#: Of one partition: an hour, at the default interval of 30 s. While nothing is produced, two do.
+#: Samples of one partition: an hour, at the default interval of 30 s. An idle log needs only two.
 SAMPLES_MAX: Final = 120
 #: Memory of one partition's samples: two numbers of eight bytes each, with some room to grow, and
 #: the objects around them.
 SAMPLE_BYTES: Final = 18
 SAMPLES_BASE_BYTES: Final = 240
-#: A longer time without samples is a gap: nobody knows when within it a message came.
+#: A longer time without samples is a gap: the time of a message within it is unknown.
 _GAP_MIN_MS: Final = 60_000
 _GAP_INTERVALS: Final = 3
 
 
 def gap_ms(interval_ms: int) -> int:
-    """How far apart two samples may be, where one is due at every interval."""
+    """The longest time between two samples that is no gap, where one is due at every interval."""
     return max(_GAP_MIN_MS, _GAP_INTERVALS * interval_ms)
 
 
 class Since(NamedTuple):
-    """When the log ended at a position; `is_at_least`: then or earlier."""
+    """When the log's end was at a position; `is_at_least`: at that time or earlier."""
 
     time_ms: float
     is_at_least: bool
 
 
 class LogEnds:
-    """The newest samples of where one partition's log ended.
+    """The newest samples of the end of one partition's log.
 
     There may be one of these for each of half a million partitions: hence arrays and slots.
 
@@ -57,7 +57,10 @@ class LogEnds:
         self._times_ms, self._ends = array("q"), array("q")
 
     def add(self, time_ms: int, end: int) -> None:
-        """Samples that it contradicts go: the log was truncated or made anew, or the clock set."""
+        """Add a sample, and drop those that it contradicts.
+
+        A contradiction means that the log was truncated or created again, or the clock was set.
+        """
         times, ends = self._times_ms, self._ends
         while ends and (ends[-1] > end or times[-1] >= time_ms):
             del times[-1], ends[-1]
@@ -70,7 +73,7 @@ class LogEnds:
             del times[:beyond], ends[:beyond]
 
     def since(self, position: int) -> Since | None:
-        """When the log ended at this position, for the last time; None without any sample."""
+        """When the log's end was last at this position; None without any sample."""
         times, ends = self._times_ms, self._ends
         if not ends:
             return None
@@ -88,7 +91,7 @@ class LogEnds:
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a group is behind in one partition. None is unknown: the topic is gone, say."""
+    """A group's lag in one partition. None: unknown, say because the topic is gone."""
 
     log_start: int | None = None
     log_end: int | None = None
@@ -99,7 +102,7 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
     is_at_least: bool = False
     #: Messages that were removed before the group had committed them.
     lost: int | None = None
-    #: The log is shorter than what was committed: it was truncated, or the topic made anew.
+    #: The log ends before the committed offset: it was truncated, or the topic created again.
     is_beyond_end: bool = False
 
 
@@ -110,8 +113,8 @@ def measure(committed: int, bounds: Bounds | None, ends: LogEnds | None, now_ms:
     """The lag of one committed offset.
 
     Args:
-        bounds: the log's as of now; None when they could not be read.
-        ends: samples of the log's end, the one of now included; None for none.
+        bounds: the log's bounds now; None when they could not be read.
+        ends: samples of the log's end, the newest included; None for none.
     """
     if bounds is None:
         return UNKNOWN

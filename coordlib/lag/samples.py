@@ -1,6 +1,6 @@
-"""The samples that jobs left in `coord.lag`, read back: what a log's end was, and when.
+"""Samples of logs' ends with their times, read back from `coord.lag`.
 
-Only the newest ones of a shard are read, so that it costs the same however long the topic is.
+Only the newest ones of a shard are read, so that the cost does not grow with the topic.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from coordlib.lag.measure import LogEnds, gap_ms
 from coordlib.limits import INT64_MAX
 from coordlib.records.stored import LagLine, LagSample
 
-#: Newest records that are read of a shard's samples: those of all its groups.
+#: The number of newest records that are read of a shard, those of all its groups.
 SAMPLES_READ_MAX: Final = 2_000
 TIMEOUT_S: Final = 5.0
 
@@ -26,7 +26,7 @@ _decode: Final = msgspec.json.Decoder(LagSample).decode
 
 @dataclass(slots=True)
 class SampledEnds:
-    """What samples tell of one partition."""
+    """The log ends of one partition that samples give."""
 
     ends: LogEnds
     newest: LagLine
@@ -34,13 +34,13 @@ class SampledEnds:
 
 
 def sampled_ends(samples: Iterable[LagSample]) -> dict[Place, SampledEnds]:
-    """What samples, in their order, tell of each partition. They may be of several groups."""
+    """The log ends of each partition, from samples in their order, perhaps of several groups."""
     found: dict[Place, SampledEnds] = {}
     for sample in samples:
         for line in sample.lines:
             place = Place(line.topic, line.partition)
             if line.log_end is None:
-                if line.committed is not None:  # the topic is gone, and not only one's offset
+                if line.committed is not None:  # the topic is gone, not only the offset of a group
                     found.pop(place, None)
                 continue
             known = found.setdefault(place, SampledEnds(LogEnds(), _NONE, 0))
@@ -52,9 +52,9 @@ def sampled_ends(samples: Iterable[LagSample]) -> dict[Place, SampledEnds]:
 
 
 def _add_since(known: SampledEnds, time_ms: int, line: LagLine) -> None:
-    """When the log ended where the group stood, by the sampler's own samples.
+    """Add the time at which the log's end was at the group's position, by the sampler itself.
 
-    It took more of them than it has written: a group leaves none while it has no lag.
+    The sampler has more samples than it wrote: it writes none for a group without lag.
     """
     if not line.lag or line.lag_seconds is None or line.is_at_least:
         return
@@ -74,7 +74,7 @@ def newest_samples(
     """The newest samples of a shard in their order, of one group or of all; none without topic.
 
     Args:
-        on_cut: told how many older records are there and not read, if there are any.
+        on_cut: called with the number of older records that are not read, if there are any.
 
     Raises:
         KafkaException: the brokers do not answer.
@@ -92,7 +92,7 @@ def newest_samples(
 
 
 def _read(value: bytes) -> LagSample | None:
-    """None for what no sampler writes; the archive tells of that."""
+    """Decode a sample; None for a record of another writer, which the archive reports."""
     try:
         sample = _decode(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -1,6 +1,6 @@
 """A real Kafka broker on this machine: one KRaft node on 127.0.0.1, on plain Java.
 
-The folder holds everything of it: server.properties (rendered at each start from
+Its folder holds all its files: server.properties (rendered at each start from
 coordlib/conf/broker.properties), the log segments, ports.json and pid.json. A restart uses the same
 ports and segments.
 """
@@ -29,7 +29,7 @@ from coordlib.local.stack_folder import PRIVATE_UMASK
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0  # a clean stop takes about a second; then SIGKILL
-FREE_SPACE_MIN = 512 * 1024 * 1024  # bytes; Kafka stops by itself, and unkindly, on a full disk
+FREE_SPACE_MIN = 512 * 1024 * 1024  # bytes; on a full disk Kafka halts at once
 
 #: C1 only: the broker starts in half the time and leaves the cores to Spark.
 _JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -83,7 +83,7 @@ class Broker:
 
     @property
     def program(self) -> Program | None:
-        """The running broker, whoever started it."""
+        """The running broker, also one that another process started."""
         try:
             program = Program(**json.loads((self.home / "pid.json").read_text()))
         except (FileNotFoundError, ValueError, TypeError):
@@ -92,7 +92,7 @@ class Broker:
 
     @property
     def left_stale(self) -> bool:
-        """Whether an earlier run ended without a stop: it left its pid, and no process."""
+        """Whether an earlier run ended without a stop: its pid file is there, and no process."""
         return (self.home / "pid.json").exists() and self.program is None
 
     def start(self, timeout_s: float = START_TIMEOUT_S, new_ports: bool = False) -> None:
@@ -182,7 +182,7 @@ class Broker:
                 stderr=log,
                 env=environment_of(self.stack, "broker"),
                 umask=PRIVATE_UMASK,
-                start_new_session=True,  # Ctrl-C at the terminal is for the command, not for it
+                start_new_session=True,  # Ctrl-C at the terminal is for the command alone
             )
         program = Program.of(self._child.pid)
         assert program is not None  # our own child, not yet reaped

@@ -3,11 +3,12 @@
 msgspec, pyarrow and pandas are compiled, and a zip in `--py-files` cannot carry compiled packages.
 So the installed packages go into one archive that Spark unpacks beside every executor. A virtual
 environment finds its packages from where its pyvenv.cfg lies, so it works in any folder; only the
-base interpreter must be where it is here. coordlib goes in as it lies here, also from a checkout.
+base interpreter must be at the same path as here. coordlib is packed as it lies here, also from a
+checkout.
 
-What a job needs goes in: what coordlib requires with the extra `spark`, and the packages of users,
-with what these require. What is installed for another extra of coordlib alone is left out: the
-command line's and development's packages. pyspark is left out, since a cluster brings its own.
+The archive has the requirements of coordlib with the extra `spark`, and packages of users with
+their requirements. Packages that only another extra of coordlib requires are left out: those of the
+command line and of development. pyspark is left out, since a cluster brings its own.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from coordlib.errors import SetupError
 from coordlib.installation import PACKAGE, how_to_install
 from coordlib.local.progress import Progress, phase
 
-#: Spark brings its own pyspark; coordlib's files are taken from where they lie; the others install.
+#: Spark brings its own pyspark; coordlib's files are copied by themselves; the others install.
 _LEFT_OUT: Final = frozenset(
     {"coordlib", "pyspark", "delta-spark", "py4j", "pip", "setuptools", "wheel"}
 )
@@ -35,7 +36,7 @@ _COMPRESSION = 3  # 1 is a third larger, 9 takes five times as long
 
 
 def build(folder: Path, progress: Progress) -> Path:
-    """The archive of the present packages and sources; built only if there is none of them yet.
+    """The archive of the present packages and sources; built only if it does not exist yet.
 
     Args:
         folder: where archives are kept, as `env-<hash>.tar.gz`.
@@ -62,7 +63,7 @@ def build(folder: Path, progress: Progress) -> Path:
 
 
 def _remove_old(folder: Path) -> None:
-    """Running jobs may still fetch theirs; those of long ago are gone."""
+    """Remove old archives, but not recent ones, which running jobs may still fetch."""
     by_age = sorted(folder.glob("env-*.tar.gz"), key=lambda path: path.stat().st_mtime_ns)
     for path in by_age[:-_KEPT]:
         path.unlink()
@@ -88,7 +89,7 @@ def _packages() -> list[Distribution]:
 def required(asked: Iterable[str], installed: Mapping[str, Distribution]) -> set[str]:
     """The installed packages of these requirements and of theirs, by normalised name.
 
-    Of a marker only the extra counts: what another platform would need is not installed here.
+    Of a marker only the extra counts: requirements of other platforms are not installed here.
 
     Args:
         asked: requirements, such as `moto[server]>=5`.

@@ -1,11 +1,11 @@
-"""Where what is generated lies.
+"""Where generated files lie.
 
     .coord/                              in the checkout, else in the user's home; or COORD_HOME
         jars/spark/*.jar  jars/broker/*.jar  ivy/ (the download cache)
-        env/  run/                       what is shipped to a cluster; files of running launchers
-        stacks/<name>/                   one local stack; what lies in it: stack_folder.py
+        env/  run/                       archives for clusters; files of running launchers
+        stacks/<name>/                   one local stack; its files: stack_folder.py
 
-What comes with the package, and what people edit: installation.py.
+Files of the package, and the settings that people edit: installation.py.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ _STACK_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
 
 
 def coord_home() -> Path:
-    """The folder of everything generated. Not created.
+    """The folder of all generated files. Not created.
 
     COORD_HOME, else `.coord` in the checkout, else `.coord` in the user's home: never beside the
     installed package, where the next installation would delete it.
@@ -51,8 +51,8 @@ def stack_home(stack: str | Path) -> Path:
     A path is made absolute, and symbolic links in it stay as they are.
 
     Raises:
-        SetupError: the name is none. A text is never taken as a path, so that no name can lead
-            out of stacks/.
+        SetupError: the name is not allowed. A text is never taken as a path, so that no name can
+            lead out of stacks/.
     """
     if isinstance(stack, Path):
         return Path(os.path.abspath(stack))  # noqa: PTH100  # resolve() would follow a link
@@ -71,7 +71,7 @@ def stack_home(stack: str | Path) -> Path:
 
 
 def command_for(home: Path, command: str) -> str:
-    """A command of `coord` for the stack in this folder, as somebody would type it."""
+    """A command of `coord` for the stack in this folder, as a user would type it."""
     words = ["coord", *command.split()]
     if home.parent != coord_home() / "stacks":
         words += ["--stack-folder", str(home)]

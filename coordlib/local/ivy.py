@@ -1,4 +1,4 @@
-"""Run the Ivy that ships inside pyspark, and turn its complaints into one sentence.
+"""Run the Ivy that ships inside pyspark, and turn its errors into one sentence.
 
 Ivy keeps every finished download in its cache, so an interrupted run goes on where it stopped and
 nothing is downloaded twice. Behind a company mirror, name an Ivy settings file in

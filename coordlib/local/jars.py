@@ -2,12 +2,12 @@
 
 coordlib/conf/jars.sha256 lists every jar with its checksum (`cd .coord/jars && sha256sum -c` reads
 it too). A jar that is missing or differs is removed and resolved again, once. The full hash is
-taken only when size or modification time differ from the last good look, so a check costs
+computed only when size or modification time differ from the last good check, so a check costs
 milliseconds.
 
     python -m coordlib.local.jars                    resolve and check
     python -m coordlib.local.jars --print-spark      and print the Spark set, comma-separated
-    python -m coordlib.local.jars --write-checksums  accept what jars.xml now resolves to
+    python -m coordlib.local.jars --write-checksums  accept the jars that jars.xml now resolves to
 """
 
 import fcntl
@@ -63,7 +63,7 @@ def read_checksums(path: Path) -> Checksums:
 
 
 def write_checksums(progress: Progress = to_stderr) -> Path:
-    """Resolve coordlib/conf/jars.xml afresh, and write jars.sha256 beside it of what came."""
+    """Resolve coordlib/conf/jars.xml afresh, and write jars.sha256 beside it from the result."""
     home, path = coord_home(), conf_file("jars.xml").with_name("jars.sha256")
     with _one_at_a_time(home):
         for name in CONFIGURATIONS:
@@ -131,7 +131,7 @@ def _discard(jar: Path, digest: str, cache: Path, progress: Progress) -> None:
 
 
 def _remove_strangers(expected: Checksums, jars: Path) -> None:
-    """A jar of an earlier version would be a second copy on the class path."""
+    """Remove jars of earlier versions, which would be second copies on the class path."""
     for configuration in CONFIGURATIONS:
         for path in (jars / configuration).glob("*.jar"):
             if f"{configuration}/{path.name}" not in expected:
@@ -171,7 +171,7 @@ def _read_stamps(path: Path) -> dict[str, list[int | str]]:
 
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
-    """Two set-ups at once would resolve the same jar twice. The kernel frees a dead one's lock."""
+    """Hold a lock: two set-ups at once would resolve jars twice. It ends with its process."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "jars.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -70,7 +70,7 @@ class Job:
             return None
 
     def told(self) -> dict[str, Any]:
-        """What the job last wrote about itself; empty before its first batch."""
+        """The job's newest status file; empty before its first batch."""
         try:
             told: dict[str, Any] = json.loads(self.status_file.read_text())
         except (FileNotFoundError, ValueError):
@@ -84,7 +84,7 @@ class Job:
         script: str | Path = COORDINATE,
         timeout_s: float = READY_TIMEOUT_S,
     ) -> None:
-        """Launch, and return when the job tells that it runs.
+        """Launch, and return when the job reports that it runs.
 
         Raises:
             SetupError: it runs already, ended, or is not ready in time; with its last lines.
@@ -111,7 +111,7 @@ class Job:
         return code
 
     def kill(self) -> None:
-        """SIGKILL everything of the job; returns when nothing is left."""
+        """SIGKILL all processes of the job; returns when none is left."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while (left := belonging_to(self.stack, "job")) and time.monotonic() < deadline:
             for program in left:

@@ -1,4 +1,4 @@
-"""Free ports on the loopback interface, and who holds one that is not free."""
+"""Free ports on the loopback interface, and the process that holds a port."""
 
 import socket
 from pathlib import Path
@@ -13,7 +13,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
+    """Ports without a listener at this moment, all different."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -28,7 +28,7 @@ def require_free(port: int, stack: Path) -> None:
     """Check that a port can be bound.
 
     Raises:
-        NotReady: somebody holds it; says who, as far as this user may know.
+        NotReady: a process holds it; the message names it, as far as this user may see it.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no holder
@@ -44,7 +44,7 @@ def require_free(port: int, stack: Path) -> None:
 
 
 def is_answering(port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a process accepts connections there."""
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex((LOOPBACK, port)) == 0

@@ -1,8 +1,8 @@
-"""Which operating-system process is which, also after its starter is gone.
+"""Identify operating-system processes, also after their parent is gone.
 
-A process id is recycled, so it is kept together with the start time. And everything that belongs
-to a stack carries COORD_STACK=<folder> in its environment, which children inherit: so a driver or
-Python worker that lost its parents is still found, whoever started it.
+A process id is recycled, so it is kept together with the start time. And every process of a stack
+has COORD_STACK=<folder> in its environment, which children inherit: so a driver or Python worker
+that lost its parents is still found.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import psutil
 STACK_VARIABLE = "COORD_STACK"
 ROLE_VARIABLE = "COORD_ROLE"  # broker | job
 
-_START_TIME_SLACK_S = 2.0  # the boot time that start times count from moves with the clock's
+_START_TIME_SLACK_S = 2.0  # the boot time that start times count from moves when the clock is set
 
 
 @dataclass(frozen=True, slots=True)

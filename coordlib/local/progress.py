@@ -1,4 +1,4 @@
-"""Tell what is going on: one line when a phase starts, one with its time when it is done."""
+"""Show progress: one line when a phase starts, one with its time when it is done."""
 
 import sys
 import time

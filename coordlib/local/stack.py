@@ -1,7 +1,7 @@
 """The whole engine on one machine: broker, topics and job, in one folder (stack_folder.py).
 
-Stacks beside each other (`local`, `demo`, tests) share nothing but the jars. Everything started
-here runs on when the starter ends; `down` finds it again, from any shell.
+Stacks beside each other (`local`, `demo`, tests) share only the jars. All processes started here
+run on when the starter ends; `down` finds them again, from any shell.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ from coordlib.local.submission import COORDINATE
 
 @dataclass(frozen=True, slots=True)
 class StackStatus:
-    """What runs of a stack, as far as this machine can tell without asking Kafka."""
+    """The state of a stack's processes, as far as it can be told without asking Kafka."""
 
     home: str
     bootstrap_servers: str | None  # None: never started
@@ -39,7 +39,7 @@ class StackStatus:
     broker_pid: int | None
     job_state: str  # running | starting | stopped | down
     job_pid: int | None  # the Python driver's
-    job: dict[str, Any]  # what the job last wrote in job.json
+    job: dict[str, Any]  # the job's newest job.json
 
 
 class Stack:
@@ -87,7 +87,7 @@ class Stack:
     def up(
         self, progress: Progress = to_stderr, job_args: Sequence[str] = (), new_ports: bool = False
     ) -> None:
-        """Start what does not run yet: jars, broker, topics, job. Returns when the job runs.
+        """Start all parts that do not run: jars, broker, topics, job. Returns when the job runs.
 
         Raises:
             SetupError: pyspark, Java, a port, the disk, the network, a broker or job that ended, or
@@ -107,7 +107,7 @@ class Stack:
         """Jars, broker and topics, without the job."""
         stack_folder.make(self.home)
         if not self._read_state():
-            self._write_state()  # first of all: what a failed start leaves can be wiped
+            self._write_state()  # first of all, so that the files of a failed start can be wiped
         find_java()
         self._tell_stale(progress)
         self.broker.jars = ensure_jars(progress).broker
@@ -134,8 +134,8 @@ class Stack:
         """Stop the job, then the broker; nothing of the stack runs afterwards.
 
         Args:
-            wipe: then delete what a stack makes (topics, checkpoint, tables, logs), and the folder
-                if nothing else lies in it.
+            wipe: then delete a stack's files (topics, checkpoint, tables, logs), and the folder if
+                no other file lies in it.
 
         Raises:
             SetupError: `wipe`, and this is no stack's folder.
@@ -158,7 +158,7 @@ class Stack:
             progress(f"{'Deleted' if wipe else 'Data is kept in'} {self.home}")
 
     def status(self) -> StackStatus:
-        """What runs. Asks only this machine; never fails."""
+        """The state of the stack's processes. Asks only this machine; never fails."""
         known = self._read_state()
         broker = self.broker.program
         return StackStatus(
@@ -181,7 +181,7 @@ class Stack:
         script: str | Path = COORDINATE,
         progress: Progress = to_stderr,
     ) -> None:
-        """Start the job and wait until it tells that it runs.
+        """Start the job and wait until it reports that it runs.
 
         Args:
             extra_args: for the job `coordinate`, after those that this stack implies.
@@ -212,7 +212,7 @@ class Stack:
         return self.job.last_lines(count)
 
     def _tell_stale(self, progress: Progress) -> None:
-        """Recognise what an earlier run left, end it where it must not go on, and say so."""
+        """Recognise processes of an earlier run, end those that must not go on, and report it."""
         if self.broker.left_stale:
             progress("The last broker here ended without a stop; its segments are recovered")
         leftovers = belonging_to(self.home, "job")

@@ -1,6 +1,6 @@
-"""What lies in the folder of a stack, and how it is deleted.
+"""The files in the folder of a stack, and how they are deleted.
 
-        state.json   what this stack is: bootstrap servers, prefix, shards, responses
+        state.json   the stack's facts: bootstrap servers, prefix, shards, responses
         broker/      the broker's ports, properties and segments
         checkpoint/  checkpoint-archive/  tables/    the job's
         logs/        broker.log, job.log
@@ -8,9 +8,9 @@
         demo         empty: `coord demo` made this stack, and may delete it
         lock         held during up and down; the kernel frees it when its holder dies
 
-`state.json` is written before anything but `lock`: a folder that holds other files and no
-`state.json` of ours is never written to and never deleted, whatever their names: anybody may have
-a folder `tables` beside a folder `logs`. Only this user can enter the folder (0700): member
+`state.json` is written before all files but `lock`. A folder that holds other files and no
+`state.json` of ours is never written to and never deleted, whatever the names of its files: many
+folders have a `tables` beside a `logs`. Only this user can enter the folder (0700): member
 ids, offsets' metadata and logs lie in it.
 """
 
@@ -32,19 +32,19 @@ PRIVATE: Final = 0o700
 PRIVATE_UMASK: Final = 0o077  # of the broker and the job: their files are this user's alone
 STATE_BYTES_MAX: Final = 64 * 1024
 
-#: Everything that a stack, its job or the demo makes there; patterns as in a shell.
+#: All files that a stack, its job or the demo makes there; patterns as in a shell.
 CHILDREN: Final = (
     *("broker", "checkpoint", "checkpoint-archive", "tables", "logs", "witnesses"),
     *("job.json", "job.json.new", "launcher.json", "driver.pid", "driver.pid.*", "exit-code"),
     *("history.jsonl", "history-assigned.jsonl", DEMO, LOCK, STATE, NEW_STATE),
 )
-#: What a first start may leave that was killed before it had written `state.json`.
+#: Files that a first start may leave if it was killed before it had written `state.json`.
 _BEGUN: Final = frozenset({LOCK, NEW_STATE, DEMO})
 _STATE_KEYS: Final = {"bootstrap_servers", "prefix", "shards", "responses"}
 
 
 def read_state(home: Path) -> dict[str, Any]:
-    """What `state.json` says; empty if there is none, or one of somebody else."""
+    """The content of `state.json`; empty if there is none, or one that is not ours."""
     path = home / STATE
     try:
         if path.is_symlink() or path.stat().st_size > STATE_BYTES_MAX:
@@ -105,13 +105,13 @@ def require_stack(home: Path) -> None:
 
 
 def wipe(home: Path) -> list[str]:
-    """Delete what a stack makes, then the folder if nothing else is in it.
+    """Delete a stack's files, then the folder if no other file is in it.
 
     A link is removed and not followed. `state.json` goes last: a wipe that was cut short can be
     repeated.
 
     Returns:
-        The names that were left, because no stack makes them.
+        The names of files that were left, because no stack makes them.
     """
     require_stack(home)
     names = {child.name for child in home.iterdir()}
@@ -122,7 +122,7 @@ def wipe(home: Path) -> list[str]:
     _remove(home / DEMO)
     _remove(home / STATE)
     if not left:
-        with contextlib.suppress(OSError):  # somebody has just begun to use it again
+        with contextlib.suppress(OSError):  # another process has just begun to use it again
             home.rmdir()
     return left
 

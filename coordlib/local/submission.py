@@ -1,7 +1,7 @@
-"""Compose the spark-submit command: what the user gave, plus what every run of this project needs.
+"""Compose the spark-submit command: the user's arguments, and those that every run needs.
 
 Spark's own flags come first, then the script, then the script's arguments, as with spark-submit.
-Nothing that the user gave is dropped; lists (`--jars`, `--archives`) and Java options are joined,
+No argument of the user is dropped; lists (`--jars`, `--archives`) and Java options are joined,
 and a `--properties-file` is laid over coordlib/conf/spark-defaults.conf and, on a laptop, over
 spark-local.conf.
 """
@@ -124,7 +124,7 @@ class Submission:
         return [*command, *self.application]
 
     def _named(self, flag: str, key: str) -> str | None:
-        """What is given as a flag, else by --conf, else in a properties file; the user's wins."""
+        """A value given as a flag, else by --conf, else in a properties file; the user's wins."""
         given = self.last(flag) or self._conf(key)
         if given is None:
             user = self.last("--properties-file")

@@ -1,13 +1,12 @@
-"""Launch a Spark job, and stand between it and the signals. `coord submit` and
-`spark-submit.sh` are this module.
+"""Launch a Spark job and forward signals to it, for `coord submit` and `spark-submit.sh`.
 
 What spark-submit starts is a JVM; the Python driver is the JVM's child. SIGTERM to the JVM would
 end it with 143 and orphan the driver. So the JVM runs in a process group of its own, which Ctrl-C
 at the terminal does not reach, and SIGTERM, SIGINT and SIGHUP become one SIGTERM to the driver:
 it stops between batches, and its exit code becomes ours. While there is no driver yet, the whole
-group is ended. Whatever is left of the group afterwards is killed.
+group is ended. Processes of the group that are left afterwards are killed.
 
-The driver tells its process id in the file that COORD_DRIVER_PID_FILE names, as soon as its
+The driver writes its process id into the file that COORD_DRIVER_PID_FILE names, as soon as its
 handlers are in place. COORD_EXIT_CODE_FILE, if set, names the file for the exit code.
 
 All this is for client mode. With --deploy-mode cluster the driver runs on another machine: no
@@ -75,7 +74,7 @@ class Supervisor:
     def _watch_signals(self) -> None:
         for number in _STOP_SIGNALS:
             # Under nohup, SIGHUP stays ignored. SIGINT does not, though a shell's background
-            # jobs start with it ignored: who sends it by hand means it.
+            # jobs start with it ignored: a SIGINT sent by hand must count.
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
 
@@ -178,7 +177,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Submit, and tell on stderr why it could not be done; returns the exit code of a job.
+    """Submit, and print an error on stderr if that fails; returns the exit code of a job.
 
     The code is also written to the file that COORD_EXIT_CODE_FILE names, if it names one.
     """

@@ -1,4 +1,4 @@
-"""Groups whose coordinator divides: say what one wants, and give up what is demanded.
+"""Server-assigned groups: send the wanted topics, and give up demanded partitions.
 
 Source: the published design of the consumer rewrite (seed 000).
 """
@@ -29,7 +29,7 @@ Pattern = Annotated[str, Meta(min_length=1, max_length=limits.PATTERN_LENGTH_MAX
 class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
     """Enter a server-assigned group, or change one's subscription there (seed 000, JoinGroup).
 
-    The coordinator divides; nobody leads. `member` is empty at the first time.
+    The coordinator assigns; no member leads. `member` is empty at the first time.
     """
 
     WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
@@ -130,7 +130,7 @@ class Release(InAnySpace, tag="Release", kw_only=True, frozen=True):
     member: Name
     #: Offset of the record that caused the demand, as the demand names it.
     cause: Annotated[int, Meta(ge=0, le=limits.INT64_MAX)]
-    #: Of the partitions let go of; none: nothing new was done there.
+    #: Offsets of the released partitions; none: no record was processed since the last commit.
     offsets: Annotated[
         tuple[CommittedOffset, ...], Meta(max_length=limits.OFFSETS_PER_REQUEST_MAX)
     ] = ()

@@ -1,4 +1,4 @@
-"""Groups whose leader divides, as in Kafka's classic protocol: join, then ask for one's share.
+"""Classic groups, as in Kafka's classic protocol: join, then ask for the assignment.
 
 Source: design seeds 002 and 004; `JoinGroupRequest.json` and its siblings in Apache Kafka.
 """
@@ -68,7 +68,7 @@ class JoinedMember(msgspec.Struct, frozen=True, omit_defaults=True):
     member: str
     instance: str | None
     metadata: bytes
-    #: Its assignment, for a leader that comes back and must not divide (KIP-814): only the leader
+    #: Its assignment, for a leader that comes back and must not assign (KIP-814): only the leader
     #: can see that a partition came while it was away. Empty otherwise.
     assignment: bytes = b""
 
@@ -133,11 +133,11 @@ class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the sender could not divide."""
+        """Whether the sender could not assign."""
         return self.error is not UNSET and self.error != ErrorCode.NONE.name
 
     def fault(self) -> str | None:
-        """Each member has one share, or an error that leaders may give says why nobody has any."""
+        """Each member has one share, or there is none and an error that leaders may give."""
         members = [row.member for row in self.assignments]
         if len(set(members)) != len(members):
             return "assignments names one member twice: give each one share."

@@ -1,4 +1,4 @@
-"""What all requests and answers have in common, whatever they are about.
+"""The base of all requests and answers.
 
 Unknown fields of a request are refused, so that a misspelt option is never silently ignored;
 readers of answers ignore them. With an `error` other than NONE, `message` is one sentence that says
@@ -28,9 +28,9 @@ class Part(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Waits(Enum):
     """When a request is refused for now, because too many answers cannot be read yet."""
 
-    #: Whenever the shard has too many: the sender only asks.
+    #: Whenever the shard has too many: the request is only a question.
     ALWAYS = 1
-    #: Only while its own group has some: the group's members cannot go on without it.
+    #: Only while its own group has unread ones: the group's members cannot go on without it.
     WITH_ITS_GROUP = 2
     NEVER = 3
 
@@ -63,7 +63,7 @@ class Request(
         return self.SPACE, self.group
 
     def fault(self) -> str | None:
-        """What is wrong with it that its types cannot express, as a sentence; None: nothing.
+        """The fault that its types cannot express, as a sentence; None: there is none.
 
         The codec calls it on each request that it has read, and refuses the request with the
         sentence. It is not `__post_init__`: tests and clients must be able to build a bad request

@@ -1,4 +1,4 @@
-"""What the job itself writes: control records for its shards, and notices to all readers.
+"""Records that the job itself writes: control records for its shards, and notices to all readers.
 
 Control records have no answer. TIME-AND-FENCING.md, rules 5 to 7 and 17.
 """
@@ -25,8 +25,8 @@ class Topic(Part, frozen=True):
 class TopicMetadata(Control, tag="TopicMetadata", frozen=True, kw_only=True):
     """All topics of the cluster whose names lie in a range; another one in it does not exist.
 
-    Each record stands for itself: a listing of many topics is several records, and a record that
-    comes twice, or alone, is true all the same.
+    Each record is complete for its range: a listing of many topics is several records, and a record
+    that comes twice, or alone, is true all the same.
     """
 
     #: The range, by code points: after this name (null: from the first) ...

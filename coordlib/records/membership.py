@@ -1,4 +1,4 @@
-"""Being a member, in groups of both kinds: signs of life, and the end of a membership."""
+"""Membership in groups of both kinds: heartbeats, and the end of a membership."""
 
 from typing import Annotated, ClassVar
 

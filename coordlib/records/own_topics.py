@@ -18,8 +18,8 @@ OUTPUTS: Final = ("responses", "assignments", "groups", "committed", "events")
 LAG: Final = "lag"
 #: What the archive reads; events first, which a prefix always has.
 ARCHIVED: Final = ("events", "groups", "committed", LAG)
-#: The coordinator's own topics, below its prefix: those of conf/topics.toml. Users may have others
-#: there.
+#: The coordinator's own topics, below its prefix: those of coordlib/conf/topics.toml. Users may
+#: have others there.
 OWN: Final = (*INPUTS, *OUTPUTS, LAG, "progress")
 
 

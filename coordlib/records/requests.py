@@ -1,6 +1,6 @@
 """The requests of wire format version 1, as typed values: all of them by one import.
 
-One struct per request type, named as Kafka names it, each in the file of its family beside its
+One struct per request type, named as Kafka names it, each in the file of its subject beside its
 answer and with the check that its types cannot express. Field meanings are Kafka's; times are
 milliseconds. Bytes (`metadata`, `assignment`) are base64 on the wire and opaque to the coordinator.
 The page about all of this, with examples, is README.md beside this file.

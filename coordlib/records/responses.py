@@ -1,6 +1,6 @@
 """The responses and notifications of wire format version 1: all of them by one import.
 
-Each stands in the file of its family, beside its request.
+Each stands in the file of its subject, beside its request.
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
 """Control records in tests and simulated worlds: signed by a stand-in that needs no library.
 
 The stand-in has the lengths of Ed25519, and one weakness: who knows the public half can sign. There
-nobody tries to but the driver.
+only the driver tries to.
 """
 
 from hashlib import blake2b

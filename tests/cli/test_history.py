@@ -98,7 +98,7 @@ def test_history_tells_that_a_leader_could_not_divide(
     assert main(["groups", "history", "undivided", "--tables", tables]) == OK
 
     (line,) = capsys.readouterr().out.splitlines()[1:]
-    assert "  m1 could not divide: no such customer  " in line
+    assert "  m1 could not assign: no such customer  " in line
 
 
 def test_history_tells_owners(tables: str, capsys: pytest.CaptureFixture[str]) -> None:

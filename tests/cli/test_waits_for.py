@@ -85,12 +85,12 @@ def failed() -> GroupView:
     return GroupView(seen, shard=0, lines=(), as_of=None)
 
 
-def test_describe_says_that_the_leader_could_not_divide(capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_says_that_the_leader_could_not_assign(capsys: pytest.CaptureFixture[str]) -> None:
     """The group is Stable and has members, and every partition is without an owner."""
     groups._print(failed(), datetime(2026, 3, 2, tzinfo=UTC))
 
     assert capsys.readouterr().err == (
-        "Group g has no assignment, as its leader could not divide: "
+        "Group g has no assignment: its leader could not assign partitions: "
         "INCONSISTENT_GROUP_PROTOCOL no such\\x1b[2J customer\n"
     )
     assert groups._as_json(failed())["failure"] == {

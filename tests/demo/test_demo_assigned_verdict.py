@@ -10,7 +10,7 @@ from coordlib.demo.assigned_verdict import (
     duplicates_only_uncommitted,
     judge,
     last_commits,
-    nobody_after_his_successor,
+    none_after_its_successor,
     one_owner_at_a_time,
 )
 from coordlib.demo.verdict import (
@@ -79,7 +79,7 @@ def with_readings(*more: Consumed) -> Facts:
 
 
 def failing(facts: Facts) -> dict[str, tuple[str, ...]]:
-    its_own = (duplicates_only_uncommitted, one_owner_at_a_time, nobody_after_his_successor)
+    its_own = (duplicates_only_uncommitted, one_owner_at_a_time, none_after_its_successor)
     return offences_of(facts, judge, *its_own)
 
 
@@ -184,7 +184,7 @@ def test_a_partition_that_nobody_was_given_fails() -> None:
     facts = a_good_run()
     offences = failing(replace(facts, tenures=facts.tenures[1:]))
 
-    assert offences["owner"] == ("partition 0: nobody",)
+    assert offences["owner"] == ("partition 0: no owner",)
     assert offences["readers"][0] == (
         "p with fence 10 read partition 0 offset 0 without owning the partition"
     )

@@ -198,7 +198,7 @@ def test_a_partition_without_owner_fails() -> None:
     left = [owner for owner in facts.owners if owner != Owner(3, 1, "c")]
 
     assert failing(replace(facts, owners=left)) == {
-        "owner": ("generation 3, partition 1: nobody",),
+        "owner": ("generation 3, partition 1: no owner",),
         "readers": ("c in generation 3 read partition 1 offset 9 without owning the partition",),
     }
 
@@ -210,7 +210,7 @@ def test_a_generation_that_was_superseded_before_it_was_divided_is_told_not_blam
     facts = replace(facts, generations=[early, *facts.generations])
 
     assert failing(facts) == {}
-    assert "superseded before they were divided: 0" in one_owner(facts).numbers
+    assert "superseded before they were assigned: 0" in one_owner(facts).numbers
 
 
 def test_an_empty_history_fails() -> None:

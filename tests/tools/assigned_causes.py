@@ -1,8 +1,8 @@
 """What leads a group from one state to the next: the events along `VALID_PREVIOUS_STATES`.
 
 An event is a request or a listing of topics, by its type, or a deadline, by the name that history
-gives as the cause. Nothing is decided here: the page is drawn from it, and tests hold it against
-what groups really do.
+gives as the cause. Nothing is decided here: the page is drawn from this table, and tests compare
+it with what groups really do.
 """
 
 from typing import Final
@@ -24,33 +24,33 @@ GUARD: Final = f"deadline:{timers.GUARD}"
 #: From a state (None: there is no such group) to another: event -> when it does that.
 CAUSES: Final[dict[tuple[State | None, State], dict[str, str]]] = {
     (None, State.EMPTY): {
-        SUBSCRIBE: "nobody has used the name, or nobody since it was deleted",
+        SUBSCRIBE: "the name was never used, or not since the group was deleted",
     },
     (State.EMPTY, State.STABLE): {
-        SUBSCRIBE: "the first member comes, and is given everything at once",
+        SUBSCRIBE: "the first member joins, and gets all partitions at once",
     },
     (State.STABLE, State.RECONCILING): {
-        SUBSCRIBE: "somebody is new or wants something else, and another must let go for it",
-        LEAVE: "a member is removed by somebody else; or it leaves, and shares of others move too",
-        TOPICS: "partitions came or went, and somebody must let go",
-        SESSION: "a member is dead, and shares of others move too",
+        SUBSCRIBE: "a member is new or wants other topics, and another must let go",
+        LEAVE: "an operator removes a member; or it leaves, and shares of others move too",
+        TOPICS: "partitions came or went, and a member must let go",
+        SESSION: "a member's session expired, and shares of others move too",
     },
     (State.STABLE, State.EMPTY): {
         LEAVE: "the last member leaves",
-        SESSION: "the last member is dead",
+        SESSION: "the last member's session expired",
     },
     (State.RECONCILING, State.STABLE): {
-        RELEASE: "the last one that owed something has let go",
-        LEAVE: "the last one that was waited for has left, or says that it has stopped",
-        SUBSCRIBE: "what a former owner may still have is wanted no more",
-        TOPICS: "what a former owner may still have does not exist any more",
-        SESSION: "the last one that was waited for is dead",
-        RELEASE_DUE: "the last one that was waited for has not let go in time",
+        RELEASE: "the last demand is met",
+        LEAVE: "the last member that was waited for left, or reports that it stopped",
+        SUBSCRIBE: "partitions that a former owner may still have are wanted no more",
+        TOPICS: "partitions that a former owner may still have exist no more",
+        SESSION: "the session of the last member that was waited for expired",
+        RELEASE_DUE: "the last member that was waited for has not let go in time",
         GUARD: "the former owner that was waited for must have stopped",
     },
     (State.RECONCILING, State.EMPTY): {
         LEAVE: "the last member leaves",
-        SESSION: "the last member is dead",
+        SESSION: "the last member's session expired",
         RELEASE_DUE: "the last member has not let go in time",
         GUARD: "all have left, and the former owner must have stopped",
     },

@@ -1,4 +1,4 @@
-"""Members of groups whose coordinator divides (server-assigned groups).
+"""Members of server-assigned groups.
 
 They send the topics that they want; the coordinator grants partitions and demands them back.
 `membership` is the state machine, `holding` the partitions of the member, `releases` how it lets

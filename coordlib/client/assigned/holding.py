@@ -75,7 +75,7 @@ _IN = frozenset({State.JOINING, State.STABLE})
 
 
 class AssignedStanding(Standing):
-    """The place of one whose coordinator divides: nobody leads, so nobody divides or syncs."""
+    """The standing of a member of a server-assigned group: it has no leader, and no SyncGroup."""
 
     held: Holding
 

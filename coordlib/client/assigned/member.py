@@ -1,4 +1,4 @@
-"""`AssignedMember`: a member of a group whose coordinator divides."""
+"""`AssignedMember`: a member of a server-assigned group."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,7 +38,7 @@ class AssignedMember(Member[AssignedMembership]):
         capacity: the member's share in proportion to the others; 1 to 1,000,000.
 
     Raises:
-        SetupError: a name that cannot be, an instance id, a capacity out of bounds.
+        SetupError: a name that is not allowed, an instance id, a capacity out of bounds.
         CannotReach: no broker, or no coordinator's topics under this prefix.
     """
 
@@ -75,7 +75,7 @@ class AssignedMember(Member[AssignedMembership]):
 
     @property
     def strategy(self) -> str:
-        """The strategy that divides the group; empty before the member joined."""
+        """The group's strategy; empty before the member joined."""
         return self._membership.strategy
 
     def fence_of(self, topic: str, partition: int) -> int | None:

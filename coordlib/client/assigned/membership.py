@@ -1,11 +1,11 @@
-"""The life of a member whose coordinator divides: it says what it wants, and is told.
+"""The life of a member of a server-assigned group, as a state machine.
 
     IDLE -> JOINING -> STABLE -> IDLE -> ...      LEAVING -> LEFT
 
-Only the first Subscribe is a state of its own. A change of the subscription is a step of one who
-works on meanwhile, and nothing is let go of for it before that is demanded. Answer and notices are
-pictures of everything that the member holds; each replaces the one before, as they are read, and
-that is the order in which they were judged. One that names another member id is about an older
+Only the first Subscribe is a state of its own. A change of the subscription is a step of a member
+that works on meanwhile; it lets go of partitions only when they are demanded. Answers and notices
+are pictures of all that the member holds. Each replaces the one before, in the order of reading,
+which is the order in which they were judged. A picture with another member id is about an older
 membership.
 
 Source: the published design of the consumer rewrite (seed 000); TIME-AND-FENCING.md, rules 8 to 13.
@@ -37,15 +37,15 @@ class AssignedMembership(Life):
     def __init__(self, identity: Identity, timing: Timing) -> None:
         super().__init__(AssignedStanding(identity, timing))
         self._releases = Releases(self._me, self._asks)
-        #: What the user wants; None: to be in no group.
+        #: The user's subscription; None: to be in no group.
         self._wanted: sg.Subscription | None = None
-        #: What the newest Subscribe said.
+        #: The subscription of the newest Subscribe.
         self._said: sg.Subscription | None = None
         #: The group's strategy, as the newest answer named it; empty before the first.
         self.strategy = ""
 
     def fence_of(self, partition: TopicPartition) -> int | None:
-        """The fence of what the user was told to own; None for everything else."""
+        """The fencing token of a partition that the user owns; None for every other one."""
         return self._me.held.fence_of(partition)
 
     # ---- this protocol's way --------------------------------------------------------------------

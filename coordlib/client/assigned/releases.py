@@ -1,13 +1,13 @@
-"""How a member lets go: one Release for each demand, and what was committed for it rides along.
+"""How a member lets go: one Release for each demand, which carries the callback's last commit.
 
 A demand is met in this order: on_revoked for its partitions, a commit in there, the Release. The
 last commit of the callback is kept back and becomes the Release's `offsets`, so that commit and
-letting go are one record. Everything else is written at once: a commit whose caller waits for the
-answer, one that also names other partitions, one before another one, and one that was kept for
-KEPT_MS, since somebody may wait for it inside the callback after all.
+letting go are one record. Other commits are written at once: a commit whose caller waits for the
+answer, one that also names other partitions, and one that another follows. A commit that was kept
+for KEPT_MS is written, too, since the callback may wait for it after all.
 
-What the user never had of a demand, or has lost since, needs no callback: the Release goes out as
-soon as nothing of it is in his hands (rule 11: nobody works again who owes a reaction).
+Demanded partitions that the user never had, or has lost since, need no callback: the Release is
+sent as soon as the user holds none of them (rule 11: a member that owes a reaction may not work).
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class Releases:
         #: Releases without an answer yet: cause to the deadline (ms) that applied when the log took
         #: the Release; None until it has.
         self._unanswered: dict[int, int | None] = {}
-        #: The commit that rides along when the callback has returned.
+        #: The commit that the Release carries when the callback has returned.
         self._kept: sg.CommitOffsets | None = None
 
     # ---- demanded -----------------------------------------------------------------------------

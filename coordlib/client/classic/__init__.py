@@ -1,1 +1,1 @@
-"""Members of classic groups: they divide the partitions among themselves (seeds 002, 004)."""
+"""Members of classic groups: their leader assigns the partitions (seeds 002, 004)."""

@@ -1,4 +1,4 @@
-"""Assignors as members use them: metadata for the leader, and how a leader divides.
+"""Assignors as members use them: metadata for the leader, and the leader's assignment.
 
 The group's vote chooses an assignor among those that every member offers. `metadata` is a member's
 part of its JoinGroup; the leader alone runs `assign`; `on_assignment` (or `on_assignment_data`, if
@@ -40,7 +40,7 @@ class RebalanceMode(Enum):
 
 
 EAGER = frozenset({RebalanceMode.EAGER})
-#: A cooperative assignor also divides among members that revoke first: the rolling upgrade.
+#: A cooperative assignor also assigns to members that revoke first: the rolling upgrade.
 BOTH = frozenset(RebalanceMode)
 
 
@@ -85,7 +85,7 @@ class Assignor(Protocol):
 
     @property
     def modes(self) -> frozenset[RebalanceMode]:
-        """The modes in which members may run that offer it."""
+        """The modes in which a member that offers it may run."""
 
     def metadata(self, state: SubscriptionState) -> bytes:
         """This member's metadata for the leader: bytes of a ConsumerProtocol subscription."""
@@ -93,7 +93,7 @@ class Assignor(Protocol):
     def assign(
         self, members: Mapping[str, GroupMemberView], partitions: Mapping[str, int]
     ) -> Mapping[str, cp.Assignment]:
-        """Divide; `partitions` has the count of every topic that exists.
+        """Assign all partitions; `partitions` has the count of every topic that exists.
 
         If it raises, no member gets anything: all get the reason and stay in the group, and the
         leader tries again after a while. A GroupError with one of `requests.ASSIGNMENT_ERRORS`
@@ -117,7 +117,7 @@ class RackAware(Protocol):
         partitions: Mapping[str, int],
         racks: ReplicaRacks,
     ) -> Mapping[str, cp.Assignment]:
-        """Divide as `assign`, which is called where no member names a rack.
+        """As `assign`, which is called where no member names a rack.
 
         `racks` has for every topic the racks of each partition's replicas, by partition number. It
         was read after the counts, so it may be longer or shorter than they are.
@@ -149,7 +149,7 @@ class FunctionAssignor:
     name: str
     divide: Divide
     modes: frozenset[RebalanceMode] = EAGER
-    #: Whether the leader's division depends on what members owned, and when.
+    #: Whether the leader's assignment depends on what members owned, and when.
     is_sticky: bool = False
 
     def metadata(self, state: SubscriptionState) -> bytes:
@@ -187,7 +187,7 @@ def _in_terms(members: Mapping[str, GroupMemberView]) -> dict[str, model.Member]
 
 
 class RackAwareAssignor(FunctionAssignor):
-    """One of coordlib's own that looks at racks where they are known."""
+    """An assignor of coordlib's own that uses racks where they are known."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ def mode_of(assignors: Sequence[Assignor]) -> RebalanceMode:
     """The most advanced mode that *all* assignors of a member support: Kafka's rule.
 
     So a member that offers `cooperative-sticky,range` runs eagerly, and a group goes over to the
-    cooperative mode with two rounds of restarts: first everybody offers both, then the new one
+    cooperative mode with two rounds of restarts: first all members offer both, then the new one
     alone.
 
     Raises:
@@ -293,8 +293,8 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]
 
 
 def views(members: Iterable[rs.JoinedMember]) -> dict[str, GroupMemberView]:
-    """Read the members' metadata. One that cannot be read gets nothing, unless the assignor
-    raises for it."""
+    """Read the members' metadata. A member with unreadable metadata gets nothing, unless the
+    assignor raises for it."""
     return {member.member: _view(member) for member in members}
 
 

@@ -1,7 +1,7 @@
-"""The leader's work: read what members say, let the assignor divide, and look at the outcome.
+"""The leader's work: read the members' metadata, run the assignor, and check its result.
 
-The last is not politeness to authors of assignors: an assignment that gives one partition to two
-members, or takes it to another one while its owner keeps working on it, would have two owners.
+The check is needed for safety: an assignment that gives one partition to two members, or to
+another member while its owner keeps working on it, would have two owners.
 """
 
 import logging
@@ -31,12 +31,12 @@ from coordlib.records.stored import ASSIGNMENT_ERRORS
 _log = logging.getLogger("coordlib.client")
 
 
-#: Why the assignor of the leader failed, if it does not say so itself.
+#: The message where the leader's assignor failed without one.
 RAISED = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class AssignorFailed(CoordError):
-    """The assignor raised, or divided in a way that no member may act upon.
+    """The assignor raised, or gave an assignment that no member may act upon.
 
     `code` is for the other members. An assignor chooses it by raising a GroupError with one of
     ASSIGNMENT_ERRORS.
@@ -62,7 +62,7 @@ def lead(
     except CannotReach as problem:
         return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
     except AssignorFailed as failed:
-        _log.exception("The leader of generation %d cannot divide", task.generation)
+        _log.exception("The leader of generation %d cannot assign", task.generation)
         return _not_divided(task, failed, transport)
     return sg.Divided(transport.now_ms(), task.generation, rows, tuple(topics), counts)
 
@@ -70,7 +70,7 @@ def lead(
 def _not_divided(
     task: sg.Divide, failed: AssignorFailed, transport: Transport
 ) -> sg.NotDivided | sg.AssignorFailed:
-    """What the leader says in place of an assignment, if the job takes that."""
+    """The error that the leader sends in place of an assignment, if the job supports that."""
     why = None
     try:
         if ASSIGNMENT_ERRORS in transport.features():
@@ -81,17 +81,17 @@ def _not_divided(
 
 
 def assigned_counts(members: Sequence[rs.JoinedMember]) -> dict[str, int]:
-    """Partitions of each topic that somebody has: by so many the group was divided.
+    """Partition counts as of the present assignment: the number of assigned ones of each topic.
 
-    A leader that comes back compares them with the metadata: nobody watched while it was away. If
-    the assignor leaves partitions out on purpose, each return makes the group divide anew.
+    A leader that comes back compares them with the metadata, because no member watched topics while
+    it was away. If the assignor leaves partitions out on purpose, each return causes a rebalance.
     """
     counts: dict[str, int] = {}
     for member in members:
         try:
             given = cp.decode_assignment(member.assignment).partitions
         except cp.Unreadable:
-            continue  # as the member itself, it has nothing then
+            continue  # the member itself treats this as no assignment
         for topic, partitions in given.items():
             counts[topic] = counts.get(topic, 0) + len(partitions)
     return counts
@@ -103,7 +103,7 @@ def racks_that_matter(
     counts: Mapping[str, int],
     transport: Transport,
 ) -> ReplicaRacks:
-    """Where replicas stand, if this assignor looks at it and a member says where it runs itself.
+    """The racks of replicas, if the assignor uses them and a member names its own rack.
 
     Else Kafka is not asked, so that groups without racks pay nothing. Raises CannotReach.
     """
@@ -113,7 +113,7 @@ def racks_that_matter(
 
 
 def look_up(transport: Transport) -> sg.TopicsSeen | sg.TopicsNotSeen:
-    """Have the topics changed? May block."""
+    """Look up whether the topics changed. May block."""
     try:
         return sg.TopicsSeen(transport.now_ms(), transport.partition_counts(None))
     except CannotReach:
@@ -126,7 +126,7 @@ def divide(
     counts: Mapping[str, int],
     racks: ReplicaRacks = MappingProxyType({}),
 ) -> tuple[rq.MemberAssignment, ...]:
-    """Everybody's share. Raises AssignorFailed, whatever happens."""
+    """All members' assignments. Any failure raises AssignorFailed."""
     seen = views(members)
     try:
         if racks and isinstance(assignor, RackAware):
@@ -166,7 +166,7 @@ def check(given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberV
 def check_hand_overs(
     given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]
 ) -> None:
-    """Refuse what would not wait for the owner; in an eager protocol nobody owns anything."""
+    """Refuse hand-overs that would not wait for the owner; eager members own nothing here."""
     owner = {each: member for member in given for each in flat(given[member].partitions)}
     for member, view in members.items():
         for each in view.owned:

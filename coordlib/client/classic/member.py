@@ -1,4 +1,4 @@
-"""`ClassicMember`: a member of a group whose members divide: the classic protocol."""
+"""`ClassicMember`: a member of a classic group, whose leader assigns the partitions."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,10 +23,10 @@ class ClassicMember(Member[ClassicMembership]):
         group: the group's name.
         config: confluent-kafka's keys for all clients; needed unless a transport is given.
         transport: shared among members of one program; by default one of its own.
-        on_assigned: these partitions are yours, beside those that you kept; told for every
-            assignment, also when empty.
-        on_revoked: these go to somebody else; commit what is done without waiting, then return.
-        on_lost: all that was held, and may be somebody else's already; stop, commits are refused.
+        on_assigned: these partitions are yours, beside those that you kept; called for every
+            assignment, also an empty one.
+        on_revoked: these go to another member; commit finished work without waiting, then return.
+        on_lost: all partitions are lost and may have other owners; stop, commits are refused.
         client: client id, at most 150 bytes; by default host, process and a random part.
         instance: static instance id (KIP-345): `close` keeps this member's place in the group
             until its session ends.
@@ -36,7 +36,7 @@ class ClassicMember(Member[ClassicMembership]):
             of them support it.
 
     Raises:
-        SetupError: a name or an assignor that cannot be.
+        SetupError: a name or an assignor is not allowed.
         CannotReach: no broker, or no coordinator's topics under this prefix.
     """
 
@@ -77,7 +77,7 @@ class ClassicMember(Member[ClassicMembership]):
         found too. It matches neither `__*` nor the coordinator's own topics. No topics at all is
         `unsubscribe`, as in Kafka.
 
-        Raises SetupError: not a list, or an expression that is none.
+        Raises SetupError: not a list, or an invalid expression.
         """
         if isinstance(topics, str):
             raise SetupError("subscribe needs a list of topics.", repr(topics))

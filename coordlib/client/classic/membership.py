@@ -1,11 +1,11 @@
-"""The life of a member whose group divides among its members: the classic protocol.
+"""The life of a member of a classic group, as a state machine.
 
     IDLE -> JOINING -> [DIVIDING ->] SYNCING -> STABLE -> JOINING -> ...      LEAVING -> LEFT
 
-An eager rejoin waits until the user has let go of everything that he was told to own. A cooperative
-one names what is owned and goes out at once; what the new assignment has not any more is revoked,
-and then a second join, at once, lets the leader give it to others (KIP-429). `fence` says why no
-two members own one partition meanwhile; `life` has what all members share.
+An eager rejoin waits until the user has let go of all partitions. A cooperative rejoin names the
+owned partitions and is sent at once; those that the new assignment lacks are revoked, and a second
+join, at once, lets the leader give them to others (KIP-429). `fence` gives the proof that no two
+members own one partition meanwhile; `life` has the part that all members share.
 """
 
 import msgspec
@@ -29,7 +29,7 @@ REBALANCING = "group is rebalancing"
 METADATA_CHANGED = "metadata changed"
 SUBSCRIPTION_CHANGED = "subscription changed"
 REVOKED = "revoked partitions can go to others"
-NOT_DIVIDED = "the leader could not divide, and tries again"
+NOT_DIVIDED = "the leader could not assign, and tries again"
 #: After which a leader whose assignor failed rejoins, so that the group tries again. Each attempt
 #: is a rebalance of everybody, and what was wrong is rarely mended sooner.
 RETRY_MS = 30_000
@@ -44,7 +44,7 @@ class ClassicMembership(Life):
         super().__init__(ClassicStanding(identity, timing, assignors))
         #: The subscription of the newest JoinGroup.
         self._joined_topics: tuple[str, ...] = ()
-        #: Whether this member divides in its generation.
+        #: Whether this member leads its generation, and so assigns.
         self._leads = False
         #: Why its own assignor failed in this generation; None: it did not.
         self._failed: CoordError | None = None
@@ -130,7 +130,7 @@ class ClassicMembership(Life):
         self._me.topics.not_seen(event.now_ms)
 
     def _topics_changed(self, reason: str) -> None:
-        """Another subscription than that of the newest JoinGroup is a reason to rejoin."""
+        """Rejoin if the topics differ from those of the newest JoinGroup."""
         me, names = self._me, self._me.topics.names
         if me.state in IN_GENERATION and names not in (None, self._joined_topics):
             me.rejoin_reason = me.rejoin_reason or reason
@@ -160,7 +160,7 @@ class ClassicMembership(Life):
     # ---- answers to JoinGroup and SyncGroup -----------------------------------------------------
 
     def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
-        """JoinGroup or SyncGroup. An answer of another type than the request is nobody's."""
+        """JoinGroup or SyncGroup. An answer of another type than the request is ignored."""
         code, is_joining = error_of(response), self._me.state is State.JOINING
         is_accepted = code is ErrorCode.NONE
         match response:
@@ -228,10 +228,10 @@ class ClassicMembership(Life):
         me.held.grant(now_ms, given, known(answer.fence, None), sign_ms)
 
     def _not_assigned(self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int) -> None:
-        """The leader could not divide: nobody owns anything, and nobody has to leave.
+        """The leader could not assign: no member owns partitions, and none has to leave.
 
-        A cooperative member lets go of what it claimed, too: the coordinator and all who read
-        assignments have it as nobody's. It need not rejoin for that, since nobody waits for it.
+        A cooperative member lets go of the partitions that it claimed, too: for the coordinator and
+        readers of assignments they have no owner. It need not rejoin, since no member waits for it.
         """
         me = self._me
         self._settle(asked, answer, now_ms, ())
@@ -319,7 +319,7 @@ class ClassicMembership(Life):
             me.rejoin_reason = me.rejoin_reason or REBALANCING
             me.fence.demanded(now_ms)
         elif me.state is State.JOINING and me.step is not None and me.step.offset is None:
-            # The join that is under way answers it, once the log has it; then it is no news.
+            # The join that is under way is the reaction, once the log has it.
             me.fence.demanded(now_ms)
 
     def _overtaken(self, response: rs.Response) -> rs.Response:

@@ -1,7 +1,7 @@
 """`partition.assignment.strategy`: assignors by name, in order of preference.
 
-A name is one of coordlib's own, or that of an entry point of the group `coordlib.assignors`, which
-is anything that gives an Assignor of this name when it is called without arguments:
+A name is one of coordlib's own, or that of an entry point of the group `coordlib.assignors`: a
+callable without arguments that returns an Assignor of this name:
 
     [project.entry-points."coordlib.assignors"]
     by-customer = "shop.assignors:ByCustomer"

@@ -1,8 +1,8 @@
-"""What a subscription means, by the newest metadata, and what a leader watches.
+"""The topics of a subscription by the newest metadata, and the topics that a leader watches.
 
 As in confluent-kafka, a topic that begins with `^` is a regular expression. Every member resolves
 its own expressions and names the topics that it found in its JoinGroup; the leader watches the
-partition counts of everybody's topics. Either joins again when it sees a difference.
+partition counts of all members' topics. Either joins again when it sees a difference.
 Pure: metadata come in as counts of all topics.
 """
 
@@ -21,12 +21,12 @@ class Topics:
         self._own, self._refresh_ms = own, refresh_ms
         self._plain: tuple[str, ...] = ()
         self._patterns: tuple[re.Pattern[str], ...] = ()
-        #: What to join for; None: not subscribed, or expressions that no metadata resolved yet.
+        #: The topics to join for; None: not subscribed, or expressions are not resolved yet.
         self.names: tuple[str, ...] | None = None
-        #: What the leader's division was made from, for everybody's topics; 0: no such topic.
+        #: The counts of all members' topics that the leader assigned by; 0: no such topic.
         #: None: this member does not lead.
         self._watched: dict[str, int] | None = None
-        #: When metadata last came, when that look began, and when this member last divided.
+        #: When metadata last came, when that look began, and when this member last assigned.
         self._looked_ms, self._began_ms, self._led_ms = 0, 0, 0
         self._attempt = 0
         #: When to look at once, because of a new subscription or a failure.
@@ -34,7 +34,7 @@ class Topics:
         self._is_looking = False
 
     def subscribe(self, now_ms: int, wanted: tuple[str, ...]) -> None:
-        """Other topics. Raises SetupError: an expression that is none."""
+        """Replace the topics. Raises SetupError: an invalid expression."""
         patterns = tuple(_compiled(each) for each in wanted if each.startswith("^"))
         self._plain = tuple(each for each in wanted if not each.startswith("^"))
         self._patterns = patterns
@@ -45,16 +45,16 @@ class Topics:
         self._plain, self._patterns, self.names, self._watched = (), (), None, None
 
     def lead(self, now_ms: int, counts: Mapping[str, int], topics: tuple[str, ...]) -> None:
-        """This member has divided these topics of the group, by these counts."""
+        """This member has assigned these topics of the group, by these counts."""
         self._watched = {topic: counts.get(topic, 0) for topic in topics}
         self._looked_ms = self._led_ms = now_ms
 
     def look_soon(self, now_ms: int) -> None:
-        """The counts are older than this member: whoever led before it saw them."""
+        """Look soon: the counts are older than this member; a former leader read them."""
         self._soon_ms = now_ms
 
     def follow(self) -> None:
-        """Somebody else watches the group's topics."""
+        """Stop watching the group's topics: another member leads."""
         self._watched = None
 
     def due_ms(self) -> int | None:
@@ -68,7 +68,7 @@ class Topics:
         return self._looked_ms + self._refresh_ms
 
     def begin_look(self, now_ms: int) -> bool:
-        """Whether it is time to look; if so, somebody does until `seen` or `not_seen`."""
+        """Whether it is time to look; if so, a look is under way until `seen` or `not_seen`."""
         due_ms = self.due_ms()
         if due_ms is None or now_ms < due_ms:
             return False
@@ -82,7 +82,7 @@ class Topics:
         self._soon_ms = now_ms + backoff_ms(self._attempt)
 
     def seen(self, now_ms: int, counts: Mapping[str, int]) -> bool:
-        """All topics with their partition counts; whether the group should hear of a change."""
+        """Take all topics with their partition counts; return whether they ask for a rejoin."""
         self._is_looking, self._attempt, self._looked_ms = False, 0, now_ms
         if self._patterns:
             self.names = self._resolved(counts)
@@ -90,7 +90,7 @@ class Topics:
             return False  # nothing to compare with, or newer than what was seen
         changed = any(counts.get(topic, 0) != was for topic, was in self._watched.items())
         if changed:
-            self._watched = None  # said once; whoever leads next divides by newer counts
+            self._watched = None  # reported once; the next leader assigns by newer counts
         return changed
 
     def _resolved(self, counts: Mapping[str, int]) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""A member's life as a pure machine: signals in, steps out; no clock and no network."""
+"""A member's life as a pure state machine: signals in, steps out; no clock and no network."""

@@ -125,12 +125,12 @@ class Asks:
             yield from self._end(ask, failed=failed or ())
 
     def abandon(self, error: CoordError) -> Iterator[Output]:
-        """Nothing will be answered any more."""
+        """Drop all questions: no answer will come any more."""
         for ask in list(self._open.values()):
             yield from self._end(ask, error=error)
 
     def ask_no_more(self, kind: type[rq.Request], error: CoordError) -> Iterator[Output]:
-        """Whoever asked is gone: these are not repeated; those that waited for it end."""
+        """Stop repeating these questions: their caller is gone. End those that wait to be asked."""
         for ask in list(self._open.values()):
             if isinstance(ask.request, kind):
                 ask.repeats = False

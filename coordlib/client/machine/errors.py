@@ -1,4 +1,4 @@
-"""What a member raises beside the errors of `coordlib.errors`."""
+"""Errors that a member raises, beside those of `coordlib.errors`."""
 
 from coordlib.client.machine.fence import Stop
 from coordlib.errors import ErrorCode, GroupError
@@ -6,14 +6,15 @@ from coordlib.records.codec import printable
 
 
 class AssignmentFailed(GroupError):
-    """The group's leader could not divide. `poll` raises it once for each such generation.
+    """The group's leader could not assign. `poll` raises it once for each such generation.
 
     The member stays in the group and owns nothing until the next rebalance; the leader begins one
     after a while, to try again. `code` and the message are the leader's.
     """
 
     def __init__(self, code: ErrorCode, where: str, message: str) -> None:
-        super().__init__(code, where, f"The leader could not divide: {printable(message)}")
+        problem = f"The leader could not assign partitions: {printable(message)}"
+        super().__init__(code, where, problem)
 
 
 class MemberFenced(GroupError):

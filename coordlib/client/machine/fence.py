@@ -1,9 +1,9 @@
 """May this member work? The fence of one member, pure: rules 8 to 11 (TIME-AND-FENCING.md).
 
-A member that others may by now believe dead must not go on working, and the one clock that it can
-trust is its own. So it stops by itself, from what it knows for certain: when it began to say a
-sign of life that the log then took, and when it asked for the end of its responses that it then
-read. Neither needs the coordinator to be up.
+A member whose session may have expired must not go on working, and the one clock that it can trust
+is its own. So it stops by itself, by two times that it knows for certain: when it first sent a sign
+of life that the log then took, and when it asked for the end of its responses that it then read.
+ Neither needs the coordinator to be up.
 
 Times are milliseconds of one monotonic clock that goes on while the machine sleeps
 (CLOCK_BOOTTIME), never of a wall clock. A stop is latched at the next call of any method, so that
@@ -16,7 +16,7 @@ ends its own demand and no other. What was demanded before a stop is still owed 
 **Members that keep what they own while they join (KIP-429).** The rules speak of a member that
 holds nothing between two generations; these do not stop at a JoinGroup. What then holds:
 
-- Between JoinGroup and its answer the coordinator expires nobody: a parked member has no session.
+- Between JoinGroup and its answer no session expires: a parked member has none.
   But the answer may be out already, and this member not have read it. From the tick that covers the
   answer its session runs again, and heartbeats of the old generation no longer count for it (rule
   13: classic groups refuse them), though the log acknowledges them. So an acknowledged heartbeat
@@ -31,18 +31,18 @@ holds nothing between two generations; these do not stop at a JoinGroup. What th
   tick, and who does not bring it is out: a demand as in rule 10. A leader meets it late when its
   assignor hangs.
 - The assignment may demand to revoke. No safety hangs on when that is done: partitions that this
-  member named as owned are given to nobody in that generation, and in a later one only after it
+  member named as owned are given to no other in that generation, and in a later one only after it
   has joined again without naming them, or is out of the group. A join without them is sent after
   on_revoked has returned, and carries the generation, so that a late duplicate of an earlier one
   cannot consent (rule 12). What bounds the wait is the member itself: it treats the demand as rule
   10 says, and leaves the group when its user does not poll within RT; if it cannot hear of the
   demand, rule 9 silences it and its session ends.
-- A generation whose leader could not divide gives nobody anything. Its members let go of all that
-  they named; no demand stands behind that, as nobody can be given it in this generation, and the
+- A generation whose leader could not assign gives no partitions. Its members let go of all that
+  they named; no demand stands behind that, as no member can get it in this generation, and the
   next one begins only after they have joined again without naming it, or are out.
-- Rule 11 revives nobody between a join and the assignment that follows: its heartbeats are answered
-  with REBALANCE_IN_PROGRESS there. The assignment itself opens the fence: whoever gets it was a
-  member all the time, and what it had named was given to nobody else.
+- Rule 11 revives no member between a join and the assignment after it: its heartbeats are answered
+  with REBALANCE_IN_PROGRESS there. The assignment itself opens the fence: a member that gets
+  it was a member all the time, and the partitions that it had named were given to no other.
 """
 
 from enum import Enum

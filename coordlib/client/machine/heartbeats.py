@@ -1,4 +1,4 @@
-"""A generation's signs of life: when the next is due, and the newest one that the log took.
+"""Heartbeats of a generation: when the next is due, and the newest one that the log took.
 
 One at a time: behind an unacknowledged heartbeat a second proves nothing more, and a broker that
 comes back must not find a queue of old ones.

@@ -30,7 +30,7 @@ class Leaving:
         self._reason, self._leave_id, self._is_written = "", "", False
         #: The member id under which it was put out, while its user may still be at work.
         self._out = ""
-        #: The newest id for which it has said so since; ids are never used twice.
+        #: The newest id for which it has reported its stop since; ids are never used twice.
         self._said_out = ""
         #: JoinGroups given up before their offset, and so their member's id, was known.
         self._orphans: set[str] = set()
@@ -50,7 +50,7 @@ class Leaving:
             self._me.say(call)
 
     def leave(self) -> None:
-        """Everything is let go of."""
+        """Leave the group: the user has let go of all partitions."""
         me = self._me
         me.become(State.LEAVING)
         me.held.let_go()
@@ -64,7 +64,7 @@ class Leaving:
         # Else the JoinGroup's acknowledgement tells the id to leave with.
 
     def answered(self, response: rs.Response) -> None:
-        """The join that was under way when the member was closed."""
+        """Take the answer to the join that was under way when the member was closed."""
         match response:
             case rs.JoinGroupResponse(member=member) | rs.SubscribeResponse(member=member) if (
                 member and error_of(response) is ErrorCode.NONE
@@ -130,7 +130,7 @@ class Leaving:
             return
         self.is_owed = False
         if me.state in ACTIVE:
-            # A leader that cannot divide must go, static or not: everybody waits for it.
+            # A leader that cannot assign must leave, static or not: all others wait for it.
             if not me.is_static or self._error is not None:
                 self._depart(self._reason)
             me.held.let_go()
@@ -148,7 +148,7 @@ class Leaving:
     # ---- the log ------------------------------------------------------------------------------
 
     def acknowledged(self, event: sg.Acknowledged) -> bool:
-        """Whether it was about leaving."""
+        """Take an acknowledgement; return whether it was that of a LeaveGroup."""
         me = self._me
         if event.id in self._orphans:
             self._orphans.discard(event.id)
@@ -166,8 +166,8 @@ class Leaving:
         """It may have been an orphan, or the LeaveGroup."""
         self._orphans.discard(event.id)
         if event.id == self._leave_id:
-            # A static member says it once more when it is closed; for a dynamic one whoever waits
-            # has waited out its session by now.
+            # A static member reports it again when it is closed; for a dynamic one, a waiting
+            # successor has waited out its session by now.
             self._said_out = ""
             if self._me.state is State.LEAVING:
                 self.end()

@@ -1,9 +1,9 @@
 """One member's life in a group, as a state machine without IO: `handle(input) -> outputs`.
 
-What holds whoever divides: signs of life, the fence, questions and their answers, when the user is
-told what, and how a member goes. `membership` adds groups whose members divide among themselves,
-`assigned` those whose coordinator divides. It never blocks, reads no clock and calls nobody; the
-shell (`member`) does.
+The part that members of both kinds of groups share: signs of life, the fence, questions and their
+answers, the user's callbacks, and leaving. `classic/membership.py` adds classic groups,
+`assigned/membership.py` server-assigned ones. It never blocks, reads no clock and calls no code
+of the user; the shell (`shell/member.py`) does.
 
 Source: Kafka's ConsumerCoordinator and AbstractCoordinator; TIME-AND-FENCING.md, rules 8 to 12.
 """
@@ -52,7 +52,7 @@ class Life(ABC):
     def fence(self) -> Fence:
         return self._me.fence
 
-    # ---- what a protocol does in its own way ----------------------------------------------------
+    # ---- to be overridden by each protocol -----------------------------------------------------
 
     @abstractmethod
     def _dispatch_own(self, event: sg.ClassicInput | sg.AssignedInput) -> None:
@@ -60,35 +60,35 @@ class Life(ABC):
 
     @abstractmethod
     def _go_on(self, now_ms: int) -> None:
-        """Say what the protocol wants next; not of a member that is on its way out."""
+        """Emit the protocol's next steps; not called for a member that is leaving."""
 
     @abstractmethod
     def _must_let_go(self) -> bool:
-        """Whether the user must give up everything that he was told to own."""
+        """Whether the user must give up all partitions that callbacks gave him."""
 
     @abstractmethod
     def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
-        """The answer to the step that is under way."""
+        """Take the answer to the step that is under way."""
 
     @abstractmethod
     def _noticed(self, message: rs.AnyResponse, now_ms: int) -> None:
-        """A notice that only this protocol has."""
+        """Take a notice that only this protocol has."""
 
     @abstractmethod
     def _judged(self, response: rs.Response, now_ms: int) -> None:
-        """What the answer to a heartbeat, a commit or the like says of the membership itself."""
+        """Take the answer to a heartbeat or a commit, as far as it concerns the membership."""
 
     @abstractmethod
     def _written(self, event: sg.Acknowledged) -> None:
-        """The log took the step that is under way, or something that was asked."""
+        """The log took the request of the step that is under way, or another question."""
 
     @abstractmethod
     def _finish(self, now_ms: int) -> None:
-        """What is to be done after every input."""
+        """Do the work that follows every input."""
 
     @abstractmethod
     def _due_ms(self) -> int | None:
-        """When the protocol wants to hear of the time."""
+        """When the protocol needs an `Elapsed`."""
 
     # ---- the way in ---------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Life(ABC):
         return self._me.held.usable(now_ms)
 
     def wake_ms(self) -> int | None:
-        """When `Elapsed` is to be said at the latest."""
+        """When `Elapsed` must be fed at the latest."""
         me = self._me
         due = [self._asks.due_ms(), me.step.again_ms if me.step else None, self._due_ms()]
         if me.keeps_alive:
@@ -156,7 +156,7 @@ class Life(ABC):
     # ---- the user -----------------------------------------------------------------------------
 
     def _seen(self, now_ms: int) -> None:
-        """The user is there."""
+        """Note that the user's thread polls."""
         self._polled_ms, self._leaving.is_away = now_ms, False
 
     def _polled(self, event: sg.Polled) -> None:
@@ -192,8 +192,8 @@ class Life(ABC):
     def _commit(self, event: sg.CommitOffsets) -> None:
         me = self._me
         is_owner = me.held.told is not None and me.fence.may_work(event.now_ms)
-        # Between a join and its assignment only those hold anything who keep it; the coordinator
-        # takes their commits until the old generation ends, and refuses them for a moment then.
+        # Between a join and its assignment only cooperative members hold partitions. Their
+        # commits are accepted until the old generation ends, and refused for a moment then.
         if is_owner and me.keeps_alive:
             self._write_commit(event)
         else:
@@ -282,7 +282,7 @@ class Life(ABC):
 
     def _removed(self, member: str) -> None:
         """A static member asks again under its id: joining without it, it would take the place of
-        the very process that replaced it. Should nobody have, it is told UNKNOWN_MEMBER_ID."""
+        the very process that replaced it. If none has, the answer is UNKNOWN_MEMBER_ID."""
         me = self._me
         self._leaving.put_out(member)
         me.member = member
@@ -311,6 +311,6 @@ class Life(ABC):
         return response
 
     def _out(self) -> None:
-        """The coordinator knows nobody under this id: join as a new member."""
+        """The coordinator has no member of this id: join as a new member."""
         self._leaving.put_out(self._me.member)
         self._me.forget()

@@ -20,8 +20,8 @@ class Ownership:
 
     def __init__(self, fence: Fence) -> None:
         self.fence = fence
-        #: What the user may be told to own. A member that keeps it while it joins: until the next
-        #: assignment. None: nothing was given since it last let go of everything.
+        #: The partitions that callbacks may give the user; a cooperative member has them until the
+        #: next assignment. None: none was given since it last let go of all.
         self.granted: Partitions | None = None
         #: Log offset of what caused the grant: rises with every assignment of any group.
         self.fence_token: int | None = None

@@ -1,7 +1,7 @@
-"""What goes into a member's state machine and what comes out: plain values, no IO.
+"""The inputs and outputs of a member's state machine: plain values, no IO.
 
 Inputs are things that happened; `now_ms` is the moment, on the clock of `fence`. Outputs are
-things to do, in order. The shell around the machine does them and tells what came of them.
+things to do, in order. The shell around the state machine does them and feeds back their outcome.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ Partitions = tuple[TopicPartition, ...]
 
 
 class Callback(Enum):
-    """What the user is told, always from the user's own thread, inside `poll` or `close`."""
+    """The user's callbacks, always run in the user's own thread, inside `poll` or `close`."""
 
     #: These are yours now, beside what was kept. Action: start at the committed offsets.
     ASSIGNED = "assigned"
-    #: These will be somebody else's. Action: commit what is done, then let go.
+    #: These will have another owner. Action: commit what is done, then let go.
     REVOKED = "revoked"
-    #: These may be somebody else's already. Action: stop at once; commits would be refused.
+    #: These may have another owner already. Action: stop at once; commits would be refused.
     LOST = "lost"
 
 
@@ -48,7 +48,7 @@ class WantTopics:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member of a server-assigned group asks for, in the words of the wire's Subscribe."""
+    """The subscription of a member of a server-assigned group, as fields of Subscribe."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -59,7 +59,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class WantSubscription:
-    """The user wants this of a server-assigned group; the member joins, or says so there."""
+    """The user wants this of a server-assigned group; the member joins, or subscribes anew."""
 
     now_ms: int
     subscription: Subscription
@@ -67,7 +67,7 @@ class WantSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """The user wants nothing any more, and may subscribe again: revoke, then leave."""
+    """The user wants no topics any more, and may subscribe again: revoke, then leave."""
 
     now_ms: int
 
@@ -149,7 +149,7 @@ class Divided:
     now_ms: int
     generation: int
     assignments: tuple[rq.MemberAssignment, ...]
-    #: Everybody's topics, and the counts of those that exist: what the leader watches from now on.
+    #: All members' topics, and the counts of those that exist: the leader watches these now.
     topics: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -172,7 +172,7 @@ class WhyNot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AssignorFailed:
-    """The assignor raised, or gave what must not be given: this member cannot divide now."""
+    """The assignor raised, or gave an invalid assignment: this member cannot assign now."""
 
     now_ms: int
     generation: int
@@ -216,13 +216,13 @@ class FetchOffsets:
     topics: tuple[rq.TopicPartitions, ...] | None
 
 
-#: What the user does, whoever divides.
+#: Inputs from the user, in both kinds of groups.
 UserInput = Polled | CalledBack | Unsubscribe | Close | CommitOffsets | FetchOffsets
-#: What comes of the log and of time, whoever divides.
+#: Inputs from the log and from time, in both kinds of groups.
 LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten
-#: What only members have that divide among themselves.
+#: Inputs that only members of classic groups have.
 ClassicInput = WantTopics | Divided | NotDivided | AssignorFailed | TopicsSeen | TopicsNotSeen
-#: What only members have whose coordinator divides.
+#: Inputs that only members of server-assigned groups have.
 AssignedInput = WantSubscription
 Input = UserInput | LogInput | ClassicInput | AssignedInput
 
@@ -239,7 +239,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call the user back, then say `CalledBack`. Comes only from `Polled` and `Close`."""
+    """Run this callback, then feed `CalledBack`. Comes only from `Polled` and `Close`."""
 
     callback: Callback
     partitions: Partitions
@@ -247,23 +247,23 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Divide:
-    """This member leads: run the assignor named `protocol`, then say what came of it."""
+    """This member leads: run the assignor named `protocol`, then feed its outcome."""
 
     generation: int
     protocol: str
     members: tuple[rs.JoinedMember, ...]
-    #: The group keeps its assignment (KIP-814): only look at what the leader is to watch.
+    #: The group keeps its assignment (KIP-814): only look up the topics that the leader watches.
     is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Read the metadata of all topics, then say `TopicsSeen` or `TopicsNotSeen`."""
+    """Read the metadata of all topics, then feed `TopicsSeen` or `TopicsNotSeen`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The end of what was asked under `ticket`: rows, or the error to raise."""
+    """The outcome of the question with this `ticket`: rows, or the error to raise."""
 
     ticket: int
     offsets: tuple[rs.FetchedOffset, ...] = ()

@@ -1,4 +1,4 @@
-"""Where one member stands: what the parts of its state machine share.
+"""The state of one member that the parts of its state machine share.
 
 `life` and the membership of each protocol say what happened and what is next; `leaving` brings the
 member out of the group. Outputs are collected in order, which is that of requests in the log.
@@ -50,7 +50,7 @@ class Standing:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether it heartbeats, and what is said of its generation concerns it."""
+        """Whether it heartbeats, and notices about its generation concern it."""
         is_parked_owner = self.state is State.JOINING and self.fence.is_guarding
         return self.state in IN_GENERATION or is_parked_owner
 
@@ -71,14 +71,14 @@ class Standing:
         self.state = state
 
     def forget(self, keeps_member: bool = False) -> None:
-        """The coordinator does not know this membership any more; what is told is lost."""
+        """End a membership that the coordinator does not have; the user's partitions are lost."""
         self.become(State.IDLE)
         self.member, self.generation = (self.member if keeps_member else ""), -1
         self.step = self.news = None
         self.held.withdraw()
 
     def fail(self, error: CoordError) -> None:
-        """Every poll raises from now on; what is told is lost."""
+        """Fail for good: every poll raises from now on; the user's partitions are lost."""
         self.become(State.FAILED)
         self.step = self.news = None
         self.held.withdraw()
@@ -102,7 +102,7 @@ class Standing:
 
 
 class ClassicStanding(Standing):
-    """The place of one whose group divides among its members."""
+    """The standing of a member of a classic group."""
 
     VALID_PREVIOUS_STATES = VALID_PREVIOUS_STATES
 

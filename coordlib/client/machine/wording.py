@@ -13,7 +13,7 @@ from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 
 WIRE_VERSION = 1
-#: Of a correlation id's number; nobody counts that far, and more would be slow to read.
+#: Of a correlation id's number; no client counts that far, and more would be slow to read.
 _DIGITS_MAX = 20
 
 

@@ -1,1 +1,1 @@
-"""What turns signals and steps into Kafka records: transport, reading, settings."""
+"""The shell around a member's state machine: transport, reading, settings."""

@@ -1,6 +1,6 @@
 """`Member`: a member of a group, over a transport. Threads outside, the state machine inside.
 
-What members of both kinds of groups share: `classic.member` and `assigned.member` have the rest.
+This part is for both kinds of groups; `classic.member` and `assigned.member` add the rest.
 Heartbeats and reading go on by themselves. Callbacks come only from the thread that calls `poll` or
 `close`, so user code needs no locks for them; `may_work` may be asked from any thread.
 """
@@ -43,7 +43,7 @@ COMMIT_RETRY_S = 0.2
 
 
 def default_client_id() -> str:
-    """`<host>-<process>-<random>`: tells people where a member runs, and never repeats."""
+    """`<host>-<process>-<random>`: shows where a member runs, and never repeats."""
     host = "".join(each for each in socket.gethostname() if each.isalnum() or each in "-._")
     return f"{host[:80] or 'host'}-{os.getpid()}-{token_hex(4)}"
 
@@ -67,7 +67,7 @@ class Name:
             raise SetupError("An instance id needs 1 to 249 bytes.", repr(self.instance))
 
     def identity(self, client: str, transport: Transport) -> Identity:
-        """The same over one transport, with a token that nobody else has."""
+        """The same over one transport, with a token that no other member has."""
         place = transport.place
         return Identity(
             group=self.group,
@@ -83,14 +83,14 @@ class Name:
 
 
 class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
-    """What all members of groups have in common.
+    """The base of members of both kinds of groups.
 
     Args:
-        name: who it is.
+        name: the names given by the user.
         config: confluent-kafka's keys for all clients, if there is no transport.
         transport: shared among members of one program; None: one of its own.
-        callbacks: what the user is told by.
-        life_of: the state machine of this member, once it is known who it is.
+        callbacks: the user's callbacks.
+        life_of: makes the state machine of this member from its identity.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Join the group for these topics, or say that others are wanted."""
+        """Join the group for these topics, or replace the topics of the subscription."""
 
     def unsubscribe(self) -> None:
         """Let go (in `poll`), leave the group, and hold nothing until the next `subscribe`."""
@@ -171,7 +171,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
 
         Raises:
             GroupError: the group refused this member for good.
-            AssignmentFailed: the leader could not divide; raised once, the member stays.
+            AssignmentFailed: the leader could not assign; raised once, the member stays.
             CannotReach: the transport has failed.
             CoordError: this member has failed.
         """
@@ -274,13 +274,15 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
             self._changed.notify_all()
 
     def wake_ms(self) -> int | None:
-        """When it wants to be told of the time at the latest; None: not before something else."""
+        """When `Elapsed` must be fed at the latest; None: not before something else."""
         with self._changed:
             return self._membership.wake_ms() if self._broken is None else None
 
     def fail(self, problem: Exception) -> None:
-        """Nobody knows what its state machine believes now: it stops at once, and says nothing any
-        more, so that its session ends. Every poll raises."""
+        """Stop the member for good, because the state of its state machine is unknown now.
+
+        It sends nothing any more, so that its session ends. Every poll raises.
+        """
         with self._changed:
             if self._broken is None:
                 mend = "Close it, and make a new one. Its session ends by itself."
@@ -319,7 +321,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         return bool(calls)
 
     def _end_callback(self) -> Callback | None:
-        """The callback that runs on this thread, which is over with `close`."""
+        """End the callback that runs on this thread: `close` ends it."""
         running = self._running
         if running is None or running[1] != threading.get_ident():
             return None
@@ -373,7 +375,7 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
 
 
 def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
-    """Each partition once, the last row for it: the coordinator takes no request else."""
+    """Each partition once, with its last row: the coordinator refuses repeated partitions."""
     if not isinstance(offsets, Mapping):
         return once(offsets)
     return tuple(

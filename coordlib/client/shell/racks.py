@@ -1,8 +1,8 @@
-"""Where partitions' replicas stand, for assignors that bring members and replicas together.
+"""The racks of partitions' replicas, for assignors that place members near replicas.
 
 Kafka's metadata name the brokers of replicas; where a broker stands is in the description of the
-cluster. A rack is a preference and nothing else: a leader asks when it divides, and nobody watches.
-Kafka's consumer joins again when racks change; here the next division, whatever its reason, goes by
+cluster. A rack is only a preference: a leader asks when it assigns, and no member watches racks.
+Kafka's consumer joins again when racks change; here the next assignment, whatever its reason, uses
 the new ones. A reassignment moves replicas one by one, and a group that joined again at each of
 these steps would lose more than a read across racks costs.
 """

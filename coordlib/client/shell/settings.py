@@ -59,15 +59,15 @@ class Settings:
     rack: str | None
     prefix: str
     timing: Timing
-    #: CLASSIC_KIND: the members divide; ASSIGNED_KIND: the coordinator does.
+    #: CLASSIC_KIND: the leader assigns; ASSIGNED_KIND: the coordinator does.
     kind: str
     assignors: tuple[Assignor, ...]
-    #: How the coordinator is to divide; None: as the group does.
+    #: The strategy for a server-assigned group; None: that of the group.
     strategy: str | None
     capacity: int
     auto_offset_reset: str
     on_commit: OnCommit | None
-    #: What goes to every Kafka client.
+    #: Options for every Kafka client.
     common: dict[str, Any]
 
     @property
@@ -118,7 +118,8 @@ def member_of(
 ) -> ClassicMember | AssignedMember:
     """The member that these settings describe. Raises SetupError, CannotReach.
 
-    Members of both kinds are used alike. Who divides differs, and so does what on_revoke names.
+    Members of both kinds are used alike. They differ in who assigns, and in the partitions that
+    on_revoke names.
     """
     common: dict[str, Any] = {
         "transport": transport,
@@ -148,7 +149,7 @@ def member_of(
 
 
 def _refuse_promises(rest: dict[str, Any]) -> None:
-    """Nothing is committed behind the caller's back."""
+    """Refuse options that would commit without a call of `commit`."""
     if str(rest.pop("enable.auto.commit", False)).lower() not in {"false", "0"}:
         raise SetupError(
             "enable.auto.commit is not offered.", "", "Call commit() when work is done."

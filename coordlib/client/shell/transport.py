@@ -119,7 +119,7 @@ class Transport(Protocol):
 def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
     """Whether a response is for this member: its answers, its group's notices, the job's own.
 
-    A picture of what somebody holds is for that member, whose id begins with its client's: a group
+    A picture of partitions is for one member, whose id begins with its client's: a group
     of hundreds on one transport would spend its time on the pictures of others.
     """
     if isinstance(message, rs.Response):

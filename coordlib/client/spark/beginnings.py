@@ -2,9 +2,9 @@
 
     committed           the query begins
     nothing             at the log's start; with `latest` at its end, which is committed first
-    within the log      there
-    below its start     at its start: what was between them is deleted, and no reader gets it back
-    beyond its end      as if nothing were: the topic was deleted and made anew
+    within the log      at that offset
+    below its start     at its start: the records between them are deleted for every reader
+    beyond its end      as if nothing were committed: the topic was deleted and created again
 
 Partitions that do not exist, or have no leader now, are left out and looked for again; the
 coordinator demands them back when it finds that their topic is gone. The others are read meanwhile,
@@ -54,8 +54,8 @@ class Beginnings:
         group: named in errors and logs.
         config: confluent-kafka's keys of the brokers that have the topics.
         otherwise: where partitions without a committed offset begin.
-        is_strict: records that are gone before they were read are an error, not a warning; not so
-            a topic that is deleted as a whole.
+        is_strict: records that were deleted before they were read are an error, not a warning; a
+            topic that is deleted as a whole is no error.
         ask: the member's `committed_async`.
         settle: commits where partitions begin; not answered here.
     """
@@ -81,7 +81,7 @@ class Beginnings:
         self._looked_s = 0.0
 
     def find(self, fences: Mapping[TopicPartition, int]) -> Begin | None:
-        """Where these begin, less those that are `absent`; None: ask again, answers are due.
+        """Where these begin, without those that are `absent`; None: ask again, answers are due.
 
         Raises:
             CannotReach: broker or coordinator do not answer.
@@ -112,12 +112,12 @@ class Beginnings:
         return bool(back)
 
     def explain(self, positions: Offsets) -> bool:
-        """Whether a query that has read up to there has failed because of the log: partitions are
-        gone, or what was to be read next. Then another one may go on with the rest."""
+        """Whether a query that has read up to there failed because of the log: partitions, or their
+        next records, are gone. Then another query may go on with the rest."""
         try:
             bounds = self._bounds(positions)
         except CannotReach:
-            return False  # told as what it is: the query's own failure
+            return False  # reported as the query's own failure
         if bounds.keys() != positions.keys():
             return True
         return not self._is_strict and any(
@@ -134,14 +134,14 @@ class Beginnings:
         known = {place: at for place, at in offsets.items() if at is not None}
         unsettled = offsets.keys() - known.keys()
         if unsettled and self._otherwise == "latest":
-            # The next look finds them committed, here or by who takes over before anything is read.
+            # The next look finds them committed, before any record is read.
             self._settle({place: bounds[place].end for place in sorted(unsettled)})
             return None
         known |= {place: bounds[place].start for place in unsettled}
         return Begin(known, {place: at for place, at in committed.items() if place in known})
 
     def _first(self, place: TopicPartition, committed: Offsets, bounds: Bounds) -> int | None:
-        """None: nothing that counts is committed."""
+        """The first offset of a partition; None: no usable offset is committed."""
         at = committed.get(place)
         if at is None or bounds.start <= at <= bounds.end:
             return at
@@ -156,7 +156,7 @@ class Beginnings:
         return begins
 
     def _bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Of those that can be read. Raises CannotReach."""
+        """The log's bounds of the readable partitions. Raises CannotReach."""
         self._looked_s = time.monotonic()
         if self._admin is None:
             self._admin = open_admin(self._config)

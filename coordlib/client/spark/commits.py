@@ -26,14 +26,14 @@ class Commits:
         self._open: list[tuple[Run | None, Offsets, Future[sg.Answer]]] = []
 
     def say(self, run: Run | None, offsets: Offsets) -> None:
-        """`run` has read up to there; None: partitions are to begin there."""
+        """Commit positions of `run`; None: they are the beginnings of partitions."""
         if offsets:
             if run is not None:
                 run.said(offsets)
             self._open.append((run, offsets, self._commit(offsets)))
 
     def hear(self) -> bool:
-        """Take the answers that are here; whether all beginnings among them were accepted.
+        """Take the answers that have come; return whether all beginnings among them were accepted.
 
         The refused offsets of a run are written again with its next commit.
         """

@@ -1,4 +1,4 @@
-"""Positions in Spark's spelling: how far a query has read, and where one is to begin.
+"""Positions in Spark's format: of a running query, and of a query to be started.
 
 Spark writes offsets as `{"topic": {"0": 23}}`, the next offset to read, as Kafka's committed ones
 are; -2 means the earliest and -1 the latest.
@@ -25,8 +25,8 @@ Otherwise = Literal["earliest", "latest"]
 _WORDS: Final[dict[str, int]] = {"earliest": -2, "latest": -1}
 _KAFKA_SOURCE: Final = "KafkaV2["
 _TIMEOUT_S: Final = 30.0
-#: What became of each partition last until a time, if that was a commit. Two things of one
-#: millisecond have an order in the log of events.
+#: The last event of each partition until a time, if it was a commit. Two events of one millisecond
+#: have an order in the log of events.
 _AS_OF: Final = """
     SELECT c.topic, c.partition, c.offset FROM (
         SELECT x.type, x.item.topic AS topic, x.item.partition AS partition,
@@ -52,7 +52,7 @@ def starting_offsets(
     tables: str | Path | None = None,
     otherwise: Otherwise = "earliest",
 ) -> str:
-    """The text for Spark's option `startingOffsets`: where a group stands, or stood.
+    """The text for Spark's option `startingOffsets`: a group's offsets, present or past.
 
     Every partition of the topics is named, as Spark demands with `assign` and `subscribe`.
 
@@ -140,7 +140,7 @@ def finished(query: "StreamingQuery") -> dict[TopicPartition, int]:
 
 
 def end_offsets(progress: Any) -> dict[TopicPartition, int]:
-    """The same of one progress report; sources other than Kafka's are passed over."""
+    """The same from one progress report; sources other than Kafka's are skipped."""
     found: dict[TopicPartition, int] = {}
     for source in progress["sources"]:
         if _KAFKA_SOURCE in source["description"]:

@@ -1,7 +1,7 @@
 """`publish_progress`: any query's positions as committed offsets of a group without members.
 
-Nothing about the query changes: a listener hears of each finished batch and writes what it has read
-to `coord.offsets`. So it shows in `coord groups describe` with its lag, like everybody else.
+The query does not change: a listener gets each finished batch and writes the query's positions to
+`coord.offsets`. So `coord groups describe` shows it with its lag, like any group.
 """
 
 import threading
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 _RETRY_S: Final = 1.0
 _REPEAT_S: Final = 60.0
-#: A producer that has failed for ever is replaced at most so often.
+#: Seconds between two replacements of a producer that has failed for ever, at least.
 _REOPEN_S: Final = 10.0
 
 
 class Publication:
     """The newest positions of one query, on their way to the log.
 
-    They are written when they change, at most once a second while the broker is away; what was not
-    taken is written again in its newest form. After a fatal error another producer does it.
-    Answers are not read: the coordinator may refuse to make the group just now, or somebody may
-    have deleted it. So everything is written again once a minute, and when `close` ends it.
+    They are written when they change, at most once a second while the broker is away; positions
+    that the log did not take are written again, the newest ones. After a fatal error another
+    producer does it. Answers are not read: the coordinator may refuse to create the group at this
+    moment, or an operator may have deleted it. So all is written again once a minute, and at
+    `close`.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Publication:
         self._thread.start()
 
     def hear(self, progress: Any) -> None:
-        """What Spark tells of a finished batch; of an older one than it told before, nothing."""
+        """Take Spark's report of a finished batch; one of an older batch is ignored."""
         with self._lock:
             if progress["batchId"] < self._batch:
                 return
@@ -88,7 +89,7 @@ class Publication:
         return not self._thread.is_alive() and self.is_written
 
     def end(self) -> None:
-        """The same, without waiting for it."""
+        """As `close`, without waiting."""
         self._is_closed = True
         self._wake.set()
 
@@ -153,13 +154,13 @@ def publish_progress(
     prefix: str = "coord",
     spark: "SparkSession | None" = None,
 ) -> Publication:
-    """Let a group show how far a query has read; the query itself does not change.
+    """Publish a query's positions as a group's offsets; the query itself does not change.
 
     The group must have no members: their positions are their own (UNKNOWN_MEMBER_ID, in history).
 
     Args:
         query: a running one, with at least one Kafka source.
-        group: the name under which it shows.
+        group: the name of the group.
         config: confluent-kafka's keys, at least `bootstrap.servers`.
         prefix: the coordinator's topic prefix.
         spark: the session that the query was started in; by default the active one.
@@ -180,7 +181,7 @@ def publish_progress(
     is_ended = threading.Lock()
 
     def end() -> None:
-        if is_ended.acquire(blocking=False):  # it may be told twice
+        if is_ended.acquire(blocking=False):  # Spark may report it twice
             publication.end()
             streams.removeListener(listener)
 
@@ -188,7 +189,7 @@ def publish_progress(
     streams.addListener(listener)
     if query.lastProgress is not None:
         publication.hear(query.lastProgress)
-    if not query.isActive:  # perhaps it ended before anybody listened
+    if not query.isActive:  # perhaps it ended before the listener was added
         end()
     return publication
 

@@ -28,7 +28,7 @@ _UNSAFE: Final = re.compile(r"[^\w.-]", re.ASCII)
 
 
 class Queries:
-    """Starts them, with numbers that none before has used, and cleans up behind them.
+    """Starts queries, each with unused batch numbers, and cleans up after them.
 
     Args:
         start: the user's function.
@@ -45,9 +45,9 @@ class Queries:
     ) -> None:
         self._spark, self._start = spark, start
         self._source, self._folder = dict(source), folder
-        #: How many were started.
+        #: The number of queries started.
         self.count = 0
-        #: Numbers of batches that those before may have used.
+        #: Batch numbers that earlier queries may have used.
         self._numbers_used = 0
         #: Queries that were stopped and may still be in a batch.
         self._ending: list[Run] = []
@@ -58,7 +58,7 @@ class Queries:
         fences: Mapping[TopicPartition, int],
         begin: Begin,
     ) -> Run:
-        """Start the next one. Raises what the user's start raises, or Spark."""
+        """Start the next query. Raises the exceptions of the user's `start` and of Spark."""
         ended, identity = threading.Event(), member.identity
         # A client id, and so a member id, may have characters that no folder should.
         name = _UNSAFE.sub("_", f"{member.member_id}-{self.count}")
@@ -81,13 +81,13 @@ class Queries:
         return run
 
     def forget(self, run: Run) -> None:
-        """Set the query aside: it is stopped, and its batch may still run."""
+        """Stop tracking the query as current: it is stopped, but its batch may still run."""
         run.stop_now()
         self._numbers_used += run.numbers_used
         self._ending.append(run)
 
     def are_over(self, patience_s: float) -> bool:
-        """Whether no query that was set aside is in a batch any more.
+        """Whether no stopped query is in a batch any more.
 
         Raises CoordError: one was stopped longer ago than `patience_s`.
         """
@@ -103,7 +103,7 @@ class Queries:
         return not self._ending
 
     def end(self, patience_s: float) -> None:
-        """Wait for each up to this time, and clean up behind those that have ended."""
+        """Wait for each up to this time, and clean up after those that have ended."""
         for run in self._ending:
             if run.is_over(patience_s):
                 run.clean_up()
@@ -119,7 +119,7 @@ class Queries:
 
 
 def source_options(config: Mapping[str, Any]) -> dict[str, str]:
-    """coordlib's clients and Spark's source reach the same brokers. Raises SetupError."""
+    """Options by which Spark's source reaches the same brokers as coordlib. Raises SetupError."""
     own = ("bootstrap.servers", "group.id", "client.id", "auto.offset.reset")
     values = {key: str(value) for key, value in config.items() if key not in own}
     if not (servers := config.get("bootstrap.servers")):

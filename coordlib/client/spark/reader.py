@@ -14,8 +14,8 @@ Committed positions are those of Spark's own progress reports of finished batche
 delivery is at least once over every hand-over, and nothing is lost. `share` fences writes into
 Delta.
 
-One thread does everything. It polls the member, and waits for nothing but the end of a batch before
-a release. The coordinator may be away meanwhile.
+All work is in one thread. It polls the member, and waits only for the end of a batch before a
+release. The coordinator may be away meanwhile.
 """
 
 import threading
@@ -49,7 +49,7 @@ _log = structlog.get_logger()
 _STOPPED: Final = "The query was stopped by somebody, or its trigger does not go on."
 _POLL_S: Final = 0.1
 _AGAIN_S: Final = 1.0
-#: How long a stopped query may take to end, however short its batches are to be.
+#: Seconds that a stopped query may take to end, even if its batches are to be shorter.
 _STOP_S: Final = 1.0
 _LEAVE_S: Final = 10.0
 
@@ -152,7 +152,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         self._thread = threading.Thread(target=self._work, name=f"reader of {group}", daemon=True)
         self._failure: Exception | None = None
 
-    # ---- what the user does -------------------------------------------------------------------
+    # ---- called by the user -------------------------------------------------------------------
 
     def start(self) -> Self:
         """Join the group, and read what is assigned, in a thread of its own. Returns at once."""
@@ -247,7 +247,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._end()
 
     def _end(self) -> None:
-        """Release and leave; whatever happened, no query of this reader runs on."""
+        """Release and leave; in any case, no query of this reader runs on."""
         try:
             # Runs _asked_back, or _lost where the member may not act any more.
             self._member.close(_LEAVE_S)
@@ -288,12 +288,12 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._settle()
 
     def _asked_back(self, partitions: Partitions) -> None:
-        """Nothing is read of these when this returns; their commit goes with the Release."""
+        """Stop reading these partitions before it returns; the Release carries their commit."""
         run = self._run
         if run is not None and run.reads_any(partitions):
             run.stop(self._batch_timeout_s)
             going = {each: at for each, at in run.unsaid().items() if each in partitions}
-            # First the others: only what is committed last goes along.
+            # First the others: the Release carries only the last commit.
             self._commit(leave_out=partitions)
             self._commits.say(run, going)
             self._forget(run)
@@ -311,13 +311,13 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
     # ---- queries ------------------------------------------------------------------------------
 
     def _has_other_set(self) -> bool:
-        """Whether the query, if there is one, does not read just what is held and there."""
+        """Whether the query, if any, reads another set than the held partitions that exist."""
         there = self._held - self._beginnings.absent
         reads = set(self._run.share.fences) if self._run is not None else set()
         return there != reads or self._beginnings.are_back(self._held)
 
     def _change(self) -> None:
-        """To one query for all that is held, from what is committed; step by step."""
+        """Go step by step to one query of all held partitions, from the committed offsets."""
         if self._run is not None:
             self._stop_in_gap(self._run)
         elif self._member.may_work() and self._queries.are_over(
@@ -326,7 +326,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._begin()
 
     def _stop_in_gap(self, run: Run) -> None:
-        """Nobody waits for it: it may take as long as the batch takes."""
+        """Stop the query after its batch, however long that takes: no member waits for it."""
         gap = Gap(run.query)
         while not gap.is_here and not self._is_stopping.is_set():
             self._member.poll(LOOK_EVERY_S)
@@ -340,7 +340,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._forget(run)
 
     def _give_up(self, why: str) -> None:
-        """Set the query aside; late writes of its batch are fenced by its tokens."""
+        """Stop the query without waiting; late writes of its batch are fenced by its tokens."""
         run = self._run
         if run is not None:
             _log.warning("query stopped at once", group=run.share.group, why=why)
@@ -352,7 +352,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         self._run = None
 
     def _begin(self) -> None:
-        """Raises what the user's start raises, or Spark."""
+        """Start a query. Raises the exceptions of the user's `start` and of Spark."""
         held = sorted(self._held)
         found = {each: self._member.fence_of(*each) for each in held}
         fences = {each: fence for each, fence in found.items() if fence is not None}

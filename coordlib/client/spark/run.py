@@ -1,4 +1,4 @@
-"""One query of a `SparkGroupReader`: how it is started, how far it is, and how it ends."""
+"""One query of a `SparkGroupReader`: its start, its positions, and its end."""
 
 import shutil
 import threading
@@ -72,8 +72,8 @@ class Run:
     def numbers_used(self) -> int:
         """A bound of the numbers that its batches have used, also of one that was given up.
 
-        A batch begins after the progress of the one before it was told: at most one more than the
-        newest progress says has begun. Its number is `batch + 1`; 0 is the claim's.
+        A batch begins after the progress of the one before it was reported: at most one more has
+        begun than the newest progress shows. Its number is `batch + 1`; 0 is the claim's.
         """
         newest = self.query.lastProgress
         return (int(newest["batchId"]) if newest is not None else -1) + 3
@@ -109,11 +109,11 @@ class Run:
 
     @property
     def ends_since_s(self) -> float:
-        """How long ago it was stopped, seconds."""
+        """Seconds since it was stopped."""
         return time.monotonic() - self._stopped_s if self._stopper is not None else 0.0
 
     def clean_up(self) -> None:
-        """Nobody reads its offsets again: they are in the log."""
+        """Delete its checkpoint, which is not read again: its offsets are in the log."""
         shutil.rmtree(Path(self.share.checkpoint), ignore_errors=True)
 
     def _stop_query(self) -> None:

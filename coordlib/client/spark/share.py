@@ -1,4 +1,4 @@
-"""What one run of a query was given: its partitions, and the tokens that fence its writes.
+"""The share of one run of a query: its partitions, and the tokens that fence its writes.
 
 The recipe for writing into Delta. Delta keeps, per `txnAppId`, the highest `txnVersion` that was
 written, in the same atomic commit as the rows, and skips a write whose version is not higher. Here
@@ -54,11 +54,11 @@ class Share:
         return tuple(sorted(self.fences))
 
     def txn_app_id(self, partition: TopicPartition) -> str:
-        """The same for all owners of a partition in this group."""
+        """The `txnAppId` of a partition, the same for all its owners in this group."""
         return f"coordlib/{self.log}/{self.group}/{partition.topic}/{partition.partition}"
 
     def txn_version(self, partition: TopicPartition, batch: int) -> int:
-        """Higher for every batch, and for every later owner.
+        """The `txnVersion`, higher for every batch and for every later owner.
 
         Raises CoordError: more batches than a version can count.
         """
@@ -69,7 +69,7 @@ class Share:
         return self.fences[partition] << BATCH_BITS | number
 
     def claim(self, empty: "DataFrame", path: str) -> None:
-        """Shut former owners out before the first batch, by a write of no rows per partition.
+        """Fence former owners before the first batch, by a write of no rows per partition.
 
         Args:
             empty: a frame of no rows with the table's columns.

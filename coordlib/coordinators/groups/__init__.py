@@ -1,1 +1,1 @@
-"""Consumer groups: what members join, how partitions are divided, which offsets are committed."""
+"""Consumer groups: what members join, how partitions are assigned, which offsets are committed."""

@@ -1,6 +1,6 @@
 """The consumer groups of a shard: what they have in common beside their rows.
 
-The cluster's topics as the log has told them, and how fast new groups are made.
+The cluster's topics as they stand in the log, and how fast new groups are made.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,11 +27,11 @@ from coordlib.records import requests as rq
 
 
 class GroupsState(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What is kept of all groups of a shard, in its blob."""
+    """The state that all groups of a shard share, in its blob."""
 
-    #: The cluster's topics by partition count, as far as the log has told; by name.
+    #: The cluster's topics by partition count, as listed in the log so far; by name.
     topics: dict[str, int] = {}
-    #: By which the rows' `look_at_ms` were found; they are found anew for another one.
+    #: The setting by which the rows' `look_at_ms` were found; they are found anew for another one.
     retention_ms: int = 0
     #: Until when new groups have booked the shard's clock, in microseconds of it.
     free_us: int = 0
@@ -80,11 +80,12 @@ class Groups(Family):
 
     @classmethod
     def restored(cls, _values: Mapping[str, tuple[Kind, Any]]) -> GroupsState:
-        """The topics that the groups know, the best known count of each.
+        """The topics that the groups' heads name, with the most reliable count of each.
 
-        Groups are told of every change that concerns them, so all of them agree. A quarantined one
-        is told nothing: what it knows counts where no other knows more, and of several such that
-        of the one whose state changed last.
+        Every change is judged by all groups that it concerns, so these agree. A quarantined group
+        judges no change: its counts are used only for topics that no other group names, and of
+        several such counts the one of the group
+        whose state changed last.
         """
         known: dict[str, int] = {}
         for kind, group in sorted(_values.values(), key=lambda each: _newest_last(each[1])):
@@ -147,5 +148,5 @@ def _newest_last(group: Any) -> tuple[bool, int, str]:
 
 
 def _time_of(at: At) -> int:
-    """The time on which new groups count that came by this topic (throttle.py)."""
+    """The time on which new groups of this input topic are counted (throttle.py)."""
     return at.clock_ms if at.topic == REQUESTS else at.time_ms

@@ -16,7 +16,7 @@ _HALF: Final = INT32_MAX // 2
 def after(generation: int) -> int:
     """The next generation; after the last int32 comes 1.  # INV-11
 
-    Kafka's generation would turn negative there, and every negative one belongs to nobody.
+    Kafka's generation would turn negative there, and no member has a negative one.
     """
     return generation % INT32_MAX + 1
 

@@ -1,4 +1,4 @@
-"""What the shard, retention and the requests about offsets ask of a group, whatever its kind."""
+"""The properties of a group that retention and requests about offsets use, for any kind."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from coordlib.coordinators.shard.clock import Timer
 
 
 class AnyGroup(Protocol):
-    """A group as a frozen value. Its kind knows the rest of it."""
+    """A group as a frozen value. Its kind defines all other fields."""
 
     @property
     def group(self) -> str:
@@ -23,7 +23,7 @@ class AnyGroup(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is in the state Empty: nobody is in it, or waited for."""
+        """Whether it is in the state Empty: it has no members, and waits for none."""
 
     @property
     def is_quarantined(self) -> bool:
@@ -39,21 +39,21 @@ class AnyGroup(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has members, and what they want is not changing at this moment."""
+        """Whether it has members, and no change of their subscriptions is under way."""
 
     @property
     def tells_subscriptions(self) -> bool:
-        """Whether what its members want can be read at all."""
+        """Whether its members' subscriptions can be read at all."""
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether somebody wants this topic, so that its offsets must be kept."""
+        """Whether a member wants this topic, so that its offsets must be kept."""
 
     def reaction_timers(self) -> Iterator[Timer]:
-        """What runs from when somebody can read what it must react to (rule 3)."""
+        """The deadlines that start when a member can read what it must react to (rule 3)."""
 
 
 def uncovered(group: AnyGroup) -> tuple[int, int] | None:
-    """The lowest and highest record that somebody must react to and that no tick covers yet."""
+    """The lowest and highest record that a member must react to and that no tick covers yet."""
     causes = [timer.cause for timer in group.reaction_timers() if timer.due_ms is None]
     causes += [m.awaits_cover for m in group.members.values() if m.awaits_cover is not None]
     return (min(causes), max(causes)) if causes else None

@@ -18,7 +18,7 @@ from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Handler, Kind, 
 from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
 
-#: A group's `Facts.index` holds what it wants of the topics. nil: not known, so it is decoded.
+#: A group's `Facts.index` holds the topics that it wants. nil: not known, so it is decoded.
 UNKNOWN_WISHES: Final = NOT_INDEXED
 #: false: no change of topics concerns the group.
 NO_WISHES: Final = msgspec.Raw(b"\xc2")
@@ -37,7 +37,7 @@ class GroupKind(Kind):
     TABLES: ClassVar = (OFFSETS,)
     #: The module that counts and judges its deadlines.
     TIMERS: ClassVar[Any]
-    #: Judges that other topics exist, or have other counts; None: topics concern members only.
+    #: Judges a change of topics or of their counts; None: topics concern members only.
     topics_changed: Callable[[Any, Collection[str]], None] | None = None
 
     def create(self, name: str, at: At) -> Any:
@@ -96,7 +96,7 @@ class GroupKind(Kind):
         return {}
 
     def wishes(self, _: Any) -> msgspec.Raw:
-        """What a group wants of the topics, by its generation alone.
+        """The topics that a group wants, by its generation alone.
 
         NO_WISHES: no change of topics concerns it. UNKNOWN_WISHES: any change may.
         """
@@ -108,5 +108,5 @@ class GroupKind(Kind):
 
 
 def _wanting_as(group: AnyGroup) -> tuple[object, ...]:
-    """All of a group by which its wishes go: members change theirs with a new generation only."""
+    """The fields that its wishes depend on: members change wishes with a new generation only."""
     return type(group), group.generation, group.is_quarantined

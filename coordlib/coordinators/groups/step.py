@@ -1,4 +1,4 @@
-"""A step of a group: what classic and server-assigned groups have beside what all steps have."""
+"""A step of a group: what classic and server-assigned groups add to the shard's steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ SHARD_IS_THROTTLED: Final = (
 
 
 class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step may read that all groups of a shard have in common."""
+    """The state that all groups of a shard share, as far as a step may read it."""
 
     config: GroupConfig
     #: Whether the shard has made so many groups that the next one has to wait.
     is_throttled: bool
-    #: The topics of the cluster, as far as the log has told, by partition count. Read only.
+    #: The topics of the cluster as listed in the log, by partition count. Read only.
     topics: Mapping[str, int]
     #: Strategies that the job's configuration adds, by friendly name.
     strategies: Mapping[str, Any]
@@ -75,6 +75,6 @@ class GroupStep(Step[G], ABC):
         """Change the state, along the kind's table only.  # INV-12"""
 
     def delete(self) -> None:
-        """The last that a step does to a group: no request finds it any more."""
+        """Delete the group, as the last act of its step: no request finds it any more."""
         self.enter(self.DEAD)
         super().delete()

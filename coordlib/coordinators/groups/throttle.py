@@ -1,8 +1,9 @@
 """How many groups a shard makes per second: a leaky bucket in one number.
 
-Each new group books a slice of time, one second by their number; the next free moment is what a
-shard remembers (the generic cell rate algorithm of ITU-T I.371). Who would book more than
-`BURST_MS` ahead has to wait. The log's time alone moves it, so a replay refuses the same ones.
+Each new group books a slice of time, a second divided by the groups per second; a shard keeps the
+next free moment (the generic cell rate algorithm of ITU-T I.371). A request that would book more
+than `BURST_MS` ahead is refused for now. The log's time alone moves it, so a replay refuses the
+same ones.
 
 Requests and `coord.offsets` have a bucket each. Requests count on the shard's clock. Records of
 `coord.offsets` do not move that clock, and a shard without members has no ticks: there new groups
@@ -13,7 +14,7 @@ wherever that is, they must keep no request waiting.  # INV-02
 
 from typing import Final
 
-#: What may be booked ahead: so many groups may come at once.
+#: The time that may be booked ahead: as many groups as fit into it may come at once.
 BURST_MS: Final = 5_000
 _US: Final = 1_000
 
@@ -39,8 +40,8 @@ class NewGroups:
 
     def must_wait(self, clock_ms: int) -> bool:
         """Whether one more may not be made yet."""
-        # Nobody books more than a burst ahead. If the next free moment is later all the same, the
-        # time of the topic went back, with another leader: nobody waits longer than a burst.
+        # No request books more than a burst ahead. If the next free moment is later all the same,
+        # the topic's time went back, with another leader: no request waits longer than a burst.
         self.free_us = min(self.free_us, (clock_ms + BURST_MS) * _US)
         return self._after(clock_ms) > (clock_ms + BURST_MS) * _US
 

@@ -1,4 +1,4 @@
-"""The cluster's topics, as the driver tells them in the log."""
+"""The cluster's topics, as the driver lists them in the log."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,11 @@ from coordlib.records import requests as rq
 def learn(
     known: Mapping[str, int], metadata: rq.TopicMetadata
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """What is known after one record, and the names of what it changed, in order.
+    """The topics after one record, and the names of the topics that it changed, in order.
 
-    A topic that was made anew with fewer partitions just has fewer. Of more topics than a shard
-    can keep in mind those that it knows keep their place, since they may be read; the first of the
-    new ones by name have what room there is. The driver, who can tell people, says so.
+    A topic that was deleted and created again with fewer partitions just has fewer. A shard keeps
+    a bounded number of topics. Those that it has stay, since they may be read; new ones get the
+    remaining room in order of name. The driver logs that some were left out.
     """
     listed = {row.topic: row.partitions for row in metadata.topics}
     kept = {

@@ -1,6 +1,6 @@
 """Blobs of state version 1, in which every row was a group's, as blobs of version 2.
 
-Nothing of what they hold is lost, and the log goes on from them as it would have.
+Nothing that they hold is lost, and the log goes on from them as it would have.
 """
 
 from typing import Any, Final

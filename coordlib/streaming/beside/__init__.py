@@ -1,1 +1,1 @@
-"""What the driver does beside its batches: ticks, watches of topics and offsets, lag, status."""
+"""The driver's work beside its batches: ticks, watches of topics and offsets, lag, status."""

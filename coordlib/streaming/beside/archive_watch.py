@@ -1,8 +1,8 @@
 """The archive in a thread of the coordination job.
 
-No batch waits for it, and nothing that it meets ends the job: the log and the job's status name the
-failure, and the thread tries again after a pause, for ever. So history may be late, and groups get
-their answers. A job that runs the archive alone (`coord submit archive`) ends instead, as its
+No batch waits for it, and none of its failures ends the job: the log and the job's status name the
+failure, and the thread tries again after a pause, for ever. So history may be late, but answers to
+groups are not. A job that runs the archive alone (`coord submit archive`) ends instead, as its
 supervisor starts it again.
 """
 
@@ -19,7 +19,7 @@ from coordlib.streaming.beside.troubles import Troubles
 
 RETRY_FIRST_S: Final = 5.0
 RETRY_MAX_S: Final = 300.0
-#: An archive that is behind for so long is a trouble of its own: a week is what topics keep.
+#: An archive that is behind for this long is a trouble of its own: topics keep a week.
 BACKLOG_TOLD_MS: Final = 3_600_000
 #: How long the job's end waits for the batch that runs; a batch that is cut off is repeated.
 STOP_S: Final = 10.0
@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 
 
 class Turns(Protocol):
-    """As much of `Archive` as is used."""
+    """The part of `Archive` that is used here."""
 
     def turn(self) -> Backlog: ...
 
@@ -42,8 +42,8 @@ class ArchiveWatch:
     """The thread. Troubles: "archive" has failed; "archive backlog" is old.
 
     Args:
-        open_archive: makes an Archive; whatever it raises is a failure like others.
-        interval_s: from one batch to the next, where nothing is left.
+        open_archive: makes an Archive; any exception of it is a failure like others.
+        interval_s: from one batch to the next, where no backlog is left.
     """
 
     def __init__(
@@ -121,6 +121,6 @@ def retry_after(failed: int, is_refused: bool) -> float:
     """Seconds until the next try, after so many failures before this one.
 
     Args:
-        is_refused: what is wrong mends itself hardly ever, as other archives or foreign tables.
+        is_refused: the cause hardly ever goes away by itself, as another archive or foreign tables.
     """
     return RETRY_MAX_S if is_refused else min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(failed, 10))

@@ -1,7 +1,7 @@
 """The committed offsets of all groups, as readers of `coord.committed` see them.
 
-The driver reads its own output back instead of listening to its sink: then the offsets of earlier
-runs need no second way, what is known was visible to everybody before, and no batch waits.
+The driver reads its own output back instead of taking it from its sink: then offsets of earlier
+runs come the same way, all offsets here were visible to readers before, and no batch waits.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,15 +19,15 @@ from coordlib.streaming.beside.offset_shares import Exists, cut
 #: Offsets that are followed; 300 bytes each. Those beyond have no lag and are not mirrored, until
 #: one of them is committed again when there is room.
 OFFSETS_MAX: Final = 500_000
-#: So many more are taken in before they are cut to the bound: to cut costs a look at all of them.
+#: This many more are taken in before a cut to the bound: a cut looks at all of them.
 OFFSETS_OVER_MAX: Final = 50_000
-#: Of those beyond so many are counted, by a hash of each; and of groups that lack some.
+#: At most this many offsets beyond the bound are counted, by a hash of each; groups likewise.
 LEFT_OUT_MAX: Final = 100_000
 _RECORDS_AT_ONCE: Final = 2_000
 
 _log = structlog.get_logger()
 
-#: What Kafka's clients take: they raise on others, and no topic has such a name.
+#: Topic names that Kafka's clients take: they raise on others, which no topic has.
 _Topic = Annotated[str, Meta(pattern="^[a-zA-Z0-9._-]+$", max_length=249)]
 _Partition = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
@@ -41,7 +41,7 @@ _decode_value: Final = msgspec.json.Decoder(_Value).decode
 
 
 class Change(NamedTuple):
-    """What one record of the topic says; `offset` None: deleted."""
+    """One record of the topic; `offset` None: deleted."""
 
     group: str
     place: Place
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
 
 def read_record(key: bytes | None, value: bytes | None) -> Change | None:
-    """None for what the engine did not write; the archive tells of that."""
+    """Decode a record; None for one that the job did not write, which the archive reports."""
     try:
         group, topic, partition = _decode_key(key or b"")
         offset = None if value is None else _decode_value(value).offset
@@ -59,7 +59,7 @@ def read_record(key: bytes | None, value: bytes | None) -> Change | None:
 
 
 class Record(Protocol):
-    """As much of confluent-kafka's Message as is used."""
+    """The part of confluent-kafka's Message that is used here."""
 
     def error(self) -> KafkaError | None: ...
 
@@ -73,11 +73,11 @@ class Record(Protocol):
 class CommittedOffsets:
     """Group to partition to offset: a fold of the topic.
 
-    Too many of them are cut by `offset_shares`: which ones stay depends on what was committed, and
-    not on who came first, so that it is the same after a restart.
+    Too many of them are cut by `offset_shares`: which ones stay depends on the committed offsets
+    and not on their order, so that it is the same after a restart.
 
     Args:
-        exists: whether there is such a partition; asked only where some must be left out.
+        exists: whether a partition exists; called only where some must be left out.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class CommittedOffsets:
         #: No group without offsets.
         self.groups: dict[str, dict[Place, int]] = {}
         self._count = 0
-        #: Hashes of offsets that are there and not followed; beyond the bound there are more.
+        #: Hashes of offsets that exist and are not followed; there may be more than the bound.
         self._left_out: set[int] = set()
-        #: Hashes of groups that lack some, or did once; beyond the bound there are more.
+        #: Hashes of groups that lack some, or did once; there may be more than the bound.
         self._cut: set[int] = set()
-        #: At so many of them it is told again.
+        #: The number of them at which it is logged again.
         self._told_at = 1
 
     @property
@@ -102,11 +102,11 @@ class CommittedOffsets:
         return len(self._left_out)
 
     def is_known_whole(self, group: str) -> bool:
-        """Whether none of this group's offsets was ever left out: what is not here is deleted."""
+        """Whether none of this group's offsets was ever left out: then missing ones are deleted."""
         return len(self._cut) < LEFT_OUT_MAX and hash(group) not in self._cut
 
     def put(self, group: str, place: Place, offset: int | None) -> bool:
-        """Take in a record; whether it changed something. `offset` None: deleted."""
+        """Take in a record; return whether it was a change. `offset` None: deleted."""
         if not self._is_wanted(group):
             return False
         if offset is None:
@@ -124,7 +124,7 @@ class CommittedOffsets:
         return True
 
     def trim(self) -> None:
-        """Leave out what is beyond the bound."""
+        """Leave out offsets beyond the bound."""
         if self._count <= OFFSETS_MAX:
             return
         for group, places in list(cut(self.groups, OFFSETS_MAX, self._exists())):
@@ -158,7 +158,7 @@ class CommittedOffsets:
             )
 
 
-#: Told of every deletion and every change: group, partition, new offset or None.
+#: Called with every deletion and every change: group, partition, new offset or None.
 OnChange = Callable[[str, Place, int | None], None]
 
 
@@ -187,13 +187,13 @@ class CommittedLog:
         return not self._behind
 
     def turn(self, wait_s: float) -> None:
-        """Read some of what there is, for at most this long. Raises KafkaException."""
+        """Read some records, for at most this long. Raises KafkaException."""
         failure: KafkaException | None = None
         for record in self._consumer.consume(_RECORDS_AT_ONCE, wait_s):
             try:
                 self._take(record)
             except KafkaException as problem:
-                failure = failure or problem  # what stands behind it has been consumed, too
+                failure = failure or problem  # the records behind it have been consumed, too
         if failure is not None:
             raise failure
 

@@ -1,6 +1,6 @@
 """Samples every group's lag, and writes it to `coord.lag`; the archive makes a table of it.
 
-No answer waits for it, and nothing that a group decides depends on it. A lost sample is lost.
+No answer waits for it, and no decision of a group depends on it. A lost sample is not repeated.
 """
 
 import time
@@ -33,7 +33,7 @@ SAMPLES_BYTES_MAX: Final = 384 * MIB
 
 _log = structlog.get_logger()
 
-#: The bounds of partitions that exist, None for those that do not; others are left out.
+#: The bounds of partitions that exist, None for those that do not; unreadable ones are left out.
 AskBounds = Callable[[Iterable[Place]], Mapping[Place, Bounds | None]]
 Write = Callable[[LagSample], None]
 
@@ -43,7 +43,7 @@ def wall_clock_ms() -> int:
 
 
 def samples_max(partitions: int) -> int:
-    """How many samples each of so many may have; a line needs two."""
+    """How many samples each of this many partitions may have; a line needs two."""
     room = SAMPLES_BYTES_MAX // max(1, partitions) - SAMPLES_BASE_BYTES
     return max(2, min(SAMPLES_MAX, room // SAMPLE_BYTES))
 
@@ -52,9 +52,9 @@ class LagSampler:
     """One round after the other, at most every `interval_ms`.
 
     Args:
-        ask: may raise KafkaException or TimeoutError: the round is made up for at the next turn.
-        earlier: what earlier runs have sampled.
-        now_ms: the time that samples bear; `now_s` a monotonic clock.
+        ask: may raise KafkaException or TimeoutError: the next turn repeats the round.
+        earlier: samples of earlier runs.
+        now_ms: the clock of the samples' times; `now_s`: a monotonic clock.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class LagSampler:
         self._ask, self._write, self._interval_ms = ask, write, interval_ms
         self._now_ms, self._now_s = now_ms, now_s
         self._due_s = now_s()
-        #: After a round: of no partition but those with an offset then.
+        #: After a round: only of partitions with a committed offset then.
         self._ends = dict(earlier)
-        #: Deleted offsets that no sample has told of, by group.
+        #: Deleted offsets that no sample has reported yet, by group.
         self._deleted: dict[str, set[Place]] = {}
-        #: Of each group without lag: the hash of what was last written.
+        #: Of each group without lag: the hash of its last written sample.
         self._quiet: dict[str, int] = {}
         #: Groups that have committed since their newest sample.
         self._moved: set[str] = set()
@@ -153,7 +153,7 @@ class LagSampler:
             )
 
     def _tell(self, group: str, lines: tuple[LagLine, ...], now_ms: int) -> None:
-        """Write a group's sample, unless it says what the one before said, and nothing ages."""
+        """Write a group's sample, unless it equals the one before and has no age that grows."""
         is_quiet = all(line.lag in (0, None) and line.committed is not None for line in lines)
         number = hash(lines) if lines and is_quiet else None
         if number is None or self._quiet.get(group) != number:
@@ -173,7 +173,7 @@ class LagSampler:
 def _differing(
     before: Mapping[Place, Bounds | None], now: Mapping[Place, Bounds | None]
 ) -> set[Place]:
-    """The partitions whose logs are not as before, or whose bounds are known only once."""
+    """The partitions whose logs changed, or whose bounds were read only once."""
     here = {place for place, found in now.items() if before.get(place, _NOT_KNOWN) != found}
     return here | (before.keys() - now.keys())
 
@@ -187,11 +187,11 @@ class LagTopic:
     def __init__(self, client_options: Mapping[str, Any], prefix: str, shards: int) -> None:
         self._topic, self._shards = f"{prefix}.lag", shards
         self._producer = LastingProducer(client_options, "lag samples")
-        #: Why the newest sample of which something was heard was not written; empty: it was.
+        #: Why the newest sample with a delivery report was not written; empty: it was.
         self.failure = ""
 
     def write(self, sample: LagSample) -> None:
-        """Hand a sample over; what becomes of it is logged. KafkaException, TimeoutError."""
+        """Queue a sample; its outcome is logged. Raises KafkaException, TimeoutError."""
         self._producer.produce(
             self._topic,
             codec.encode(sample),
@@ -202,7 +202,7 @@ class LagTopic:
         self._producer.poll()
 
     def serve(self) -> None:
-        """Hear what became of samples. KafkaException."""
+        """Deliver the outcome of samples. Raises KafkaException."""
         self._producer.renew()
         self._producer.poll()
 

@@ -1,20 +1,20 @@
-"""Committed offsets copied to Kafka's own groups of the same names, for tools that know only those.
+"""Committed offsets copied to Kafka's own groups of the same names, for tools that read only those.
 
 Never ahead: only what readers of `coord.committed` can see is copied, and not before the topic was
 read to its end once, so that after a restart no older offset is written over a newer one. Every few
-minutes all is written again: so what others wrote there, or a suspended driver of ours, or what
-Kafka let expire, is put right.
+minutes all is written again. That corrects offsets that others wrote there, or a suspended driver
+of ours, and restores those that Kafka let expire.
 
-What Kafka's group holds is never asked for: librdkafka (its issue 5040) crashes the process when
+The offsets of Kafka's group are never read: librdkafka (its issue 5040) crashes the process when
 the answer to ListConsumerGroupOffsets is NOT_COORDINATOR, as while a broker restarts. And its
 client deletes no single offsets. So an offset that is deleted here is only not renewed any more,
 and Kafka forgets it after `offsets.retention.minutes`; a group without any offset left is deleted
 there too, if this run has written to it.
 
-Of a group that an earlier run has written only the tombstones are left in our topic. They do not
-say whether that run has deleted Kafka's group as well: what has that name now may be of others, so
-it is left alone. To know, each of its offsets would have to bear a mark of ours, and every group
-that was ever deleted to be asked for it at each start.
+Of a deleted group that an earlier run has written, our topic has only tombstones. They do not tell
+whether that run has deleted Kafka's group as well. A group of that name may belong to others now,
+so it is left alone. To find out, each offset would need a mark of ours, and every group that was
+ever deleted would have to be looked up at each start.
 """
 
 import time
@@ -49,10 +49,10 @@ Offsets = dict[Place, int]
 
 
 class KafkaGroups(Protocol):
-    """What the mirror needs of Kafka. All raise KafkaException and TimeoutError."""
+    """The calls to Kafka that the mirror needs. All raise KafkaException and TimeoutError."""
 
     def write(self, group: str, offsets: Mapping[Place, int]) -> dict[Place, KafkaError]:
-        """Write offsets; returns what was refused."""
+        """Write offsets; returns the refused ones."""
 
     def delete(self, group: str) -> None:
         """Delete the group with all its offsets, if there is one."""
@@ -62,7 +62,7 @@ class KafkaGroups(Protocol):
 class _Copy:
     """One group's copy."""
 
-    #: What was written since the newest check, or refused for good: say, because the topic is gone.
+    #: Offsets written since the newest check, or refused for good: say, because the topic is gone.
     settled: Offsets = field(default_factory=dict)
     #: Whether this run has written to Kafka's group: only then may it be deleted.
     is_ours: bool = False
@@ -130,7 +130,7 @@ class Mirror:
             self._write(group, copy, dict(new[first : first + WRITTEN_AT_ONCE_MAX]))
 
     def _write(self, group: str, copy: _Copy, some: Offsets) -> None:
-        copy.is_ours = True  # whatever the answer, and if none comes
+        copy.is_ours = True  # for any answer, and if none comes
         refused = self._kafka.write(group, some)
         for error in refused.values():
             if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -163,7 +163,7 @@ def _words(problem: Exception) -> str:
 
 
 def chosen(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a group is one of those named; what begins with `^` is an expression.
+    """Whether a group is one of those named; a name that begins with `^` is an expression.
 
     Raises:
         SetupError: an expression that RE2 cannot read.

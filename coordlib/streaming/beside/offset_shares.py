@@ -1,9 +1,9 @@
 """Which offsets are followed where there are too many. Pure, and the same in any order of records.
 
-Each group may have as many as each other: who has fewer than that has all of them, and what is over
-is divided among those who have more. So whoever invents offsets takes no room from groups that have
-few. Offsets of partitions that exist come first; of others only what is left is filled, by the same
-rule. Within a group the first by topic and partition count.
+All groups may have equally many. A group with fewer keeps all of them, and the rest of its share
+goes to groups with more. So a client that invents offsets takes no room from groups that have few.
+Offsets of existing partitions come first; others get the remaining room, by the same rule. Within a
+group, offsets go by topic and partition, the first ones first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,16 +15,16 @@ Exists = Callable[[Place], bool]
 
 
 class Cut(NamedTuple):
-    """What of a group is not followed."""
+    """The offsets of a group that are not followed."""
 
     group: str
     places: list[Place]
 
 
 def shares(counts: Mapping[str, int], room: int) -> dict[str, int]:
-    """How many each group has, so that the least of those who have not all is as high as can be.
+    """The number for each group; the smallest share of a cut group is as large as possible.
 
-    What does not divide evenly goes to the first groups by name.
+    The remainder goes to the first groups by name.
     """
     found: dict[str, int] = {}
     waiting = sorted(counts, key=lambda group: (counts[group], group))
@@ -42,7 +42,7 @@ def shares(counts: Mapping[str, int], room: int) -> dict[str, int]:
 def cut(
     groups: Mapping[str, Mapping[Place, int]], offsets_max: int, exists: Exists
 ) -> Iterator[Cut]:
-    """What is not to be followed; nothing while there is room for all."""
+    """The offsets that are not to be followed; none while there is room for all."""
     here = {name: sum(map(exists, mine)) for name, mine in groups.items()}
     first = shares(here, offsets_max)
     rest = {name: len(mine) - here[name] for name, mine in groups.items()}

@@ -1,7 +1,7 @@
-"""What the driver does about committed offsets beside the query: lag is sampled, groups mirrored.
+"""The driver's thread for committed offsets: it samples lag and mirrors groups.
 
-One thread, which no batch waits for and which no answer depends on. When it fails the job goes on:
-the log and the job's status say so, by the names of `OffsetWatch`.
+No batch waits for the thread, and no answer depends on it. When it fails the job goes on: the log
+and the job's status report it, by the names of `OffsetWatch`.
 """
 
 import threading
@@ -37,8 +37,8 @@ _JOIN_S: Final = 15.0
 _ASK_S: Final = 10.0
 #: Where there are more offsets than are followed, to choose among them takes a second.
 _TRIM_EVERY_S: Final = 30.0
-#: Reading goes well, too, when there is nothing to read: it works when it has not failed for so
-#: long.
+#: Reading also succeeds when there is nothing to read. So it counts as working only when it has not
+#: failed for this long.
 _QUIET_MS: Final = 60_000
 
 _log = structlog.get_logger()
@@ -90,7 +90,7 @@ class OffsetWatch:
     def _run(self, shards: int) -> None:
         try:
             self._follow(shards)
-        except Exception as problem:  # noqa: BLE001  told by the job's status; the job goes on
+        except Exception as problem:  # noqa: BLE001  in the job's status; the job goes on
             _log.exception("lag and mirror have ended")
             self._troubles.failed("lag and mirror", f"ended: {problem!r}")
 
@@ -122,7 +122,7 @@ class OffsetWatch:
         return LagSampler(ask, topic.write, self._interval_ms, self._earlier(shards)), topic
 
     def _earlier(self, shards: int) -> dict[Place, LogEnds]:
-        """What earlier runs have left: a restart shortens no group's lag in seconds."""
+        """Read the samples of earlier runs: a restart must shorten no group's lag in seconds."""
         samples: list[LagSample] = []
         try:
             for shard in range(shards):
@@ -155,7 +155,7 @@ class OffsetWatch:
     def _turn(
         self, log: CommittedLog, users: "Mapping[str, LagSampler | Mirror]", topic: LagTopic | None
     ) -> None:
-        # After the start nobody waits for the topic's end: if commits never pause, it never comes.
+        # After the start, do not wait for the topic's end: if commits never pause, it never comes.
         turns: dict[str, Callable[[], object]] = {"committed offsets": partial(log.turn, _WAIT_S)}
         if log.has_caught_up:
             turns |= {name: partial(user.turn, log.offsets) for name, user in users.items()}
@@ -183,14 +183,14 @@ class OffsetWatch:
 
 
 class _Topics:
-    """Which partitions there are, as far as the brokers tell."""
+    """The partitions that exist, as far as the brokers tell."""
 
     def __init__(self, client_options: Mapping[str, Any]) -> None:
         self._admin = open_admin(client_options, log_level=2)
         self._partitions: dict[str, int] | None = None
 
     def exists(self) -> Exists:
-        """Ask; what is not known just now is as it was, and everything exists at first."""
+        """Ask the brokers; an unknown state stays as it was, and at first all partitions exist."""
         try:
             topics = self._admin.list_topics(timeout=_ASK_S).topics
             self._partitions = {name: len(each.partitions) for name, each in topics.items()}
@@ -201,7 +201,7 @@ class _Topics:
 
 
 def _failure_of(turn: Callable[[], object]) -> str:
-    """What Kafka refused; empty: nothing. Lag that may not be sampled holds up no mirror."""
+    """The request that Kafka refused; empty: none. The mirror goes on where lag is refused."""
     try:
         turn()
     except (KafkaException, TimeoutError) as problem:

@@ -31,7 +31,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     ticks: int = 0
     #: Mirrored groups that are behind.
     offsets_failing: dict[str, Trouble] = {}
-    #: What else fails beside the batches: the watch of topics, of lag.
+    #: Other failures beside the batches: the watch of topics, of lag.
     watches_failing: dict[str, Trouble] = {}
     #: Folder or URI.
     checkpoint: str = ""

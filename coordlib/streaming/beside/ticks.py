@@ -1,4 +1,4 @@
-"""Ticks: records by which the driver lets time pass, and tells what can be read.
+"""Ticks: records by which the driver lets time pass, and reports which outputs can be read.
 
 Rules 5 to 7 of TIME-AND-FENCING.md. The planning is a pure class over "now"; the thread around it
 writes the ticks and asks the broker which outputs readers can see.
@@ -35,9 +35,9 @@ class ShardTicks:
         #: Highest request offset whose outputs readers can see.
         self.published = -1
         self._committed_at_start = committed
-        #: The tick at start is owed; it tells what earlier drivers have published.
+        #: The tick at start is owed; it gives the outputs that earlier drivers have published.
         self._owes_start = True
-        #: Highest record that somebody must react to; -1: none.
+        #: Highest record that a member must react to; -1: none.
         self._owed = -1
         #: Highest `published` that an acknowledged tick has carried.
         self._covered = -2
@@ -55,7 +55,7 @@ class ShardTicks:
 
     @property
     def needs_visibility(self) -> bool:
-        """Whether somebody waits to hear of outputs that readers may not see yet."""
+        """Whether a deadline waits for outputs that readers may not see yet."""
         awaited = self._committed_at_start if self._owes_start else -1
         return max(self._owed, awaited) > self.published
 
@@ -87,10 +87,10 @@ class ShardTicks:
 
 
 class Broker(Protocol):
-    """What the writer of ticks needs of Kafka."""
+    """The calls to Kafka that the writer of ticks needs."""
 
     def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
-        """Write a tick; `told`, later, says whether the log took it. Raises KafkaException."""
+        """Write a tick; `told` is called when the log took it, or not. Raises KafkaException."""
 
     def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
         """The newest offset of each partition; `visible`: that read-committed readers can see.
@@ -99,7 +99,7 @@ class Broker(Protocol):
         """
 
     def serve(self) -> None:
-        """Deliver what became of ticks."""
+        """Deliver the outcome of ticks."""
 
 
 class TickWriter:
@@ -123,17 +123,17 @@ class TickWriter:
         self._lock = threading.Lock()
         self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
         #: Outputs of committed batches that readers may not see yet, and what they would publish.
-        #: At the start: whatever earlier drivers have written.
+        #: At the start: all outputs of earlier drivers.
         self._unseen: Written = broker.ends(outputs, visible=False)
         self._unseen_positions = dict(positions)
-        #: As much of it as is being waited for. Newer batches do not replace it: where they come
+        #: The part of it that is waited for. Newer batches do not replace it: where they come
         #: faster than end markers, the newest outputs are never visible, and no tick would be due.
         self._awaited: tuple[Written, dict[int, int]] | None = None
         self.written = 0
         self._crash, self._batches = Crash.from_environment(), 0
 
     def batch_committed(self, statuses: list[Status], written: Written) -> None:
-        """Called by the sink after a commit; `written` says where the outputs end."""
+        """Called by the sink after a commit; `written`: where the outputs end."""
         now = self._now_s()
         with self._lock:
             self._batches += 1
@@ -143,13 +143,13 @@ class TickWriter:
                 self._shards[status.shard].learn(status, now)
 
     def turn(self) -> None:
-        """Look what readers can see, and write what is due. Raises KafkaException, TimeoutError."""
+        """Ask what is visible, and write due ticks. Raises KafkaException, TimeoutError."""
         self._look_for_visibility()
         self._write_due()
         self._broker.serve()
 
     def _look_for_visibility(self) -> None:
-        """Rule 5: committed is not yet visible; ask what read-committed readers can see."""
+        """Rule 5: committed is not yet visible; ask how far read-committed readers can see."""
         while (awaited := self._find_awaited()) is not None:
             wanted, positions = awaited
             if wanted and not self._are_visible(wanted):
@@ -157,7 +157,7 @@ class TickWriter:
             self._publish(wanted, positions)
 
     def _find_awaited(self) -> tuple[Written, dict[int, int]] | None:
-        """Outputs that must be visible before somebody's time begins; None: nobody waits."""
+        """Outputs that must be visible before a deadline can start; None: no deadline waits."""
         with self._lock:
             is_wanted = any(shard.needs_visibility for shard in self._shards.values())
             if not (is_wanted and self._unseen_positions):
@@ -241,7 +241,7 @@ class TickThread:
                 except (KafkaException, TimeoutError) as problem:
                     _log.warning("ticks wait for the broker", error=repr(problem))
                     self._stop.wait(_RETRY_PAUSE_S)
-        except Exception as problem:  # noqa: BLE001  told by check(), which ends the job
+        except Exception as problem:  # noqa: BLE001  raised by check(), which ends the job
             _log.exception("ticks have ended")
             self._failure = problem
 

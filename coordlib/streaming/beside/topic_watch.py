@@ -1,16 +1,16 @@
-"""What topics the cluster has, told to every shard in its own log.
+"""The cluster's topics, listed to every shard in its own log.
 
-Server-assigned groups divide partitions in the core, which knows nothing that is not in the log. So
-the driver looks at the cluster every few seconds and writes what has changed, as TopicMetadata
-records. The planning is a pure class; the thread around it looks and writes.
+Partitions of server-assigned groups are assigned in the core, whose only input is the log. So the
+driver looks at the cluster every few seconds and writes changes as TopicMetadata records. The
+planning is a pure class; the thread around it looks and writes.
 
 Brokers may answer with less than there is: one that has just started, or a topic whose leader is
-being elected. Believed, that would take partitions away from everybody. So a topic is gone only
-when two looks in a row do not have it, and one that cannot be told for certain stays as it was.
-Everything is said again from time to time, so that what an older driver wrote late cannot stay.
+being elected. To trust that would take partitions away from all members. So a topic counts as gone
+only when two looks in a row do not have it, and one whose state is uncertain stays as it was. The
+whole listing is repeated from time to time, so that late records of an older driver cannot stay.
 
-A shard keeps TOPICS_MAX topics in mind, those first that it knows: only the log says which. So the
-driver tells of more than that, and of all again when there may be room.
+A shard keeps TOPICS_MAX topics, those first that it has already: only the log decides which. So the
+driver lists more than that, and all of them again when there may be room.
 """
 
 import threading
@@ -31,36 +31,36 @@ from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.control import ControlWriter
 
 _log = structlog.get_logger()
-#: Everything is said again after so long.
+#: The whole listing is repeated after this time.
 SAY_AGAIN_S: Final = 600.0
 #: Looks for which a first listing waits for a topic that cannot be counted.
 UNCOUNTED_MAX: Final = 12
-#: Of so many changes at once a listing of everything says no more.
+#: More changes than this at once are written as a whole listing.
 CHANGES_MAX: Final = 100
 _TIMEOUT_S: Final = 10.0
 
-#: Topic to partition count; None: it is there, and how many it has is not known at this moment.
+#: Topic to partition count; None: it exists, and its count is not known at this moment.
 Seen = Mapping[str, int | None]
 
 
 class Planner:
-    """What must be said after each look. Times are seconds of a monotonic clock."""
+    """Plans the records after each look. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        #: What there is, as far as it can be told.
+        #: The topics, as far as they are certain.
         self._known: dict[str, int] = {}
-        #: Whether a shard may believe something else.
+        #: Whether a shard may have other topics than these.
         self._owes_everything = True
         self._said_s = 0.0
         #: The look before; None: there was none.
         self._before: Seen | None = None
-        #: How often something that is there could not be counted, in a row.
+        #: How many looks in a row had an existing topic without a count.
         self._uncounted = 0
 
     def look(self, seen: Seen, now_s: float) -> list[TopicMetadata]:
-        """What is to be said; it counts as said until `unsaid`."""
+        """The records to write; they count as written until `unsaid`."""
         before, self._before = self._before, seen
-        # A driver that has just begun must look twice to know what is gone.
+        # A driver that has just begun must look twice before a topic counts as gone.
         if before is None:
             return []
         known = self._known
@@ -83,9 +83,10 @@ class Planner:
         return [*(_single(name, topics, known) for name in changed), *again]
 
     def _makes_room(self, topics: Mapping[str, int]) -> bool:
-        """Whether a full shard may learn of something that is gone, and has room for another.
+        """Whether a full shard may lose a topic, and so have room for another.
 
-        What it has room for then may stand before it in a listing, so that takes a second one.
+        The topic that it has room for then may stand before the lost one in a listing, so a second
+        listing is needed.
         """
         known = self._known
         if max(len(known), len(topics)) < limits.TOPICS_MAX:
@@ -93,24 +94,24 @@ class Planner:
         return self._owes_everything or not known.keys() <= topics.keys()
 
     def _must_wait(self, seen: Seen, topics: Mapping[str, int]) -> bool:
-        """Whether a listing would call something gone that is only without a leader."""
+        """Whether a listing would omit a topic that is only without a leader."""
         is_short = any(name not in topics for name in seen)
         self._uncounted = self._uncounted + 1 if is_short else 0
         return 0 < self._uncounted <= UNCOUNTED_MAX
 
     def unsaid(self) -> None:
-        """Something of it did not reach the log: everything is to be said."""
+        """Plan a whole listing, because a record did not reach the log."""
         self._owes_everything = True
 
 
 def _first(topics: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
-    """As many as may be told, by name: those that were told, then the first of the others."""
+    """As many topics as may be listed, by name: those listed before, then the first others."""
     ordered = sorted(topics, key=lambda name: (name not in known, name))
     return {name: topics[name] for name in sorted(ordered[: limits.TOPICS_TOLD_MAX])}
 
 
 def _listing(topics: Mapping[str, int]) -> Iterator[TopicMetadata]:
-    """Everything, in ranges that one record can hold."""
+    """The whole listing, in ranges that one record can hold."""
     names = list(topics)
     ends = [*names[limits.TOPICS_PER_RECORD_MAX - 1 :: limits.TOPICS_PER_RECORD_MAX]]
     if ends and ends[-1] == names[-1]:
@@ -130,24 +131,24 @@ def _single(name: str, topics: Mapping[str, int], known: Mapping[str, int]) -> T
 
 
 class Cluster(Protocol):
-    """What the watch needs of Kafka."""
+    """The calls to Kafka that the watch needs."""
 
     def look(self) -> Seen:
         """The topics that groups may read. Raises KafkaException."""
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
-        """Write a record to every shard; `told`, later, says of each why the log did not take it,
-        and nothing if it did. Raises KafkaException, TimeoutError."""
+        """Write a record to every shard; `told` is called for each with why the log refused it, or
+        with an empty reason. Raises KafkaException, TimeoutError."""
 
     def serve(self) -> None:
-        """Deliver what became of records. Raises KafkaException."""
+        """Deliver the outcome of records. Raises KafkaException."""
 
 
 class TopicWatch:
     """Looks at the cluster beside the query, and writes what has changed.
 
-    It never ends the job: without it groups keep the partitions that they have. What fails is told
-    as the trouble "topics".
+    It never ends the job: without it groups keep the partitions that they have. Its failures are
+    the trouble "topics".
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class TopicWatch:
         self._thread.join(15)
 
     def turn(self) -> None:
-        """One look, and what came of it."""
+        """One look at the cluster, and the records that follow from it."""
         try:
             self._look()
         except (KafkaException, TimeoutError) as problem:
@@ -195,9 +196,9 @@ class TopicWatch:
         try:
             while not self._stop.wait(wait_s):
                 self.turn()
-                # The first two looks follow each other: nothing is said before the second.
+                # The first two looks follow each other: no listing is written before the second.
                 wait_s = self._interval_s if wait_s else min(1.0, self._interval_s)
-        except Exception as problem:  # noqa: BLE001  told by the job's status; the job goes on
+        except Exception as problem:  # noqa: BLE001  in the job's status; the job goes on
             _log.exception("topics are watched no more")
             self._troubles.failed("topics", f"watched no more: {problem!r}")
 

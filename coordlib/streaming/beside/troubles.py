@@ -8,12 +8,12 @@ import msgspec
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """Something fails. Times are epoch milliseconds of the driver's clock."""
+    """A part that fails. Times are epoch milliseconds of the driver's clock."""
 
     since_ms: int
     #: When it failed the last time.
     last_ms: int
-    #: Of the last time.
+    #: The reason of the last failure.
     error: str
 
 
@@ -31,7 +31,7 @@ class Troubles:
             return dict(self._known)
 
     def failed(self, what: str, error: str) -> None:
-        """It failed, perhaps not for the first time."""
+        """Note a failure, perhaps not the first one."""
         with self._lock:
             now_ms = self._now_ms()
             known = self._known.get(what)
@@ -39,11 +39,11 @@ class Troubles:
             self._known[what] = Trouble(since_ms=since_ms, last_ms=now_ms, error=error)
 
     def works(self, what: str, quiet_ms: int = 0) -> None:
-        """It did not fail this time.
+        """Note a success.
 
         Args:
-            quiet_ms: how long it must not have failed to be called working. 0 for what cannot go
-                well by chance; more for what also does when there was nothing to do.
+            quiet_ms: how long it must not have failed to count as working. 0 for a part whose
+                success proves that it works; more for one that also succeeds without work.
         """
         with self._lock:
             known = self._known.get(what)

@@ -41,7 +41,7 @@ class Scales:
         return self._order[self._low_next - 1]
 
     def next_most(self) -> int | None:
-        """Who gives one up; None if nobody is left who could."""
+        """The member that gives one up; None if none is left that could."""
         if self._high_next < self._high_start:
             if 0 < self._high_start >= self._high_end:
                 # All of the range were left out: on to the next ones, wherever they stand.

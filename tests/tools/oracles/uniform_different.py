@@ -57,7 +57,7 @@ class _Build:
         return sorted(topics, key=rank)
 
     def fill(self) -> None:
-        """Give away what nobody has had."""
+        """Assign the partitions that had no owner."""
         for topic in self._in_order(self._takers):
             free = self.targets.free(topic)
             scales = Scales(self._takers[topic], self._loads)

@@ -26,13 +26,13 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
 
 
 def described(group: Group) -> Iterator[rs.DescribedMember]:
-    """Its members, with all that they may be working on."""
+    """Its members, with all partitions that they may be working on."""
     for member in group.members.values():
         yield rs.DescribedMember(member.member, None, member.client, encoded(member.owned))
 
 
 def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
-    """Who has not let go yet of what others are to have."""
+    """The members that still hold partitions that others are to have."""
     for name, guard in group.guards.items():
         yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
     for member in group.members.values():

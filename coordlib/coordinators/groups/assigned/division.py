@@ -1,6 +1,6 @@
-"""A new division: whenever somebody comes, goes, wants something else, or topics change.
+"""A new division: whenever a member comes, goes or changes its subscription, or topics change.
 
-It is made at once, whoever is still letting go because of an older one; nobody is stopped for it.
+It is made at once, also while members still let go because of an older one. It stops no member.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,12 +18,12 @@ from coordlib.coordinators.groups.dividing.strategies.model import Subscriber
 from coordlib.coordinators.groups.generations import after
 from coordlib.records import stored
 
-#: Of the members named in one line of history: the first ones, the rest are counted.
+#: So many members are named in one line of history; the rest are only counted.
 MEMBERS_NAMED_MAX: Final = 100
 
 
 def renew(step: Step, reason: str, detail: Mapping[str, Any] | None = None) -> None:
-    """Divide anew, and tell whom it concerns. With nobody left the group empties."""
+    """Make a new division and notify the members that it concerns. Without members: to Empty."""
     group = step.live
     if not group.members:
         _empty(step, reason)
@@ -64,7 +64,7 @@ def renew(step: Step, reason: str, detail: Mapping[str, Any] | None = None) -> N
 
 
 def _wanted(group: Group, topics: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """By member; most members of a group want the same, which is found once."""
+    """The wanted topics by member; equal subscriptions, as most are, are resolved once."""
     matched = _matched(group.members.values(), topics)
     found: dict[Any, tuple[str, ...]] = {}
     wanted = {}
@@ -96,15 +96,15 @@ def _wanted_by(
 
 
 def wanted_topics(member: Member, topics: Mapping[str, int]) -> tuple[str, ...]:
-    """The topics that exist and that it wants, by name. Others it names are kept as wishes."""
+    """The topics that exist and that it wants, by name. Other named topics stay wishes."""
     return _wanted_by(member, topics, _matched([member], topics))
 
 
 def go_on(step: Step) -> None:
-    """Ask, grant and tell as `reconciliation`; and divide what there was no room for before.
+    """Demand, grant and notify as `reconciliation`; then divide topics that were left out before.
 
-    While others held what they were asked to let go of, new topics may have been left out. When
-    the group has come to rest there is room, and nobody else would ever ask for them.
+    New topics may have been left out while members held demanded partitions. When the group has
+    come to rest there is room, and no other event would lead to their division.
     """
     reconciliation.go_on(step)
     group = step.live
@@ -113,7 +113,7 @@ def go_on(step: Step) -> None:
 
 
 def wanted_by_all(step: Step) -> dict[str, int]:
-    """All topics that somebody wants and that exist, as far as the group has room."""
+    """All topics that exist and that a member wants, as far as the group has room."""
     return _within_bounds(step, _wanted(step.live, step.topics))[0]
 
 
@@ -122,9 +122,9 @@ def _within_bounds(
 ) -> tuple[dict[str, int], list[str]]:
     """The topics to divide, and those for which group or shard have no room; both by name.
 
-    Those that were divided before come first: a newcomer's expression takes nothing from others.
-    What somebody still holds counts whether it is wanted or not: a member that changes its wish
-    again and again and lets go of nothing would fill the record with older divisions.
+    Topics of the division before come first: a newcomer's expression takes nothing from others.
+    Held partitions count, wanted or not: or a member that changes its subscription again and again
+    and lets go of nothing would fill the record with older divisions.
     """
     topics: dict[str, int] = {}
     left_out: list[str] = []
@@ -146,7 +146,7 @@ def _within_bounds(
 
 
 def _held(group: Group) -> dict[str, int]:
-    """Topics that somebody holds, or may hold still: one more than the highest partition."""
+    """Topics with held partitions, or possibly held ones: one more than the highest partition."""
     found: dict[str, int] = {}
     for partitions in group.held():
         for topic, some in partitions.items():
@@ -155,13 +155,13 @@ def _held(group: Group) -> dict[str, int]:
 
 
 def _room_beside(step: Step, held: Mapping[str, int]) -> int:
-    """How many bytes of the record are left beside what is held; a group keeps what it has."""
+    """Bytes of the record that are left beside held partitions, which a group keeps."""
     held_bytes = sum(_bytes_of(step, topic, count) for topic, count in held.items())
     return max(limits.ASSIGNED_PARTITIONS_BYTES_MAX - held_bytes, 0)
 
 
 def _bytes_of(step: Step, topic: str, count: int) -> int:
-    """What it takes to keep who has this topic, however it is divided: targets, grants, demands.
+    """The bytes to store the owners of this topic in any division: targets, grants, demands.
 
     The name stands once among the topics, and once for each member, each of its grants and each of
     its demands that has something of it: nowhere more often than there are partitions.
@@ -176,7 +176,7 @@ def _bytes_of(step: Step, topic: str, count: int) -> int:
 def _kept(
     wanted: Mapping[str, tuple[str, ...]], topics: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """What each wants of these topics; most members want the same, which is found once."""
+    """The topics of these that each member wants; equal ones, as most are, are found once."""
     kept = {
         some: tuple(topic for topic in some if topic in topics)
         for some in dict.fromkeys(wanted.values())

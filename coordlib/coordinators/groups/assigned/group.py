@@ -1,8 +1,8 @@
 """A server-assigned group as a value: its states, its members, and what must always hold.
 
-Everything here is hard state. Who owns what is in the members' *grants*; what they are to own by
-the newest division is their *target*; what lies between the two is let go of by *demand*, and
-granted when nobody has it any more. Source: seed 000; KIP-848 for the hand-over without a stop.
+All of it is hard state. A member's *grants* are the partitions that it owns, its *target* those
+that it is to own by the newest division. *Demands* ask for surplus partitions; missing ones are
+granted when no other member has them. Source: seed 000; KIP-848 for the hand-over without a stop.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ Partitions = dict[str, tuple[int, ...]]
 
 
 class State(StrEnum):
-    """Where a group stands between two divisions. In brackets: the co-ordinator's in seed 000."""
+    """The state of a group between two divisions. In brackets: the co-ordinator's in seed 000."""
 
     EMPTY = "Empty"
     """No members, perhaps offsets (Ready).
@@ -30,14 +30,14 @@ class State(StrEnum):
     transition: first Subscribe -> STABLE; deletion -> DEAD
     """
     RECONCILING = "Reconciling"
-    """Somebody has not let go yet of what others are to have (Prepare for rebalance).
-    action: everybody works on what is granted; heartbeats and commits as in STABLE
-    transition: the last Release, or the end of who owed it -> STABLE; nobody is left -> EMPTY
+    """A member still holds partitions that others are to have (Prepare for rebalance).
+    action: all members work on their grants; heartbeats and commits as in STABLE
+    transition: the last Release, or the end of its member -> STABLE; no member is left -> EMPTY
     """
     STABLE = "Stable"
-    """Everybody owns the target of the newest division (Steady).
+    """All members own their targets of the newest division (Steady).
     action: heartbeats, commits
-    transition: a division that moves something -> RECONCILING; nobody is left -> EMPTY
+    transition: a division that moves partitions -> RECONCILING; no member is left -> EMPTY
     """
     DEAD = "Dead"
     """Deleted; no request finds it.
@@ -66,16 +66,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member was asked to let go of. Never taken back: it may be letting go already."""
+    """Partitions that a member must release. Never taken back: it may be letting go already."""
 
-    #: Runs for the member's rebalance timeout from when it could hear; its cause names the demand.
+    #: Runs for the rebalance timeout from when it could be read; its cause names the demand.
     timer: Timer
     #: Still granted, until the Release is judged.
     partitions: Partitions
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
-    """A member that others made to leave, and that may be at work still (rule 14)."""
+    """A member that an operator removed, and that may still be at work (rule 14)."""
 
     client: str
     session_timeout_ms: int
@@ -83,7 +83,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     due_ms: int
     #: Its rebalance timeout, from when it could read that it is out.
     told: Timer
-    #: What it had; nobody gets it before the guard ends.
+    #: Its partitions; no other member gets them before the guard ends.
     partitions: Partitions
 
 
@@ -103,9 +103,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pattern: str | None = None
     exclude: str | None = None
     capacity: int = 1
-    #: In the order of their fences; disjoint, also from everybody else's.  # INV-09
+    #: In the order of their fences; disjoint, also from all other members'.  # INV-09
     grants: tuple[Grant, ...] = ()
-    #: The highest of its grants, also of those that it let go of: never falls. -1: it had none.
+    #: The highest fence of its grants, past ones included: never falls. -1: it had none.
     fence: int = -1
     #: In the order of their causes; disjoint parts of the grants.
     demands: tuple[Demand, ...] = ()
@@ -123,22 +123,22 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def owned(self) -> Partitions:
-        """All that it may be working on, also what it is asked to let go of."""
+        """All partitions that it may be working on, demanded ones included."""
         return union(grant.partitions for grant in self.grants)
 
     @cached_property
     def asked_back(self) -> Partitions:
-        """All that it is asked to let go of."""
+        """All partitions that are demanded of it."""
         return union(demand.partitions for demand in self.demands)
 
     @cached_property
     def missing(self) -> Partitions:
-        """What it is to own and does not yet."""
+        """The partitions of its target that it does not own yet."""
         return minus(self.target, self.owned)
 
     @cached_property
     def surplus(self) -> Partitions:
-        """What it owns and is not to own any more, asked for or not."""
+        """The partitions that it owns beyond its target, demanded or not."""
         return minus(self.owned, self.target)
 
     @cached_property
@@ -163,7 +163,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def wishes_bytes(self) -> int:
-        """An upper bound of the encoded size of what it wants."""
+        """An upper bound of the encoded size of its subscription."""
         wishes = (*self.topics, self.pattern or "", self.exclude or "")
         return sum(map(text_bytes, wishes))
 
@@ -206,20 +206,20 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     v: int = 1
     group: str
     state: State = State.EMPTY
-    #: Rises by one with every division, and never else.  # INV-11
+    #: Rises by one with every division, and only then.  # INV-11
     generation: int = 0
     protocol_type: str = cp.CONSUMER
     #: Friendly name of the strategy; None while the group has no members.
     protocol: str | None = None
-    #: Nobody leads: the coordinator divides. Kept so that readers need not ask for the kind.
+    #: Always None: no member leads. Kept so that readers need not look at the kind.
     leader: str | None = None
     #: In the order in which they joined.
     members: dict[str, Member] = {}
     #: By the former member's id.
     guards: dict[str, Guard] = {}
-    #: Topics that somebody wants and that exist, by partition count: those of the newest division.
+    #: Topics that exist and that a member wants, by partition count, as of the newest division.
     topics: dict[str, int] = {}
-    #: Why the strategy that was chosen did not divide; None: it did.
+    #: Why the chosen strategy failed in the newest division; None: it did not.
     strategy_fault: str | None = None
     #: Log time of the newest change of state, and the same on the shard's clock.
     state_since_ms: int = 0
@@ -238,7 +238,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
 
     @property
     def is_settled(self) -> bool:
-        # Whoever holds a topic keeps its offsets: they count anew when nobody lets go any more.
+        # A member that holds a topic keeps its offsets: they may expire once no guard is left.
         return self.state is State.STABLE and not self.guards
 
     @property
@@ -246,7 +246,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
         return True
 
     def is_subscribed(self, topic: str) -> bool:
-        """Also a topic that somebody still has, or wishes for."""
+        """Whether a member wants this topic, existing or not, or still holds partitions of it."""
         return (
             topic in self.topics
             or any(topic in member.topics for member in self.members.values())
@@ -254,7 +254,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
         )
 
     def held(self) -> Iterator[Partitions]:
-        """What somebody has, or may have still."""
+        """All partitions that a member has, or that a former owner may still have."""
         for member in self.members.values():
             for grant in member.grants:
                 yield grant.partitions
@@ -262,7 +262,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
             yield guard.partitions
 
     def held_beyond_targets(self) -> Iterator[Partitions]:
-        """Of that, what is not to stay with who has it: it may be in somebody else's target."""
+        """Those of `held` that their holder must give up: another member's target may have them."""
         for member in self.members.values():
             yield member.surplus
         for guard in self.guards.values():
@@ -283,7 +283,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
         return None
 
     def members_bytes(self) -> int:
-        """An upper bound of the encoded size of members, what they want, and former owners.
+        """An upper bound of the encoded size of members, their subscriptions, and former owners.
 
         Without partitions, and whatever grants and demands its members may get.
         """
@@ -327,7 +327,7 @@ def union(parts: Iterable[Partitions]) -> Partitions:
 
 
 def minus(some: Mapping[str, tuple[int, ...]], others: Mapping[str, Collection[int]]) -> Partitions:
-    """What is in the first and not in the second."""
+    """The partitions of the first that are not in the second."""
     found: Partitions = {}
     for topic, partitions in some.items():
         if partitions == others.get(topic):
@@ -343,7 +343,7 @@ def count(partitions: Mapping[str, tuple[int, ...]]) -> int:
     return sum(map(len, partitions.values()))
 
 
-# ---- what must hold -----------------------------------------------------------------------------
+# ---- invariants ---------------------------------------------------------------------------------
 
 
 def check_invariants(group: Group) -> None:

@@ -1,7 +1,7 @@
-"""A member that others made to leave may be at work still: what it had waits (rule 14).
+"""A member that was removed may still be at work: its partitions wait (rule 14).
 
 Its own fence stops it one session after its last heartbeat that the log took (rule 8), or because
-it cannot read that it is out (rule 9). The guard ends earlier when it says itself that it stopped.
+it cannot read that it was removed (rule 9). The guard ends earlier when it reports that it stopped.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from coordlib.records import stored
 
 
 def place(step: Step, owner: Member, reason: str) -> None:
-    """Keep what this member owns from others, if it may still be working on it."""
+    """Guard this member's partitions, if it may still be working on them."""
     clock_ms = step.at.clock_ms
     # Until a tick covers its newest answer its session has not begun to run.
     heard_ms = (
@@ -55,12 +55,12 @@ def renew(step: Step, member_id: str) -> None:
 
 
 def drop(step: Step, member_id: str) -> None:
-    """It has stopped. What follows from that is for `conclude`, or for a new division."""
+    """Remove a guard whose owner has stopped. Call `conclude` next, or make a new division."""
     step.change(guards={name: g for name, g in step.live.guards.items() if name != member_id})
 
 
 def conclude(step: Step, before: Mapping[str, Member]) -> None:
-    """Give what former owners had to whom it is meant for. `before`: the members of old."""
+    """Grant the partitions of ended guards. `before`: the members before this step."""
     if not step.live.members and not step.live.guards:
         step.enter(State.EMPTY)
         step.record(stored.EVENT_GROUP_EMPTIED, reason="former owner stopped")

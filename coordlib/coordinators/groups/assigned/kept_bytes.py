@@ -14,7 +14,7 @@ HEARD_BYTES: Final = 16
 
 
 def of_group(group: Group) -> int:
-    """All of a group, and its row: name and wishes once more, and when members were heard."""
+    """A whole group with its row, which repeats its name and wishes and has members' last times."""
     heard = sum(HEARD_BYTES + text_bytes(name) for name in group.members)
     return group.size_bytes() + text_bytes(group.group) + heard + wishes.size_bytes(group)
 
@@ -25,5 +25,5 @@ def new_group(name: str) -> int:
 
 
 def of_newcomer(member: Member) -> int:
-    """A member that was given nothing yet."""
+    """A member without partitions."""
     return member.own_bytes + HEARD_BYTES + text_bytes(member.member)

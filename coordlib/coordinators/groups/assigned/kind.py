@@ -1,6 +1,4 @@
-"""Server-assigned groups as the shard sees them: which requests they judge, and what it must know
-of one.
-"""
+"""Server-assigned groups as a kind: their requests, and the facts of a group."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar, Final
@@ -24,7 +22,7 @@ from coordlib.records import requests as rq
 
 
 def _topics_changed(step: Step, changed: Collection[str]) -> None:
-    """Divide anew if it concerns what somebody wants; members do nothing for it."""
+    """Make a new division if a member wants one of these topics; members do nothing for it."""
     group = step.live
     wanted = division.wanted_by_all(step)
     if not group.members or wanted == group.topics:
@@ -36,7 +34,7 @@ def _topics_changed(step: Step, changed: Collection[str]) -> None:
 
 
 class Assigned(GroupKind):
-    """Groups that the coordinator divides: Subscribe and Release."""
+    """Groups whose partitions the coordinator assigns: Subscribe and Release."""
 
     NAME = "assigned"
     VALUE = Group
@@ -81,7 +79,7 @@ class Assigned(GroupKind):
 
 
 def shortest_timeout_ms(group: Group) -> int:
-    """The shortest session or rebalance timeout of anybody waited for; 0: nobody (rule 1)."""
+    """The shortest session or rebalance timeout that the group waits for; 0: none (rule 1)."""
     timeouts = [
         each
         for member in group.members.values()

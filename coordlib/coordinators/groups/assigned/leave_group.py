@@ -1,7 +1,8 @@
 """LeaveGroup: members give up their place; each has a row of its own in the answer.
 
-Who leaves by itself has stopped working, so what it had is given on at once. Who is made to leave
-by somebody else may be at it still: what it had is guarded (guards.py, rule 14).
+A member that leaves by itself has stopped working, so its partitions are granted to others at once.
+A member that an operator removes may still be at work: its partitions are guarded (guards.py, rule
+14).
 """
 
 from coordlib.coordinators.groups.assigned import division, guards, reconciliation
@@ -46,7 +47,7 @@ def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
         return ErrorCode.UNKNOWN_MEMBER_ID
     is_itself = member.client == request.client
     if request.remain and not is_itself:
-        return ErrorCode.INVALID_REQUEST  # nobody else knows whether it has stopped
+        return ErrorCode.INVALID_REQUEST  # only the member itself can tell that it has stopped
     what = "left" if is_itself else f"removed by {request.client}"
     reason = f"{what}: {request.reason}" if request.reason else what
     if not is_itself:

@@ -1,14 +1,13 @@
-"""What expressions matched, remembered from one division to the next.
+"""A cache of expression matches, kept from one division to the next.
 
 A shard is read from its blob for every batch, and a join changes no topic. To match every
 expression with every topic again, a hundred of them and 20,000 topics, takes the processor two
-seconds. So a process remembers what it found, by expression; of other topics only those are matched
-that came or went since it was asked last. The shards of a process share this: they are told the
-same topics.
+seconds. So a process keeps the matches of each expression, and matches only topics that came or
+went since it was asked last. The shards of a process share the cache: they have the same topics.
 
-Nothing of it is state. What is answered depends on what is asked alone: a process that remembers
-nothing gives the same, later. It is bounded, and whatever is pushed out is found anew. A process
-folds one shard at a time, so nothing here is guarded against a second thread.
+The cache is no state. An answer depends on its arguments alone: an empty cache gives the same,
+later. It is bounded, and evicted matches are computed again. A process folds one shard at a time,
+so there is no lock here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +19,8 @@ from coordlib.records.patterns import compile_pattern, resolve
 #: A pattern, and what is excluded of what it matches.
 Expression = tuple[str, str | None]
 
-#: Machine words of all that is remembered: 32 MiB. The names themselves are shared, and are at most
-#: twice as many as a shard may know.
+#: Machine words of all entries: 32 MiB. The names themselves are shared, and are at most twice as
+#: many as a shard may have.
 WORDS_MAX: Final = 1 << 22
 #: Of an expression that matches nothing: its two texts may have 8 KiB.
 EXPRESSION_WORDS: Final = 1 << 10
@@ -39,7 +38,7 @@ class _Found(NamedTuple):
 
 
 class Matches:
-    """The memory of a process. Whatever it answers is what `resolve` would, of the same topics."""
+    """The cache of a process. Its answers equal those of `patterns.resolve` for the same topics."""
 
     def __init__(self, words_max: int = WORDS_MAX) -> None:
         self._words_max = words_max
@@ -52,7 +51,7 @@ class Matches:
         #: By expression, the one asked for last at the end. Each has seen all changes that are
         #: forgotten, so every name in it is among the topics or the changes.
         self._found: dict[Expression, _Found] = {}
-        #: What `_found` takes; at most `words_max`.
+        #: Words that `_found` takes; at most `words_max`.
         self._words = 0
 
     @property
@@ -68,7 +67,7 @@ class Matches:
     def resolve(
         self, expressions: Iterable[Expression], topics: Mapping[str, object]
     ) -> dict[Expression, tuple[str, ...]]:
-        """Of each expression those of the topics that it wants, as `patterns.resolve` has them.
+        """The topics that each expression wants, as `patterns.resolve` gives them.
 
         Raises:
             BadPattern: one of them would not have been accepted.
@@ -107,7 +106,7 @@ class Matches:
         return found.names
 
     def _caught_up(self, expression: Expression, older: _Found) -> tuple[str, ...]:
-        """What it wants by now, by what came or went since."""
+        """Its matches now, from the topics that came or went since."""
         changed = dict.fromkeys(self._changes[older.changes - self._forgotten :])
         concerned = _resolve(expression, changed)
         if not concerned:

@@ -1,4 +1,4 @@
-"""The checks that several requests share, and how members go.  # INV-18"""
+"""The checks that several requests share, and the removal of members.  # INV-18"""
 
 from coordlib.coordinators.groups.assigned.group import Member
 from coordlib.coordinators.groups.assigned.step import Step
@@ -13,8 +13,8 @@ from coordlib.records import stored
 def find_member(step: Step, member_id: str, generation: int) -> Member | ErrorCode:
     """The live member of this id, or why the request must not be judged for it.
 
-    An older generation than the group's is fine: members that a division did not concern are not
-    told of it (rule 13). A newer one than there ever was is a defect of its sender.
+    An older generation than the group's is accepted: members that a division did not concern get no
+    notice of it (rule 13). A newer one than there ever was is a defect of its sender.
     """
     if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
@@ -28,10 +28,10 @@ def find_member(step: Step, member_id: str, generation: int) -> Member | ErrorCo
 def find_own(
     step: Step, request: rq.Subscribe | rq.Release
 ) -> Member | tuple[ErrorCode, str | None]:
-    """The member whose own word this request is, or why it is not judged, and a sentence.
+    """The member that sent this request itself, or why it is not judged, and a sentence.
 
-    Nobody else knows what a member wants, or whether it has let go. The names of clients are what
-    a member's own word is told by, as in LeaveGroup.
+    Only the member itself can tell which topics it wants, or that it has let go. Its own requests
+    are recognised by the client id, as in LeaveGroup.
     """
     member = find_member(step, request.member, request.generation)
     if isinstance(member, ErrorCode):
@@ -42,9 +42,9 @@ def find_own(
 
 
 def remove(step: Step, member: Member, reason: str) -> None:
-    """Take a member out and tell it, history, and readers of assignments.
+    """Take a member out; notify it, and record that for history and readers of assignments.
 
-    What becomes of its partitions is for the caller to say.
+    The caller decides about its partitions.
     """
     step.drop(member)
     step.record(

@@ -1,8 +1,8 @@
-"""OffsetCommit of a member: partition by partition, what it owns, and since when.
+"""OffsetCommit of a member: each row is checked against the grant of its partition.
 
-A generation of the group's says little here: members that a division did not concern do not know
-it. So each row is held against the grant: another member's partition, one that was let go of, and
-a late commit from before the partition came back are all refused, and disturb nothing else.
+The group's generation proves little here: members that a division did not concern do not know it.
+So three rows are refused, and disturb no others: one of another member's partition, one of a
+released partition, and a late one from before the partition came back.
 """
 
 from coordlib.coordinators.groups.assigned.group import Member
@@ -25,13 +25,13 @@ def _refused(step: Step, request: rq.OffsetCommit) -> offsets.Refused:
     member = find_member(step, request.member, request.generation)
     if isinstance(member, ErrorCode):
         return member, None
-    # As in Kafka: who names a member must name a generation, too. Only the requests have a place
+    # As in Kafka: a commit that names a member must name a generation. Only requests have a place
     # among the joins, and only they may renew a session.
     return (ErrorCode.ILLEGAL_GENERATION, None) if request.generation < 0 else None
 
 
 def fault_of_row(step: Step, member: Member) -> offsets.OfRow:
-    """Holds rows of a commit against what the member owns."""
+    """Check rows of a commit against the grants of the member."""
     newest = step.live.generation
 
     def judge(request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset) -> ErrorCode:

@@ -1,13 +1,14 @@
-"""From what members own to what they are to own, without anybody's stop.
+"""From the partitions that members own to their targets, without stopping any member.
 
-    demand   what a member owns beyond its target it is asked to let go of; it goes on with the rest
-    grant    what nobody owns is granted to the one whose target it is in, at once
-    tell     who has something more, or something to let go of, is sent its whole picture
+    demand   a member is asked to let go of partitions beyond its target; it goes on with the rest
+    grant    a partition without owner is granted at once to the member whose target has it
+    notify   a member with a new grant or a new demand is sent its whole picture
 
-Nothing is granted that somebody may still be working on. A demanded partition is owned until its
-Release is judged (rule 12), or its owner is out of the group, which the rules of time allow only
-when its fence must have stopped it (rules 8, 10), or a guard has ended (rule 14). A demand is never
-taken back: the Release may be on its way, and who has let go must not be believed to own.
+A partition is not granted while another member may still work on it. A demanded partition is owned
+until its Release is judged (rule 12), or its owner is out of the group, which the rules of time
+allow only when its fence must have stopped it (rules 8, 10), or a guard has ended (rule 14). A
+demand is never taken back: the Release may be on its way, and a member that has let go must not
+count as owner.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,7 +34,7 @@ from coordlib.records import stored
 
 
 def go_on(step: Step) -> None:
-    """Ask for what must be let go of, grant what is free, and tell whom it concerns."""
+    """Demand surplus partitions, grant free ones, and renew the group's state."""
     for member in [m for m in step.live.members.values() if not m.is_reconciled]:
         _ask_back(step, member)
     waiting = [m for m in step.live.members.values() if m.missing]
@@ -45,10 +46,10 @@ def go_on(step: Step) -> None:
 
 
 def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
-    """What somebody has of these topics, or may have still, that is not to be his own.
+    """Partitions of these topics that a member holds, or may still hold, and must give up.
 
-    What is to be his own is in nobody else's target. To look through everything that all members
-    hold, at every Release, was half of the work when a large group fills.
+    A partition in its holder's own target is in no other target, so it is left out. To search all
+    that all members hold, at every Release, was half of the work when a large group fills.
     """
     found: dict[str, list[int]] = {topic: [] for topic in topics}
     for held in group.held_beyond_targets():
@@ -60,10 +61,10 @@ def _taken(group: Group, topics: set[str]) -> dict[str, frozenset[int]]:
 def _ask_back(step: Step, member: Member) -> None:
     """One demand for all that it owns beyond its target and was not asked for yet.
 
-    One record may divide twice, when two deadlines are due before it. It gives its name to one
-    demand only, since a Release says nothing else; the rest is asked for when that one is met. So
-    it is when many divisions come faster than the member answers: whoever is slow, or lets go of
-    nothing, has few demands.
+    One record may cause two divisions, when two deadlines are due before it. Its coordinate names
+    one demand only, because a Release carries nothing else; the rest is asked for when that demand
+    is met. The same holds when divisions come faster than the member answers: a member that is
+    slow, or lets go of nothing, has few demands.
     """
     is_asked_enough = len(member.demands) >= limits.DEMANDS_PER_MEMBER_MAX
     if is_asked_enough or member.demand(step.at.offset) is not None:
@@ -82,15 +83,15 @@ def _ask_back(step: Step, member: Member) -> None:
 
 
 def _grant(step: Step, member: Member, taken: Mapping[str, Collection[int]]) -> None:
-    """Everything of its target that nobody has."""
+    """Grant all partitions of its target that are free."""
     free = minus(member.missing, taken)
     if not free:
         return
     at = step.at
     older = tuple(each for each in member.grants if each.fence != at.offset)
     same = [each for each in member.grants if each.fence == at.offset]
-    # One record may free something twice, by a deadline and by what it says. Nobody can have named
-    # the first of its generations before it, so commits that do are none from before the grant.
+    # One record may free partitions twice, by a deadline and by its own content. No commit before
+    # it can name the first of its generations, so commits that do are not from before the grant.
     generation = same[0].generation if same else step.live.generation
     partitions = union([*(each.partitions for each in same), free])
     grant = Grant(fence=at.offset, generation=generation, partitions=partitions)
@@ -98,12 +99,12 @@ def _grant(step: Step, member: Member, taken: Mapping[str, Collection[int]]) -> 
 
 
 def _few(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
-    """Make one of the oldest if there are too many.
+    """Merge the oldest grants into one if there are too many.
 
     A member that fills up gets a grant with each Release of another one: a thousand members would
     have fifty thousand, and no record has room for them. The fence of some partitions rises by it.
-    That is harmless: the member is told of it with its new grant, and no former owner has a higher
-    one. A commit from before the newest of them counts as late.
+    That is harmless: the picture with its new grant has it, and no former owner has a higher one.
+    A commit from before the newest of the merged grants counts as late.
     """
     surplus = len(grants) - limits.GRANTS_PER_MEMBER_MAX
     if surplus <= 0:
@@ -117,7 +118,7 @@ def _few(grants: tuple[Grant, ...]) -> tuple[Grant, ...]:
 
 
 def _settle(step: Step) -> None:
-    """Reconciled or not: who owns all of its target owes nothing and waits for nothing."""
+    """Enter Stable if every member owns just its target, else Reconciling."""
     group = step.live
     if not group.members:
         return
@@ -132,7 +133,7 @@ def _settle(step: Step) -> None:
 
 
 def let_go(step: Step, member: Member, demand: Demand) -> Member:
-    """What was demanded is the member's no more."""
+    """Take the partitions of a demand from the member."""
     grants = []
     for grant in member.grants:
         rest = minus(grant.partitions, demand.partitions)
@@ -142,13 +143,14 @@ def let_go(step: Step, member: Member, demand: Demand) -> Member:
     return step.update(member, grants=tuple(grants), demands=demands)
 
 
-# ---- telling ------------------------------------------------------------------------------------
+# ---- notifying ----------------------------------------------------------------------------------
 
 
 def tell(step: Step, before: Mapping[str, Member], but: str = "") -> None:
-    """Write down who owns something else than before, and send it to those who must hear of it.
+    """Record changed assignments, and notify the members with new grants or demands.
 
-    `before`: the members as they were when the step began; `but`: who is answered instead.
+    `before`: the members as they were when the step began; `but`: the member that gets an answer
+    instead.
     """
     for name, member in step.live.members.items():
         older = before.get(name)
@@ -165,18 +167,18 @@ def tell(step: Step, before: Mapping[str, Member], but: str = "") -> None:
 
 
 def _has_more(older: Member, member: Member) -> bool:
-    """Whether it was granted something: also what it has just let go of, and gets back at once."""
+    """Whether it got a grant, also of partitions that it has just released and gets back."""
     granted = {grant.fence: grant.partitions for grant in older.grants}
     return any(minus(grant.partitions, granted.get(grant.fence, {})) for grant in member.grants)
 
 
 def _owes_only_less(older: Member, member: Member) -> bool:
-    """Its own Release was judged, and nothing else: it knows that already."""
+    """Whether its own Release is the only change: that needs no notice."""
     return not _has_more(older, member) and all(each in older.demands for each in member.demands)
 
 
 def picture(step: Step, member: Member) -> rs.AssignmentChanged:
-    """All that a member holds by now."""
+    """The notice with all that a member holds now."""
     return rs.AssignmentChanged(
         group=step.name,
         cause=step.at.coordinate,
@@ -189,7 +191,7 @@ def picture(step: Step, member: Member) -> rs.AssignmentChanged:
 
 
 def granted(member: Member) -> tuple[rs.GrantedPartitions, ...]:
-    """What it may work on, without what it is asked to let go of."""
+    """The partitions that it may work on, without demanded ones."""
     return tuple(
         rs.GrantedPartitions(topic, some, grant.fence)
         for grant in member.grants
@@ -208,7 +210,7 @@ def demanded(member: Member) -> tuple[rs.DemandedRelease, ...]:
 
 
 def _issue(step: Step, member: Member) -> None:
-    """To `coord.assignments` and into history: all that it owns."""
+    """Write all partitions that it owns to `coord.assignments` and into history."""
     group, at, owned = step.live, step.at, member.owned
     value = stored.AssignmentValue(
         generation=group.generation,

@@ -1,7 +1,7 @@
-"""Release: a member lets go of what it was asked for, and commits what it did there, in one go.
+"""Release: a member meets a demand, and commits its offsets there, in one record.
 
-The demand is named by its cause (rule 12). A Release that comes once more, or of a demand that is
-not open, changes nothing and is no fault: it has happened already.
+The demand is named by its cause (rule 12). A repeated Release, or one of a demand that is not open,
+changes nothing and is no error: the demand was met already.
 """
 
 from coordlib.coordinators.groups.assigned import division, reconciliation
@@ -35,7 +35,7 @@ def release(step: Step, request: rq.Release) -> None:
 
 
 def _of_demand(step: Step, member: Member, demand: Demand | None) -> offsets.OfRow:
-    """Only of what is let go of: a late duplicate must not bring older positions back (rule 12)."""
+    """Store offsets of this demand only: a late duplicate must restore none (rule 12)."""
     as_commit = fault_of_row(step, member)
     partitions = demand.partitions if demand is not None else {}
 

@@ -1,4 +1,4 @@
-"""A step of a server-assigned group in the making: what only this kind of group has."""
+"""A step of a server-assigned group: what only this kind of group has."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -39,12 +39,12 @@ class Step(GroupStep[Group]):
 
     @property
     def strategies(self) -> StrategyBook:
-        """Those that a group may choose."""
+        """The strategies that a group may choose."""
         return StrategyBook(self.family.strategies)
 
     @property
     def topics(self) -> Mapping[str, int]:
-        """The cluster's, by partition count, as far as the log has told."""
+        """The cluster's topics as listed in the log, by partition count."""
         return self.family.topics
 
     def enter(self, state: State) -> None:

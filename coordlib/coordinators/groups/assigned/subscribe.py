@@ -1,7 +1,7 @@
-"""Subscribe: enter the group, or want something else. Seed 000's JoinGroupRequest, with no wait.
+"""Subscribe: enter the group, or want other topics. Seed 000's JoinGroupRequest, with no wait.
 
-Seed 000 parks it until everybody has joined again. Here it is answered at once, with what is free
-by now; whoever must let go of something for it is asked, and the rest comes as it is let go of.
+Seed 000 parks it until all members have joined again. Here it is answered at once, with the
+partitions that are free. Demands ask other members for the rest, which follows as they release it.
 """
 
 from collections.abc import Mapping
@@ -120,7 +120,7 @@ def _no_place(step: Step) -> tuple[ErrorCode, str | None] | None:
 
 
 def _has_room(step: Step, newcomer: Member, group: Group | None) -> bool:
-    """Whether the shard's blob has room for what a newcomer brings itself."""
+    """Whether the shard's blob has room for a newcomer without partitions."""
     grows_by = kept_bytes.of_newcomer(newcomer) + (step.new_group_bytes if group is None else 0)
     return grows_by <= step.room_for(is_known=False)
 
@@ -197,7 +197,7 @@ def _change(step: Step, request: rq.Subscribe) -> None:
 
 
 def _answer_late(step: Step, request: rq.Subscribe, member: Member) -> None:
-    """A Subscribe from before the newest one was answered: the same once more, or overtaken."""
+    """Answer a Subscribe from before the newest one was answered: a repeat, or overtaken."""
     is_same_strategy = request.strategy in (None, step.live.protocol)
     if is_same_strategy and _as_wanted(step, request, member) == member:
         _answer(step, request, member.member)
@@ -229,7 +229,7 @@ def _conclude(
     start: Group | None,
     before: Mapping[str, Member],
 ) -> None:
-    """Answer, and tell the others; or nothing of it happened, because it would not fit."""
+    """Answer and notify the others; or undo the step and refuse, if it would not fit."""
     if _is_too_large(step.live, start):
         _refuse_growth(step, request, start, _TOO_LARGE)
     elif not _fits_into_shard(step, start, is_known=member in before):
@@ -257,7 +257,7 @@ def _fits_into_shard(step: Step, start: Group | None, is_known: bool) -> bool:
 
 
 def _refuse_growth(step: Step, request: rq.Subscribe, start: Group | None, message: str) -> None:
-    """Nothing of the step happened."""
+    """Undo the step, and refuse."""
     step.hold(start)
     step.effects.clear()
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -265,7 +265,7 @@ def _refuse_growth(step: Step, request: rq.Subscribe, start: Group | None, messa
 
 
 def _answer(step: Step, request: rq.Subscribe, member_id: str) -> None:
-    """All that the member holds by now."""
+    """The answer with all that the member holds now."""
     group = step.live
     member = group.members[member_id]
     step.answer(

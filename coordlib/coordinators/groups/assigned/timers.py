@@ -1,7 +1,7 @@
-"""What a server-assigned group waits for, and what happens when it waited long enough.
+"""The deadlines of a server-assigned group, and what follows from each.
 
     session   a member was not heard for its session timeout
-    release   a member has not let go of what it was asked for within its rebalance timeout
+    release   a member has not met a demand within its rebalance timeout
     guard     a former owner must have stopped by now (rule 14)
 
 A heartbeat puts off its member's session, and nothing else: a slow member that shows that it lives
@@ -44,8 +44,8 @@ def _dues(group: Group, heard: Mapping[str, int]) -> Iterator[Due]:
 def fire(step: Step, due: Due) -> None:
     """Do what follows from a deadline, and from all others of the group that are due by now.
 
-    One division for all of them: what a dead member had must not be given to another dead one,
-    nor be asked back from the living for its sake.
+    One division for all of them: partitions of a dead member must not go to another dead one, nor
+    be demanded from live members for its sake.
     """
     before = step.live.members
     dues = [each for each in _dues(step.live, step.heard) if each.due_ms <= step.at.clock_ms]
@@ -95,7 +95,7 @@ def _covered(demand: Demand, published: int, clock_ms: int) -> Demand:
 
 
 def restart(group: Group, clock_ms: int) -> Group:
-    """Give everything that runs its full time again, as after a quarantine."""
+    """Give every running deadline its full time again, as after a quarantine."""
     members = {
         name: replace(
             member,

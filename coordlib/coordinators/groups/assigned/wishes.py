@@ -1,10 +1,10 @@
-"""What a group wants of the cluster's topics, kept beside it in its row of the shard.
+"""The topics that a group wants, kept beside its head in its row of the shard.
 
 A cluster has many topics, and most changes of them concern few groups. To decode every group for
-each of them took 0.09 ms a group. So the row keeps the names and expressions that somebody in the
-group wants, and only a group that one of them concerns is decoded and divided.
+each of them took 0.09 ms a group. So the row keeps the names and expressions that its members want,
+and only groups that a change concerns are decoded and get a new division.
 
-A group divides the topics that exist and that somebody in it wants, as far as it has room. So a
+A division has the topics that exist and that a member wants, as far as there is room. So a
 change of other topics cannot concern it (INV-15). A topic for which its shard had no room is tried
 again at the next division of the group.
 """
@@ -25,7 +25,7 @@ FRAME_BYTES: Final = 16
 
 
 class Wishes(msgspec.Struct, frozen=True, array_like=True):
-    """All that the members of a group want, each once and in order; whether it exists or not."""
+    """All topics that members of a group want, each once and in order; existing or not."""
 
     topics: list[str]
     expressions: list[Expression]
@@ -50,13 +50,13 @@ def of_group(group: Group, /) -> msgspec.Raw:
 
 
 def size_bytes(group: Group) -> int:
-    """An upper bound of that in the shard's blob, by the group's value alone."""
+    """An upper bound of the wishes' size in the shard's blob, by the group's value alone."""
     of_all = sum(member.wishes_bytes for member in group.members.values())
     return FRAME_BYTES + min(of_all, limits.WISHES_BYTES_MAX)
 
 
 def concerned(changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:
-    """Whether a change of these topics may concern a group, by what its row keeps."""
+    """Whether a change of these topics may concern a group, by the wishes in its row."""
     names = frozenset(changed)
     found: dict[Expression, bool] = {}
 
@@ -79,5 +79,5 @@ def _wants_one_of(expression: Expression, names: Collection[str]) -> bool:
     try:
         without = compile_pattern(exclude) if exclude is not None else None
         return bool(resolve(compile_pattern(pattern), without, names))
-    except BadPattern:  # other code accepted it: the group's own step meets it, and nobody else's
+    except BadPattern:  # other code accepted it: only the group's own step fails by it
         return True

@@ -45,7 +45,7 @@ def described(group: Group) -> Iterator[rs.DescribedMember]:
 
 
 def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
-    """Who holds the group up, or will hold up its next join phase, and by what."""
+    """The members for which the group waits, or its next join phase will wait, and the reason."""
     for name, guard in group.guards.items():
         yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
     for name, announced in group.pending.items():

@@ -27,11 +27,11 @@ class State(StrEnum):
     transition: first join -> PREPARING_REBALANCE; deletion -> DEAD
     """
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are told to join again.
+    """Members are notified to join again.
     action: joins are parked; heartbeats and syncs get REBALANCE_IN_PROGRESS; commits of the
     current generation are accepted, so that members can commit before they let go
     transition: all have joined, or the rebalance timeout -> COMPLETING_REBALANCE;
-    nobody is left -> EMPTY
+    no member is left -> EMPTY
     """
     COMPLETING_REBALANCE = "CompletingRebalance"
     """A new generation waits for its leader's assignment.
@@ -40,7 +40,7 @@ class State(StrEnum):
     PREPARING_REBALANCE
     """
     STABLE = "Stable"
-    """Everybody knows what is theirs, or why nobody has anything.
+    """Every member can fetch its assignment, or the reason why there is none.
     action: syncs return the current assignment, or the leader's error; heartbeats and commits are
     accepted
     transition: a join that changes something, a leave, an expiry -> PREPARING_REBALANCE
@@ -76,7 +76,7 @@ class Parked(msgspec.Struct, frozen=True):
     reply: int
 
     def envelope(self, group: str) -> dict[str, Any]:
-        """What its answer carries, whichever it is."""
+        """The fields that its answer carries, whatever the outcome."""
         return {"id": self.id, "client": self.client, "group": group, "cause": self.cause}
 
 
@@ -86,12 +86,12 @@ class OfferedProtocol(msgspec.Struct, frozen=True):
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who owned partitions until others took them away, and who may not know yet.
+    """A former owner whose partitions were taken away, and which may not have read so yet.
 
-    Until it is over, nothing that this owner had is given to anybody (guards.py, rule 14).
+    Until the guard ends, no other member gets these partitions (guards.py, rule 14).
     """
 
-    #: Its member id: that of a replaced static member, or of one who was made to leave.
+    #: Its member id: that of a replaced static member, or of one that was removed.
     member: str
     client: str
     #: Correlation id of its first JoinGroup, which may come once more, late.
@@ -102,9 +102,9 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     #: Its rebalance timeout, from when it could read that it is out: it has read it, or stopped
     #: because it cannot read (rule 9). Bounds the wait for one that heartbeats on.
     told: Timer
-    #: The static member that took its place, and waits for its assignment; None: nobody.
+    #: The static member that took its place, and waits for its assignment; None: there is none.
     successor: str | None = None
-    #: Whether it was replaced by its instance id; else it was made to leave.
+    #: Whether it was replaced by its instance id; else it was removed.
     was_replaced: bool = False
 
 
@@ -248,7 +248,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     sync_timer: Timer | None = None
     #: What is left of the initial delay's budget (KIP-134); None: not the initial rebalance.
     initial_remaining_ms: int | None = None
-    #: Whether somebody joined since the initial delay was last set.
+    #: Whether a member joined since the initial delay was last set.
     has_newcomer: bool = False
     #: Why the rebalance began, and at which log time; empty and 0 before the first.
     rebalance_reason: str = ""
@@ -257,7 +257,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     size_bytes: int = 0
     #: Set when a step of this group broke an invariant; an operator releases it.
     is_quarantined: bool = False
-    #: Set in Stable only, when the leader could not divide: then nobody owns anything until the
+    #: Set in Stable only, when the leader could not assign: then no member owns anything until the
     #: next rebalance.
     failure: Failure | None = None
 
@@ -279,7 +279,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody has to be waited for: members, announced newcomers, former owners."""
+        """Whether the group waits for no member, announced newcomer or former owner."""
         return (
             not self.pending
             and not self.guards
@@ -323,9 +323,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
             return None
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether somebody wants this topic, so that its offsets must neither be deleted nor
+        """Whether a member may want this topic; its offsets are then neither deleted nor expired.
 
-        expire. What cannot be known counts, as in Kafka: an offset kept in vain costs nothing."""
+        Unknown subscriptions count as wanting every topic, as in Kafka: an offset that is kept in
+        vain costs nothing.
+        """
         topics = self.subscribed_topics
         return topics is None or topic in topics
 

@@ -1,13 +1,13 @@
-"""Hand-overs that the owner was not asked for: nothing is given on before it must have stopped.
+"""Hand-overs for which the owner was not asked: its partitions wait until it must have stopped.
 
-A static member is replaced by a newer process of its instance id, or a member is made to leave by
-somebody else. It may be alive and working, and hear of it late. Its own fence stops it one session
+A static member is replaced by a newer process of its instance id, or an operator removes a member.
+It may be alive and working, and read of it late. Its own fence stops it one session
 after its last heartbeat that the log took (rule 8), and every such heartbeat stands in this shard's
 log. So a guard is placed: until then no join phase completes, and a static successor waits for its
-assignment. The guard ends earlier when the former owner says itself that it has stopped: by a
-LeaveGroup for its own id, which coordlib's client sends when it was told that it is out and its
-user has let go; or when it had its rebalance timeout to read that it is out (rule 9), even if it
-heartbeats on. Source: rule 14.
+assignment. The guard ends earlier when the former owner itself reports that it has stopped, by a
+LeaveGroup for its own id: coordlib's client sends it when it has read that it was removed and its
+user has let go. It also ends when the former owner had its rebalance timeout to read that it was
+removed (rule 9), even if it heartbeats on. Source: rule 14.
 """
 
 from msgspec.structs import replace
@@ -25,9 +25,9 @@ from coordlib.records import stored
 def place(step: Step, owner: Member, reason: str, successor: str | None = None) -> None:
     """Guard what this owner has, if it has anything; `reason`: why it owns it no more."""
     due_ms = _heard_ms(step, owner) + owner.session_timeout_ms
-    # Nobody expires while parked: its fence may have closed long ago.
+    # No member expires while parked: its fence may have closed long ago.
     may_work = _may_work(step, owner) and due_ms > step.at.clock_ms
-    # A successor that is replaced itself hands its own wait on.
+    # If a waiting successor is itself replaced, its replacement waits instead.
     guards = {
         name: replace(guard, successor=successor) if guard.successor == owner.member else guard
         for name, guard in step.live.guards.items()
@@ -49,7 +49,7 @@ def place(step: Step, owner: Member, reason: str, successor: str | None = None) 
 
 
 def _record_delay(step: Step, owner: Member, guard: Guard, reason: str) -> None:
-    """How long others wait, on the shard's clock: if it is not heard of any more, and at most.
+    """Record how long others wait, on the shard's clock: without further heartbeats, and at most.
 
     The latter counts from when it could read that it is out.
     """
@@ -78,9 +78,9 @@ def _may_work(step: Step, owner: Member) -> bool:
 
 
 def _keeps(group: Group, owner: Member) -> bool:
-    """Whether it goes on working while it joins (KIP-429): consumers say so in their subscription.
+    """Whether it goes on working while it joins (KIP-429); read from a consumer's subscription.
 
-    What other kinds of groups mean by their bytes is their own; there a JoinGroup is consent.
+    The metadata of other protocol types are opaque here; their JoinGroup is consent.
     """
     if group.protocol_type != cp.CONSUMER:
         return False
@@ -131,7 +131,7 @@ def end(step: Step, member_id: str) -> None:
 
 
 def hand_over(step: Step, member: Member) -> None:
-    """A static successor owns from now on what the older twin had, unless it must wait."""
+    """Give a static successor the assignment of the member it replaced, unless it must wait."""
     if is_waited_for(step, member):
         return
     issue(step, member)
@@ -141,6 +141,6 @@ def hand_over(step: Step, member: Member) -> None:
 
 
 def lift(step: Step, member_id: str) -> None:
-    """As `end`, and a join phase that waited for it alone is complete."""
+    """As `end`, and complete a join phase that waited for this guard alone."""
     end(step, member_id)
     rebalance.go_on(step)

@@ -1,7 +1,7 @@
 """Heartbeat: a sign of life.
 
 Healthy ones never get here: the shard accepts them in bulk (shard.py). What comes here is a
-heartbeat in a rebalance, of another generation, or of nobody.
+heartbeat in a rebalance, of another generation, or of an unknown member.
 """
 
 from coordlib.coordinators.groups.classic import guards

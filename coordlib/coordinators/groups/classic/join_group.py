@@ -1,9 +1,10 @@
 """JoinGroup: enter a group, or its next generation.
 
-The answer is parked until the join phase is complete; at once come only refusals, and the
-current generation for those who merely ask again. Order of checks as in Kafka's
-`GroupMetadataManager.classicGroupJoin`, but for one: who somebody is comes before size and
-protocols, so that one who was expelled or fenced is told so and not that the group is full.
+The answer is parked until the join phase is complete. Only refusals are sent at once, and the
+current generation to a member that merely asks again. Order of checks as in Kafka's
+`GroupMetadataManager.classicGroupJoin`, but for one: the sender's identity is
+checked before size and protocols, so that a member that was expelled or fenced reads that, and not
+that the group is full.
 Numbers in comments are KIPs and tickets.
 """
 
@@ -148,7 +149,7 @@ def _join_in_place(step: Step, request: rq.JoinGroup, older: Member) -> None:
 
 
 def _add(step: Step, request: rq.JoinGroup, member_id: str, first_id: str = "") -> None:
-    """One member more, and so a rebalance; `first_id` names the request that was announced."""
+    """Add a member, which begins a rebalance; `first_id`: the request that was announced."""
     group = step.live
     member = _made_from(step, request, member_id)
     if first_id:
@@ -226,10 +227,10 @@ def _rejoin_id(request: rq.JoinGroup, member: Member) -> str:
 
 
 def _turn_away(step: Step, request: rq.JoinGroup, member: Member) -> None:
-    """Others took all places of a group whose limit was lowered: it is out, as in Kafka.
+    """Remove a member that finds no place in a group whose limit was lowered, as in Kafka.
 
-    By joining it has let go, but for what this JoinGroup names as owned. Other than in Kafka
-    nobody waits any more for who is out and has nothing.
+    By joining it has let go of all partitions but those that this JoinGroup names as owned. Unlike
+    in Kafka, no member waits for it any more if it owns nothing.
     """
     reason = "group is full"
     asked = replace(member, protocols=_offered(request), parked=_parked(step, request))
@@ -247,11 +248,11 @@ def _join_announced(step: Step, request: rq.JoinGroup) -> None:
         return
     step.refuse(request, code, member=request.member)
     if code is ErrorCode.GROUP_MAX_SIZE_REACHED:
-        pending.drop(step, request.member)  # it will not come, so nobody may wait for it
+        pending.drop(step, request.member)  # it will not come, so no join phase may wait for it
 
 
 def _join_again(step: Step, request: rq.JoinGroup, member: Member) -> None:
-    """A JoinGroup that a live member was made by, or came back by, once more.
+    """Judge a repeat of the JoinGroup by which a live member came, or came back.
 
     It may be a late duplicate, so it is never taken as consent to a new generation.
     """
@@ -289,7 +290,7 @@ def _refused_by_group(step: Step, request: rq.JoinGroup, member: Member | None) 
 
 
 def _fits(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
-    """Whether the group can still be written with what this member sends."""
+    """Whether the group can still be written with this member's metadata."""
     group = step.live
     announced_bytes = len(group.pending) * ANNOUNCED_BYTES_MAX
     grows_by = _grows_by(step, request, member)
@@ -297,7 +298,7 @@ def _fits(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
 
 
 def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
-    """Whether the shard's blob has room for what this member sends."""
+    """Whether the shard's blob has room for this member's metadata."""
     if step.room_bytes >= kept_bytes.JOIN_BYTES_MAX:
         return True  # spares most joins the counting
     if member is None:
@@ -308,7 +309,7 @@ def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -
         after = replace(member, protocols=_offered(request), rejoin_id=_rejoin_id(request, member))
         grows_by = 0
     else:
-        # In the place of an older twin, whose share it gets and for whom a guard may stay.
+        # In the place of a replaced member, whose share it gets and for which a guard may stay.
         made = _made_from(step, request, _new_id(step, request))
         after = replace(made, assignment=member.assignment)
         grows_by = kept_bytes.GUARD_BYTES
@@ -338,14 +339,14 @@ def _grows_by(step: Step, request: rq.JoinGroup, member: Member | None) -> int:
     grows_by -= offered_bytes(member.protocols)
     if request.member:
         return grows_by + names_bytes(_rejoin_id(request, member)) - names_bytes(member.rejoin_id)
-    # In the place of an older twin, perhaps with longer names.
+    # In the place of a replaced member, perhaps with longer names.
     names = names_bytes(_new_id(step, request), request.client, request.id)
     before = names_bytes(member.member, member.client, member.first_id, member.rejoin_id)
     return grows_by + names - before
 
 
 def _park(step: Step, request: rq.JoinGroup, member: Member) -> None:
-    """The member waits for the next generation; what it waited for before is refused."""
+    """Park the member's request until the next generation; refuse the one parked before."""
     member = rebalance.supersede(step, member, JOIN, request)
     step.put(
         replace(
@@ -371,7 +372,7 @@ def _offered(request: rq.JoinGroup) -> tuple[OfferedProtocol, ...]:
 
 
 def _client_reason(request: rq.JoinGroup) -> dict[str, str]:
-    """KIP-800: what the client itself says about why it joins."""
+    """KIP-800: the client's own reason for joining."""
     detail = {"client": request.client, "member": request.member}
     return {**detail, "client_reason": request.reason} if request.reason else detail
 

@@ -28,7 +28,7 @@ FAILURE_BYTES: Final = 32
 ANNOUNCED_BYTES: Final = 640
 #: One offered protocol beside its name and metadata.
 OFFERED_BYTES: Final = 24
-#: More than any JoinGroup adds: what it brings, the longest names, and a group of its own.
+#: More than any JoinGroup adds: its own bytes, the longest names, and a new group.
 JOIN_BYTES_MAX: Final = limits.REQUEST_BYTES_MAX + 16 * limits.KIB
 
 
@@ -37,7 +37,7 @@ _OF_MEMBERS: Final = "kept_of_members"
 
 
 def of_group(group: Group) -> int:
-    """All of a group but its offsets."""
+    """The whole group but its offsets."""
     return of_frame(group) + of_members(group)
 
 
@@ -50,7 +50,7 @@ def of_members(group: Group) -> int:
 
 
 def carry(before: Group, group: Group, grown: int = 0) -> None:
-    """Tell a group what its members have: what they had before, and by how much that grew."""
+    """Set the sum over a group's members: the sum before, plus its growth."""
     group.__dict__[_OF_MEMBERS] = of_members(before) + grown
 
 
@@ -95,7 +95,7 @@ def of_frame(group: Group) -> int:
 
 
 def of_member(member: Member) -> int:
-    """A member with all that it sent and was given."""
+    """A member with its metadata and its assignment."""
     # Its id stands as key, in the member, beside when it was heard, and beside its instance.
     names = width(member.first_id, member.rejoin_id) + 2 * width(member.client)
     names += 4 * width(member.member) + 2 * width(member.instance)

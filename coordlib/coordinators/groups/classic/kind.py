@@ -1,4 +1,4 @@
-"""Classic groups as the shard sees them: their requests, and what it must know of a group."""
+"""Classic groups as a kind: their requests, and the facts of a group."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -27,7 +27,7 @@ _reply: Final = attrgetter("reply")
 
 
 class Classic(GroupKind):
-    """Groups whose leader divides: JoinGroup and SyncGroup.
+    """Groups whose leader assigns the partitions: JoinGroup and SyncGroup.
 
     Members look topics up themselves, and join again when they changed.
     """
@@ -65,7 +65,7 @@ class Classic(GroupKind):
 
 
 def shortest_timeout_ms(group: Group) -> int:
-    """The shortest session or rebalance timeout of anybody waited for; 0: nobody (rule 1)."""
+    """The shortest session or rebalance timeout that the group waits for; 0: none (rule 1)."""
     members = group.members.values()
     # Former owners and announced ids count: a jump of the clock must not end their time early.
     others = [a.timer.duration_ms for a in group.pending.values()]

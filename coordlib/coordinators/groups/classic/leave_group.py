@@ -1,7 +1,7 @@
 """LeaveGroup: members give up their place, each with a row of its own in the answer.
 
-Who leaves by itself has stopped working. Who is made to leave by somebody else (an operator, by
-member or instance id) may still be at it, so what it had is guarded (guards.py). Differs from
+A member that leaves by itself has stopped working. A member that is removed (by an operator, by
+member or instance id) may still be at work, so its partitions are guarded (guards.py). Differs from
 Kafka's Java coordinator, as its Scala one did: an announced id that leaves begins no rebalance.
 """
 
@@ -54,7 +54,7 @@ def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
     # A newer process of the same configuration has the client id too, but not the member id.
     is_itself = member.client == request.client and member.member == leaver.member
     if request.remain and not is_itself:
-        return ErrorCode.INVALID_REQUEST  # nobody else knows whether it has stopped
+        return ErrorCode.INVALID_REQUEST  # only the member itself can tell that it has stopped
     if request.remain and member.instance is not None:
         step.put(replace(member, has_let_go=True))
         return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""OffsetCommit of a classic group's member: in its generation, and when it knows its share."""
+"""OffsetCommit of a classic group's member: in its generation, once it has its assignment."""
 
 from typing import Final
 

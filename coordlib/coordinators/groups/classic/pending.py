@@ -33,11 +33,11 @@ def announce(step: Step, request: rq.JoinGroup, member_id: str) -> None:
 
 
 def forget(step: Step, member_id: str) -> None:
-    """It has joined, or has gone."""
+    """Remove an announced id that has joined, or has gone."""
     step.change(pending={n: a for n, a in step.live.pending.items() if n != member_id})
 
 
 def drop(step: Step, member_id: str) -> None:
-    """It will not join: perhaps the join phase waited for it alone."""
+    """Give up an announced id; the join phase may have waited for it alone."""
     forget(step, member_id)
     rebalance.go_on(step)

@@ -50,14 +50,14 @@ def prepare(step: Step, reason: str, detail: dict[str, str] | None = None) -> No
     if was_empty:
         _start_initial_delay(step)
     elif not step.live.members:
-        complete(step)  # nobody is left to be asked
+        complete(step)  # no member is left to be asked
     else:
         _ask_to_rejoin(step)
         complete_if_all_joined(step)
 
 
 def _abandon_sync(step: Step, is_unassigned: bool) -> None:
-    """The assignment of this generation will not come: answer those who wait for it."""
+    """The assignment of this generation will not come: refuse the SyncGroups that wait for it."""
     for member in list(step.live.members.values()):
         if member.is_syncing:
             step.put(answer_parked(step, member, ErrorCode.REBALANCE_IN_PROGRESS))
@@ -89,14 +89,14 @@ def _ask_to_rejoin(step: Step) -> None:
 
 
 def complete_if_all_joined(step: Step) -> None:
-    """Never cuts the initial delay short: more members may be about to come."""
+    """Complete the join phase, but never before the initial delay ends: members may still come."""
     group = step.live
     if group.state is State.PREPARING_REBALANCE and not group.is_initial and group.all_joined:
         complete(step)
 
 
 def initial_delay_over(step: Step) -> None:
-    """Wait once more if somebody came meanwhile, at most for the rebalance timeout in all."""
+    """Wait again if a member came meanwhile, at most for the rebalance timeout in all."""
     group = step.live
     timer, remaining = group.join_timer, group.initial_remaining_ms
     if timer is None or remaining is None or not (group.has_newcomer and remaining):
@@ -111,7 +111,7 @@ def initial_delay_over(step: Step) -> None:
 
 
 def complete(step: Step) -> None:
-    """The join phase ends: who has joined is in the next generation, who has not is out."""
+    """End the join phase: members that joined go on to the next generation, others are removed."""
     if step.live.guards:
         # Overdue, but a former owner may still be at work: nothing is handed on yet (rule 14).
         step.change(join_timer=None, is_overdue=True)
@@ -133,7 +133,7 @@ def complete(step: Step) -> None:
 
 
 def go_on(step: Step) -> None:
-    """Something that a join phase may have waited for is over: an announced id, a guard."""
+    """Check whether the join phase is complete, after an announced id or a guard has ended."""
     if step.live.is_overdue and not step.live.guards:
         complete(step)
     else:
@@ -185,7 +185,7 @@ def _record_generation(step: Step) -> None:
 
 
 def stop_sync_timer_when_all_synced(step: Step) -> None:
-    """Nobody is waited for any more: each has asked for its share, or was replaced since."""
+    """Stop the timer when every member has asked for its assignment, or was replaced since."""
     if all(member.has_synced for member in step.live.members.values()):
         step.change(sync_timer=None)
 
@@ -211,7 +211,7 @@ def select_protocol(members: list[Member]) -> str | None:
 def answer_join(
     step: Step, member: Member, parked: Parked | None, is_static_return: bool = False
 ) -> None:
-    """Tell a member its generation; its leader gets everybody's metadata too.
+    """Answer a member's JoinGroup; the leader's answer has the metadata of all members.
 
     A leader that comes back under its instance id must not assign again (KIP-814).
     """
@@ -250,9 +250,9 @@ def _seen_by_leader(step: Step, with_assignments: bool) -> tuple[rs.JoinedMember
 
 
 def supersede(step: Step, member: Member, kind: str, request: rq.Request) -> Member:
-    """Refuse what a member waits for when it asks for something else; the same again is no more.
+    """Refuse a member's parked request if it sends another one. A repeat of it replaces it.
 
-    # INV-17: nobody else would ever answer the older request.
+    # INV-17: no other code would ever answer the older request.
     """
     parked = member.parked
     if parked is None or (parked.kind, parked.id, parked.client) == (
@@ -267,7 +267,7 @@ def supersede(step: Step, member: Member, kind: str, request: rq.Request) -> Mem
 def answer_parked(
     step: Step, member: Member, code: ErrorCode, message: str | None = None
 ) -> Member:
-    """Refuse the request that a member waits on, if any; its session waits until it can hear."""
+    """Refuse a member's parked request, if any; its session starts when it can read the refusal."""
     parked = member.parked
     if parked is None:
         return member
@@ -281,9 +281,9 @@ def answer_parked(
 
 
 def remove(step: Step, member: Member, reason: str) -> None:
-    """Take a member out; what follows for the group is for the caller to say.
+    """Take a member out of the group. The caller decides what that changes for the group.
 
-    Its parked request is refused, it is told, and its assignment is withdrawn.
+    Its parked request is refused, it gets a notice, and its assignment is withdrawn.
     """
     answer_parked(step, member, ErrorCode.UNKNOWN_MEMBER_ID)
     step.drop(member)
@@ -293,7 +293,7 @@ def remove(step: Step, member: Member, reason: str) -> None:
 
 
 def tell_removed(step: Step, member: Member, reason: str) -> None:
-    """Whoever this member was: history, the member itself, readers of assignments."""
+    """Report a removal: to history, to the member itself, and to readers of assignments."""
     step.record(
         stored.EVENT_MEMBER_REMOVED,
         member=member.member,
@@ -319,7 +319,7 @@ def _elect_leader_among_joined(step: Step) -> None:
 
 
 def _elect_leader(step: Step) -> None:
-    """The first who has joined already, else the longest-standing member."""
+    """Elect the first member that has joined already, else the longest-standing one."""
     members = list(step.live.members.values())
     joined = [member for member in members if member.is_joining]
     step.change(leader=next((member.member for member in joined or members), None))

@@ -2,8 +2,8 @@
 
 It gets a new member id, and everything else stays: its assignment, its place, the leadership. In
 Stable nobody else notices, unless its protocols change what the group agrees on, or it wants other
-topics. The older twin is fenced: it is told at once, and the successor waits until it has stopped
-(guards.py).
+topics. The replaced member is fenced and notified at once, and the successor waits until it has
+stopped (guards.py).
 """
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ REASON = "static member replaced"
 
 
 def take_place(step: Step, older: Member, newcomer: Member, parked: Parked) -> None:
-    """Put the newcomer, made from its JoinGroup, in the place of the older twin."""
+    """Put the newcomer, made from its JoinGroup, in the place of the member that it replaces."""
     rebalance.answer_parked(step, older, ErrorCode.FENCED_INSTANCE_ID)
     guards.place(step, older, REASON, successor=newcomer.member)
     newcomer = replace(
@@ -51,8 +51,9 @@ def _agreed_protocol(step: Step) -> str | None:
 def _wants_others(step: Step, older: Member, newcomer: Member) -> bool:
     """Whether a consumer comes back for other topics than its share was cut for.
 
-    Kafka compares only what the group agrees on, and its consumer joins once more when it is given
-    what it does not want; until then nobody reads that. Bytes that are no subscription say nothing.
+    Kafka compares only the chosen protocol, and its consumer joins again when its assignment has
+    topics that it does not want; until then no member reads these. Bytes that are no subscription
+    count as no change.
     """
     if step.live.protocol_type != cp.CONSUMER:
         return False

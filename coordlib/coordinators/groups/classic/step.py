@@ -1,4 +1,4 @@
-"""A step of a classic group in the making: what only this kind of group has."""
+"""A step of a classic group: what only this kind of group has."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -69,7 +69,7 @@ class Step(GroupStep[Group]):
         )
 
     def drop(self, member: Member) -> None:
-        """Take a member out; nobody waits any more for the one that it replaced."""
+        """Take a member out, with the guard of the member that it replaced."""
         table = dict(self.live.members)
         del table[member.member]
         guards = {

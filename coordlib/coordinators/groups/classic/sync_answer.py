@@ -1,4 +1,4 @@
-"""The answer to a SyncGroup: a member's share, and what the world is told of it."""
+"""The answer to a SyncGroup: a member's assignment, and its records for other readers."""
 
 from coordlib.coordinators.groups.classic.group import Failure, Member, Parked
 from coordlib.coordinators.groups.classic.step import Step
@@ -44,7 +44,7 @@ def _readable(protocol_type: str | None, assignment: bytes) -> dict[str, object]
 
 
 def record_failure(step: Step, client: str, failure: Failure) -> None:
-    """Write into history why nobody is given anything."""
+    """Record in history why this generation has no assignment."""
     step.record(
         stored.EVENT_ASSIGNMENT_FAILED,
         member=step.live.leader or "",

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader brings the assignment, everybody fetches their share."""
+"""SyncGroup: the leader brings the assignment, every member fetches its share."""
 
 from typing import Final
 
@@ -74,10 +74,10 @@ def _parked(step: Step, request: rq.SyncGroup) -> Parked:
 
 
 def _assign(step: Step, request: rq.SyncGroup) -> None:
-    """The leader has spoken: members that it forgot get an empty share, as in Kafka.
+    """Store the leader's assignment; members without a row get an empty share, as in Kafka.
 
-    If it says why it cannot divide, everybody gets an empty share and that error: nobody is put
-    out, and nobody waits for it in vain (seed 002, assignment failure).
+    If the leader reports why it cannot assign, every member gets an empty share and that error. No
+    member is removed, and none waits in vain (seed 002, assignment failure).
     """
     given = {row.member: row.assignment for row in request.assignments}
     before_bytes = _assigned_bytes(step)
@@ -106,7 +106,7 @@ def _assign(step: Step, request: rq.SyncGroup) -> None:
 
 
 def _failure_of(step: Step, request: rq.SyncGroup, grows_by: int) -> Failure | None:
-    """Why the leader could not divide. A full shard keeps the error and not the message."""
+    """Why the leader could not assign. A full shard keeps the error and not the message."""
     if not request.has_failed:
         return None
     failure = Failure(str(request.error), request.message or "")
@@ -119,7 +119,7 @@ def _assigned_bytes(step: Step) -> int:
 
 
 def _refuse_too_large(step: Step) -> None:
-    """As when Kafka cannot append the record: everybody is told, and the group starts over."""
+    """As when Kafka cannot append the record: all get the error, and the group starts over."""
     step.put(
         *(
             rebalance.answer_parked(step, member, ErrorCode.UNKNOWN_SERVER_ERROR, _TOO_LARGE)

@@ -1,14 +1,14 @@
-"""What a classic group waits for, and what happens when it waited long enough.
+"""The deadlines of a classic group, and what follows from each.
 
     session   a member was not heard for its session timeout
-    newcomer  a parked first join that nobody answers (KAFKA-7610)
+    newcomer  a parked first join that was not answered in time (KAFKA-7610)
     initial   the initial rebalance delay is over (KIP-134)
-    join      the rebalance timeout: who has not joined again is out
+    join      the rebalance timeout: members that have not joined again are removed
     pending   an announced id that never joined (KIP-394)
     guard     a former owner must have stopped by now (rule 14)
-    sync      somebody never asked for the assignment: out, and start over (KAFKA-9752)
+    sync      a member never asked for the assignment: remove it and start over (KAFKA-9752)
 
-Parked members have no session: the coordinator owes them an answer, not they a heartbeat.
+Parked members have no session: they wait for the coordinator's answer and owe no heartbeat.
 """
 
 from collections.abc import Iterator, Mapping
@@ -131,7 +131,7 @@ def cover(group: Group, published: int, clock_ms: int) -> tuple[Group, list[str]
 
 
 def restart(group: Group, clock_ms: int) -> Group:
-    """Give everything that runs its full time again, as after a rebuild or a quarantine."""
+    """Give every running deadline its full time again, as after a rebuild or a quarantine."""
     return replace(
         group,
         join_timer=group.join_timer and rerun(group.join_timer, clock_ms),

@@ -1,1 +1,1 @@
-"""How partitions are divided: by assignors in clients, by strategies in the job."""
+"""Who gets which partition: by assignors in clients, by strategies in the job."""

@@ -1,1 +1,1 @@
-"""What every kind of group does alike: keep offsets, forget them, be found and be deleted."""
+"""Requests that all kinds of groups judge alike: about offsets, and DeleteGroup; retention."""

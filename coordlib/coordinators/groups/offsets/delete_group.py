@@ -1,4 +1,4 @@
-"""DeleteGroup: an empty group goes, with its offsets (KIP-229)."""
+"""DeleteGroup: delete an empty group and its offsets (KIP-229)."""
 
 from typing import Any
 

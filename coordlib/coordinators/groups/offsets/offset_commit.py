@@ -51,8 +51,8 @@ def offset_commit(
     if step.value is None:
         room_bytes -= step.new_group_bytes
     is_stored = store(step, request, room_bytes, of_row)
-    # Positions of those who are no members have no fixed place among the requests: they must not
-    # decide how long somebody lives.
+    # Positions of clients that are no members have no fixed place among the requests: they must
+    # not decide how long a member lives.
     if is_stored and step.at.topic == REQUESTS and request.member in step.live.members:
         step.touched.append(request.member)
 
@@ -76,14 +76,14 @@ def _refused(step: GroupStep[Any], request: rq.OffsetCommit, of_member: OfMember
 
 
 class _Room:
-    """What the group and its shard still take; the rows of a request use it up in their order."""
+    """The room that group and shard still have; the rows of a request use it up in their order."""
 
     def __init__(self, step: GroupStep[Any], shard_bytes: int) -> None:
         config, self._kept = step.family.config, step.offsets
         self._offsets = config.offsets_per_group_max - self._kept.count
         self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
         self._bytes = min(self._bytes, shard_bytes)
-        #: What the places that rows of this request have taken cost by now.
+        #: Bytes that rows of this request have taken so far.
         self._costs: dict[tuple[str, int], int] = {}
         self._topics: set[str] = set()
 

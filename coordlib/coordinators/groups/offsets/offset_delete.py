@@ -1,4 +1,4 @@
-"""OffsetDelete: forget positions of topics that nobody in the group reads (KIP-496)."""
+"""OffsetDelete: delete offsets of topics that no member of the group reads (KIP-496)."""
 
 from typing import Any
 

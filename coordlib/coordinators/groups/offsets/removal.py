@@ -1,4 +1,4 @@
-"""How offsets and groups go: tombstones, and lines of history that no record is too small for."""
+"""Deleting offsets and groups: tombstones, and history split so that each line fits one record."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ def remove_offsets(
     reason: str,
     detail: dict[str, str] | None = None,
 ) -> None:
-    """Forget the offsets of these partitions, which have some."""
+    """Delete the offsets of these partitions; each must have one."""
     for topic, partition in places:
         step.put_entry(OFFSETS, (topic, partition), None)
     for first in range(0, len(places), limits.OFFSETS_PER_EVENT_MAX):
@@ -26,13 +26,14 @@ def remove_offsets(
 
 
 def remove_group(step: GroupStep[Any], reason: str) -> None:
-    """Retention takes a group without members, with all that the family's tables have of it.
+    """Retention deletes a group without members, with its entries in all tables of the family.
 
     History has told which offsets go; `common.delete` does the same for DeleteGroup.
 
-    A group of this name may come again: its generations begin anew, and whoever knows one of the
-    old ones knows no member of the new one. Fences are offsets of the log and go on rising.
-    # INV-27: so no late request brings back what was deleted. A position of somebody who is no
+    A group of this name may be created again. Its generations begin anew; a late request of an old
+    generation names no member of the new group. Fencing tokens are offsets of the log and go on
+    rising.
+    # INV-27: so no late request brings back what was deleted. A position of a client that is no
     member may: it is judged after the requests of its batch, whenever it was written.
     """
     step.forget_entries()

@@ -1,9 +1,9 @@
-"""When offsets expire, and groups that hold none (KIP-211): only while nobody subscribes.  # INV-26
+"""When offsets expire, and groups without any (KIP-211): never while subscribed.  # INV-26
 
     group        an offset expires                                            its topic
     Empty        retention after its commit, and after the last member left   any
     Stable       retention after its commit                                   unsubscribed
-    otherwise    never: who rejoins may want it
+    otherwise    never: a member that rejoins may want it
 
 Stable groups count when they are consumers whose subscriptions can be read; others never expire
 anything while they have members. An Empty group goes with its last offset, or at the next check
@@ -13,15 +13,15 @@ group after its members left as soon as the members' own time is up.
 Time is the shard's clock, never a timestamp. A broker whose clock jumps a month ahead would make
 all offsets a month older; the clipped clock takes one CAP of it. It runs late when nothing is
 written (an idle shard has no ticks), hardly early: an offset that is kept too long costs some
-bytes, one that is forgotten too early costs somebody's place. So that it does not run for ever,
+bytes, one that is deleted too early costs a reader its position. So that it does not run for ever,
 retention is no deadline that ticks are written for: what is due goes with the next record. A commit
 that came by `coord.offsets` does not move the clock either: it counts from the newest request
 before it, so it may expire early by the time since then, at most one CAP.
 
 Checks stand at fixed points of the clock, the multiples of the check interval, and what is due at
-the newest of them goes, whenever that record is judged: neither the cut into batches nor how
-often anybody looked can show. To look costs reading a group's offsets; so each row has a bound
-below its first expiry, which is renewed exactly by a look, and otherwise without reading.
+the newest of them expires, whenever that record is judged: neither the cut into batches nor the
+number of looks makes a difference. A look reads all offsets of a group; so each row has a bound
+below its first expiry, which a look makes exact and which is otherwise renewed without reading.
 """
 
 from collections.abc import Iterator
@@ -82,14 +82,14 @@ def expiry_bound(group: AnyGroup, offset_count: int, retention_ms: int) -> int:
 
 
 def first_expiry(group: AnyGroup, offsets: Entries, retention_ms: int) -> int:
-    """When something of this group expires first, if nothing changes; reads the offsets."""
+    """When the group or one of its offsets expires first, if nothing changes; reads the offsets."""
     if offsets.count == 0:
         return expiry_bound(group, 0, retention_ms)
     return min((due_ms for due_ms, *_ in _dues(group, offsets, retention_ms)), default=NEVER)
 
 
 def expire(step: GroupStep[Any], checked_ms: int) -> None:
-    """Forget what was due at a check."""
+    """Delete the offsets that were due at a check, or the group."""
     step.cause = CAUSE
     group, offsets = step.live, step.offsets
     is_empty = group.is_empty

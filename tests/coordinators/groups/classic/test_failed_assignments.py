@@ -41,7 +41,7 @@ def answers(outputs: list[Output]) -> list[dict[str, object]]:
 
 
 def failed(how: ShardSettings = SETTINGS) -> Conversation:
-    """Generation 2: the leader could not divide; b has not asked yet."""
+    """Generation 2: the leader could not assign; b has not asked yet."""
     talk = completing(how)
     talk.send(sync("a", 2, LEADER, **ERROR))
     return talk

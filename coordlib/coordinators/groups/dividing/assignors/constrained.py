@@ -80,16 +80,16 @@ class Constrained:
         return [place for place in owned if place not in disputed]
 
     def _rise(self) -> None:
-        """One more member is above `_least`; with the last of them nobody else may rise."""
+        """One more member is above `_least`; with the last of them no other may rise."""
         self._above += 1
         if self._above == self._with_more:
             self._even.clear()
 
     def _deal_near(self, free: list[int]) -> list[int]:
-        """Give free partitions to members near to them; answer those that nobody near can take."""
+        """Assign free partitions to members near to them; return those that none near can take."""
         assert self._racks is not None
         left, turn = [], 0
-        # Racks in which nobody waits any more: members only ever stop waiting.
+        # Racks in which no member waits any more: members only ever stop waiting.
         served: set[Racks] = set()
         for place in free:
             if self._racks.racks[place] in served:
@@ -128,7 +128,7 @@ class Constrained:
         """Give the rest: around those below `_least`, then one each to those who may rise."""
         rest, turn = iter(free), 0
         while self._below:
-            # Somebody is below: then there is something left for him.
+            # A member is below its share: then a partition is left for it.
             member = self._below[turn]
             self._give(next(rest), member)
             if len(self.given[member]) == self._least:

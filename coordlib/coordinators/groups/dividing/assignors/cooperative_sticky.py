@@ -1,6 +1,6 @@
 """Kafka's CooperativeStickyAssignor (KIP-429): sticky, for members who keep working meanwhile.
 
-Members keep what they own while they join. So a partition that changes hands is given to nobody
+Members keep what they own while they join. So a partition that changes hands is given to no member
 yet: its member sees that it is gone, revokes it and joins again, and only then does it go to the
 next one. Source: `CooperativeStickyAssignor.java`.
 """
@@ -48,7 +48,7 @@ def assign(
 def _transferring(
     members: Mapping[str, Member], layout: Layout, given: Mapping[str, list[int]]
 ) -> dict[int, str]:
-    """Places that somebody gets whom they do not belong to, and that somebody else must revoke."""
+    """Places that go to a member that is not their owner, and that their owner must revoke."""
     gained: dict[int, str] = {}
     revoked: set[int] = set()
     for member, places in given.items():

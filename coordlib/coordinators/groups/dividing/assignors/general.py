@@ -54,7 +54,7 @@ class General:
         #: Place -> number of its member, or FREE.
         self._owner = [FREE] * layout.total
         self._movements = Movements(layout)
-        #: Somebody could not keep all that it owned.
+        #: A member could not keep all that it owned.
         self._has_revoked = False
 
     def given(self) -> dict[str, list[int]]:

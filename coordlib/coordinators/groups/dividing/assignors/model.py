@@ -77,6 +77,6 @@ def _rank(member: str, instance: str | None) -> tuple[bool, bytes, bytes]:
 
 
 def topics_in_order(wanted: Iterable[Iterable[str]], partitions: Mapping[str, int]) -> list[str]:
-    """The topics that somebody wants and that have partitions, by name."""
+    """The topics that a member wants and that have partitions, by name."""
     topics = dict.fromkeys(topic for some in wanted for topic in some)
     return sorted((t for t in topics if partitions.get(t, 0) > 0), key=java_order)

@@ -57,7 +57,7 @@ def takers_of(
 ) -> dict[str, list[str]]:
     """For every topic that exists and is wanted: who wants it, in Kafka's order.
 
-    Topics that the same members want have one list, which nobody may change: a thousand members
+    Topics that the same members want have one list, which must not be changed: a thousand members
     may want the same ten thousand topics.
     """
     ordered = in_member_order(members)

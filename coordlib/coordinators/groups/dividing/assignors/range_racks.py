@@ -1,6 +1,6 @@
 """The range assignor where racks matter (KIP-881): near partitions first, then the usual ranges.
 
-Balance comes before co-partitioning, and co-partitioning before racks: nobody gets more than
+Balance comes before co-partitioning, and co-partitioning before racks: no member gets more than
 without racks, and topics with the same members and the same number of partitions are still divided
 alike where a member is near to all of them. Source: `assignWithRackMatching` in
 `RangeAssignor.java`.
@@ -92,7 +92,7 @@ def divide(
 
 
 def _alike(topics: list[_Topic]) -> list[list[_Topic]]:
-    """Topics by their members and number of partitions; those nobody has a rack for stay alone."""
+    """Topics by their members and number of partitions; those in no member's rack stay alone."""
     groups: dict[tuple[object, ...], list[_Topic]] = {}
     for topic in topics:
         takers = topic.taker_racks()

@@ -1,1 +1,1 @@
-"""How partitions are divided among the members of a server-assigned group: pure functions."""
+"""Strategies that assign partitions to the members of server-assigned groups: pure functions."""

@@ -1,9 +1,8 @@
 """Dividing by the strategy that a group chose, which may be a user's own.
 
-A strategy of a user must keep what `model` asks for: pure, deterministic, total. If it raises or
-its answer is not total, that stays its group's matter: the division is made by `sticky`, and a
-sentence says what happened. A defect in a strategy of coordlib's own is not hidden so: it shows,
-and the group is quarantined as it was before.
+A user's strategy must be pure, deterministic, total (`model`). If it raises, or its answer is not
+total, only its group is affected: `sticky` makes the division, and a sentence gives the reason. A
+defect in a strategy of coordlib's own is not hidden so: its group is quarantined as it was before.
 """
 
 import re
@@ -49,11 +48,11 @@ class StrategyBook:
 
 
 class Division(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gets what."""
+    """The shares of all members."""
 
     shares: Shares
-    #: Why `sticky` divided instead of the strategy that was chosen: a sentence in printable
-    #: characters, at most FAULT_LENGTH_MAX. None: the chosen one did.
+    #: Why `sticky` was used instead of the chosen strategy: a sentence in printable
+    #: characters, at most FAULT_LENGTH_MAX. None: the chosen one was used.
     fault: str | None = None
 
 
@@ -65,8 +64,8 @@ def divide(
 ) -> Division:
     """Divide the partitions by the strategy of this name.
 
-    A name that is in the book no more is a fault too: the job was started without a strategy that
-    a group chose when it had one. Raises whatever a built-in strategy raises: a defect.
+    A name that is not in the book is a fault too: the job was started without a strategy that the
+    group chose earlier. Raises whatever a built-in strategy raises: a defect.
     """
     if name in BUILT_IN:
         return Division(shares=BUILT_IN[name](members, partitions))
@@ -91,7 +90,7 @@ def _by_sticky(
 
 
 def _guarded(members: Mapping[str, Subscriber]) -> Mapping[str, Subscriber]:
-    """The members so that nothing of the group's can be changed through them."""
+    """Copies of the members, so that a user's strategy cannot change the group's own values."""
     return MappingProxyType(
         {
             name: msgspec.structs.replace(member, share=MappingProxyType(dict(member.share)))
@@ -110,7 +109,7 @@ def _plain(answer: object) -> Shares:
 
 
 def _told(problem: Exception) -> str:
-    """An exception in words that are the same when the batch runs again."""
+    """The text of an exception, the same when the batch runs again."""
     try:
         words = str(problem)
     except Exception:  # noqa: BLE001, the class is a user's too; its name is told

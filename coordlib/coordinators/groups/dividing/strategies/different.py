@@ -52,7 +52,7 @@ class _Division:
         self._topics = sorted(self._takers, key=lambda topic: len(self._takers[topic]))
 
     def fill(self) -> None:
-        """Give away what nobody has."""
+        """Assign the free partitions."""
         for topic in self._topics:
             if free := self.holdings.free(topic):
                 takers = [self._adds(number) for number in self._takers[topic]]

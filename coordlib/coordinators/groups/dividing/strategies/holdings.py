@@ -19,7 +19,7 @@ class Holdings:
 
     def __init__(self, members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> None:
         self.names = list(members)
-        #: Topics that somebody wants and that have partitions, by name.
+        #: Topics that a member wants and that have partitions, by name.
         self.topics = topics_in_order((member.topics for member in members.values()), partitions)
         #: Topic -> partition -> number of its member, or FREE.
         self.owners = {topic: [FREE] * partitions[topic] for topic in self.topics}
@@ -58,7 +58,7 @@ class Holdings:
         self.loads.append(load)
 
     def free(self, topic: str) -> list[int]:
-        """The partitions of a topic that nobody has, ascending."""
+        """The free partitions of a topic, ascending."""
         return [each for each, owner in enumerate(self.owners[topic]) if owner == FREE]
 
     def has(self, number: int, topic: str) -> bool:
@@ -66,7 +66,7 @@ class Holdings:
         return bool(self._rows[number].get(topic))
 
     def places(self, number: int) -> list[tuple[int, str]]:
-        """All that a member has, by partition and then by topic."""
+        """All partitions of a member, by partition and then by topic."""
         return sorted((each, topic) for topic, row in self._rows[number].items() for each in row)
 
     def give(self, number: int, topic: str, partition: int) -> None:

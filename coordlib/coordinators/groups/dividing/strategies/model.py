@@ -1,13 +1,13 @@
-"""What a strategy is given and what it answers.
+"""The arguments and the result of a strategy.
 
 A strategy is a pure function `assign(members, partitions) -> shares`: no clock, no randomness, no
 set whose order shows. The same members and partitions in the same order give the same shares, on
-every machine and when a batch runs again. It must be total: every partition of a topic that
-somebody wants goes to exactly one member that wants it, and nothing else is given to anybody;
-`registry.check_total` says whether shares are.
+every machine and when a batch runs again. It must be total: every partition of a wanted topic goes
+to exactly one member that wants it, and no member gets any other partition; `registry.check_total`
+checks that.
 
-Members are weighted: where it can be, a member's share is in proportion to its capacity. Each
-strategy's module says what that means for it.
+Members are weighted: where possible, a member's share is in proportion to its capacity. Each
+strategy's module defines that for itself.
 Source: seed 000 (`partition.assignment.strategies`); KIP-848's server-side assignors.
 """
 
@@ -23,7 +23,7 @@ Shares = dict[str, Share]
 
 
 class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
-    """One member, as far as a strategy may look at it."""
+    """One member, with the fields that a strategy may read."""
 
     #: Topics that it wants and that exist, in ascending order, none twice.
     topics: tuple[str, ...]

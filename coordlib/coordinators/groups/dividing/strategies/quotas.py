@@ -2,7 +2,7 @@
 
 A member's ideal share is `count * capacity / capacities of all`. Everybody gets the floor of it;
 what is left goes, one each, to those with a remainder. So everybody has the floor or the ceiling of
-its ideal share, and with equal capacities nobody has two more than anybody else.
+its ideal share, and with equal capacities no member has two more than another.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ def quotas(count: int, capacities: Sequence[int], held: Sequence[int] | None = N
 
     Args:
         held: how many each holds already. Who holds more than its floor is served first when the
-            rest is given out: it keeps one that would have to move. None: nobody holds any.
+            rest is given out: it keeps one that would have to move. None: no member holds any.
 
     Returns:
         As many numbers as there are capacities; their sum is `count`. Among equals the largest

@@ -17,17 +17,17 @@ BUILT_IN: Final[dict[str, Strategy]] = {
 
 
 class NotTotal(ValueError):
-    """These shares are no division of the partitions: a sentence says why."""
+    """The shares are not total; the message gives the reason."""
 
 
 def check_total(
     members: Mapping[str, Subscriber], partitions: Mapping[str, int], shares: Shares
 ) -> None:
-    """Nothing is said if every partition that somebody wants has one member, and that wants it.
+    """Check that every wanted partition has exactly one member, and that this member wants it.
 
     Raises:
         NotTotal: a member is unknown or left out; a partition does not exist, is given to one that
-            does not want its topic, is given twice, or is not given although somebody wants it.
+            does not want its topic, is given twice, or is not given although a member wants it.
     """
     for name in shares:
         if name not in members:
@@ -48,7 +48,7 @@ def check_total(
 def _owners(
     members: Mapping[str, Subscriber], partitions: Mapping[str, int]
 ) -> dict[str, list[str | None]]:
-    """A place for the owner of every partition that somebody wants."""
+    """A place for the owner of every partition that a member wants."""
     kinds = dict.fromkeys(member.topics for member in members.values())
     wanted = dict.fromkeys(topic for topics in kinds for topic in topics)
     return {topic: [None] * partitions.get(topic, 0) for topic in wanted}

@@ -2,9 +2,9 @@
 
 Topics by name, partitions by number. Weights: a member has as many turns in the circle as it has
 capacity, spread evenly: its turn j of c stands at (2 j + 1) / (2 c) of the way around, and turns at
-one place go by member id. So whoever has double the capacity is dealt about two for each of the
-others', and nobody waits for a whole circle. Who does not want a topic is skipped, and the next
-topic is dealt on from where the last one ended. With equal capacities this is Kafka's circle.
+one place go by member id. So a member with double the capacity is dealt about two for each of the
+others', and none waits for a whole circle. Members that do not want a topic are skipped, and the
+next topic is dealt on from where the last one ended. With equal capacities this is Kafka's circle.
 Nothing is kept on purpose: what members had does not matter. Source: `RoundRobinAssignor.java`.
 
 Places are floats, and yet exact: two turns at different places differ by far more than rounding,

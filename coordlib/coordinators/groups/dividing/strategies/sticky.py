@@ -6,9 +6,9 @@ assignments this is one that takes away the fewest partitions from members that 
 more than its floor is the first to get the ceiling; the rest of them go by largest remainder, then
 to who joined first. Then everybody keeps as many as it is due, the lowest by number.
 
-So with equal capacities a member that joins takes from the others and nobody else gains, and if one
+So with equal capacities a member that joins takes from the others and no other gains, and if one
 leaves, only its partitions move. With weights that holds as far as balance allows: a member's ideal
-share may rise beyond the next whole number by somebody else's coming or going.
+share may rise beyond the next whole number when another member comes or goes.
 
 With different subscriptions see `different`.
 """
@@ -41,7 +41,7 @@ def _divide(holdings: Holdings, capacities: list[int]) -> Shares:
         if load > due[number]:
             _take_highest(holdings, number, load - due[number])
     free = ((topic, each) for topic in holdings.topics for each in holdings.free(topic))
-    # Around those who are short, so that nobody gets a whole topic where there are many.
+    # Around the members that are short, so that none gets a whole topic where there are many.
     short = [number for number, load in enumerate(holdings.loads) if load < due[number]]
     while short:
         for number in short:

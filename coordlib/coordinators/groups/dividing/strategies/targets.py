@@ -28,7 +28,7 @@ class Targets:
         return claimed
 
     def free(self, topic: str) -> list[int]:
-        """The partitions that nobody has had, ascending."""
+        """The partitions that had no owner, ascending."""
         held = self._held.get(topic, set())
         return [each for each in range(self.partitions[topic]) if each not in held]
 

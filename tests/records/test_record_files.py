@@ -19,7 +19,7 @@ MODULES = [
     importlib.import_module(f"coordlib.records.{each.name}")
     for each in pkgutil.iter_modules(records.__path__)
 ]
-#: What families build on, and is not sent itself.
+#: Base types of requests and responses, which are not sent themselves.
 ENVELOPES = {rq.Request, rq.InAnySpace, rq.Control, rs.Response}
 
 
@@ -32,7 +32,7 @@ def tagged() -> Iterator[type[Any]]:
                 yield each
 
 
-def test_every_type_of_a_family_is_read() -> None:
+def test_every_type_of_a_record_file_is_read() -> None:
     """A type that the unions forget is refused as of a version that nobody knows."""
     named = {*rq.AnyRequest.__args__, *rs.AnyResponse.__args__}
 
