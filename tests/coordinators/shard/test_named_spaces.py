@@ -52,6 +52,7 @@ def test_default_texts_do_not_speak_of_groups() -> None:
 
 
 def test_nothing_to_release() -> None:
+    """An operator mistook one name for another."""
     talk = Conversation()
     said(talk, asks(Enter))
     why = "This club is not quarantined: there is nothing to release."
@@ -67,6 +68,7 @@ def test_nothing_to_release() -> None:
     ],
 )
 def test_an_empty_name(request_: rq.Request, why: str) -> None:
+    """A client's setting is missing."""
     assert answer_to(Conversation(), request_) == why
 
 
@@ -74,11 +76,13 @@ def test_an_empty_name(request_: rq.Request, why: str) -> None:
     ("type_", "space"), [(Count, "counter"), (Enter, "club"), (rq.OffsetFetch, "group")]
 )
 def test_the_wrong_shard(type_: type[rq.Request], space: str) -> None:
+    """A producer with a partitioner of its own."""
     talk = Conversation(msgspec.structs.replace(SETTINGS, shards=2, shard=1))
     assert answer_to(talk, asks(type_, "h")) == f"This {space} belongs into partition 0 of 2."
 
 
 def test_another_kind_of_the_same_space() -> None:
+    """Two programs of different protocols use one name."""
     talk = Conversation()
     request, value = asks(Count), Counter(group="g")
     kinds = Counters(), Clubs()
