@@ -36,7 +36,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
     shards: int
     incarnation: str
-    #: Marker of the checkpoint that a rebuild continues; None: this one began with the topics.
+    #: Marker of the checkpoint that a rebuild continues; None: this one began with the topics. Only
+    #: its batch and its next offsets count here: of a marker of version 1 the positions are lost.
     rebuilt_from: Marker | None = None
 
 

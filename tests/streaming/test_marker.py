@@ -137,6 +137,16 @@ def test_a_marker_of_before_is_read():
     assert decode_marker(msgspec.json.encode(marker)) == marker
 
 
+def test_an_identity_with_a_marker_of_before_is_read():
+    """A checkpoint that was rebuilt by the code before; its next offsets are where it began."""
+    fields = {"checkpoint": "c", "prefix": PREFIX, "shards": 2, "incarnation": "abcdefgh"}
+    old = {**fields, "rebuilt_from": msgspec.json.decode(OLD_MARKER)}
+    identity = msgspec.json.decode(msgspec.json.encode(old), type=Identity)
+
+    assert identity.rebuilt_from is not None
+    assert (identity.rebuilt_from.checkpoint, identity.rebuilt_from.batch) == ("3f0c9a52", 17)
+
+
 def test_a_marker_of_newer_code_is_refused():
     """Its positions could mean something else."""
     with pytest.raises(msgspec.ValidationError, match="version 3, this code knows 2"):
