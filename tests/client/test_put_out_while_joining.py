@@ -5,12 +5,11 @@ given their partitions before they let go, or their fence has stopped them. `Wor
 owners at any time. S = 8 s, RT = 12 s.
 """
 
-import msgspec
-
 from coordlib.client.machine.steps import State
 from coordlib.errors import GroupError
 from coordlib.records import requests as rq
 from tests.client.world import User, World, t
+from tests.tools.core import with_groups
 
 ALL = t(0, 1, 2, 3)
 COOPERATIVE = ("cooperative-sticky",)
@@ -132,8 +131,7 @@ def test_the_last_to_join_a_group_whose_limit_was_lowered_is_turned_away() -> No
     world = World({"t": 6}, assignors=COOPERATIVE)
     a, b, c = world.join("a", "b", "c")
     shard = world.log._shards[0]
-    bounds = msgspec.structs.replace(shard._settings.group, max_size=2)
-    shard._settings = msgspec.structs.replace(shard._settings, group=bounds)
+    shard._settings = with_groups(shard._settings, max_size=2)
     c.transport.is_cut = True
     a.member.subscribe(["t", "z"])
     world.log.pump()

@@ -21,7 +21,7 @@ from tests.tools import core
 from tests.tools.driving import Conversation, commit, delete, empty, settings, settled
 
 MINUTE_MS = 60_000
-HOW = settings(offsets_retention_ms=10 * MINUTE_MS, offsets_retention_check_interval_ms=MINUTE_MS)
+HOW = settings(offsets_retention_ms=10 * MINUTE_MS, check_interval_ms=MINUTE_MS)
 
 
 class Promise(msgspec.Struct, frozen=True):

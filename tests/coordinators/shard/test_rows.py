@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.shard.answered import Answered
 from coordlib.coordinators.shard.outbox import Outbox
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.table import Entries, StoredTable
-from coordlib.coordinators.shard.transition import COMMITS, REQUESTS, At
+from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import Output
 from coordlib.records import requests as rq
