@@ -16,6 +16,7 @@ import structlog
 
 from coordlib.errors import NotReady, StartRefused
 from coordlib.records.stored import Marker
+from coordlib.streaming import keys
 
 _log = structlog.get_logger()
 
@@ -39,6 +40,13 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     #: Marker of the checkpoint that a rebuild continues; None: this one began with the topics. Only
     #: its batch and its next offsets count here: of a marker of version 1 the positions are lost.
     rebuilt_from: Marker | None = None
+    #: The key of each shard in Spark's state (keys.py); none: a shard is its own key.
+    keys: tuple[int, ...] = ()
+
+    @property
+    def keys_of_shards(self) -> tuple[int, ...]:
+        """The key of each shard."""
+        return self.keys or tuple(range(self.shards))
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +64,7 @@ class CheckpointFolder:
         jvm = spark.sparkContext._jvm
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path
+        self._state_partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
         self._fs = self._path(path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
     def identity(self) -> Identity | None:
@@ -81,6 +90,7 @@ class CheckpointFolder:
             shards=shards,
             incarnation=incarnation,
             rebuilt_from=rebuilt_from,
+            keys=keys.balanced(shards, self._state_partitions),
         )
         self._write(_IDENTITY, msgspec.json.encode(identity))
         return identity
