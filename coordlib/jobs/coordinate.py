@@ -14,10 +14,13 @@ from coordlib.streaming import failures, lifecycle, logs
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
 from coordlib.streaming.beside.archive_watch import ArchiveWatch
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
+from coordlib.streaming.start_times import StartTimes
 
 
 def main() -> int:
     """Run until a signal (exit 0) or a failure; returns the exit code."""
+    times = StartTimes()
+    times.reach("launch")
     stop_flag = lifecycle.stop_flag_on_signals()
     lifecycle.write_pid()
     logs.configure()
@@ -28,7 +31,7 @@ def main() -> int:
         print(_shown(problem), file=sys.stderr)
         return exit_codes.of_job(problem)
     try:
-        _run(arguments, options, stop_flag)
+        _run(arguments, options, stop_flag, times)
     except CoordError as reason:
         # Last of all: Spark's end leaves lines of its own in the log.
         print(f"coordinator: {_shown(reason)}", file=sys.stderr, flush=True)
@@ -40,12 +43,18 @@ def _shown(problem: CoordError) -> str:
     return without(str(problem), secrets_of(sys.argv[1:]))
 
 
-def _run(arguments: Namespace, options: CoordinatorOptions, stop_flag: threading.Event) -> None:
+def _run(
+    arguments: Namespace,
+    options: CoordinatorOptions,
+    stop_flag: threading.Event,
+    times: StartTimes,
+) -> None:
     """Raises what ended the job, a CoordError if it can be told in words."""
     spark = SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
+    times.reach("session")
     coordinator, archive = None, None
     try:
-        coordinator = Coordinator(spark, options)
+        coordinator = Coordinator(spark, options, times)
         queries = [coordinator.start()]
         if not arguments.without_archive:
             archive = _start_archive(spark, archive_options(arguments, options), coordinator)

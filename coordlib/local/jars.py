@@ -22,7 +22,7 @@ from pathlib import Path
 
 from coordlib.errors import CoordError, NotReady, SetupError
 from coordlib.installation import conf_file
-from coordlib.local import ivy
+from coordlib.local import ivy, quiet_files
 from coordlib.local.home import coord_home
 from coordlib.local.progress import Progress, phase, to_stderr
 
@@ -53,6 +53,7 @@ def ensure_jars(progress: Progress = to_stderr) -> JarSet:
     with _one_at_a_time(home):
         _resolve_wrong(expected, jars, home / "ivy", progress)
         _remove_strangers(expected, jars)
+        quiet_files.build(progress)
     return JarSet(*(_of(expected, jars, name) for name in CONFIGURATIONS))
 
 

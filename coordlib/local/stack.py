@@ -198,6 +198,9 @@ class Stack:
         ]
         with phase(progress, "Starting the job"):
             self.job.start(arguments, spark_args, script)
+        spent = self.job.told().get("start_s", {})
+        if spent:
+            progress("  spent on " + ", ".join(f"{name} {s:.1f} s" for name, s in spent.items()))
 
     def stop_job(self) -> int | None:
         """SIGTERM to the launcher, and wait; returns the driver's exit code (None: unknown)."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from coordlib.errors import SetupError
 from coordlib.installation import PACKAGE, conf_file
+from coordlib.local import quiet_files as local_files
 from coordlib.local.home import pyspark_home
 
 ENVIRONMENT = "environment"  # the folder's name beside an executor
@@ -31,7 +32,9 @@ _SWITCHES = frozenset(
 )
 _OURS = frozenset(
     {"--master", "--properties-file", "--jars", "--archives", "--driver-java-options"}
+    | {"--driver-class-path"}
 )
+_CLASS_PATH: Final = "spark.driver.extraClassPath"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +107,27 @@ class Submission:
         merged[key] = f"{logging} {options}".strip()
         return merged
 
+    def local_properties(self, jars: Sequence[Path], quiet_files: Path | None) -> dict[str, str]:
+        """`properties`, with all jars on the class path of the one JVM that a laptop has.
+
+        There the JVM itself loads them, so that a class archive may have them; what `--jars` names
+        is loaded by Spark.
+
+        Args:
+            quiet_files: the jar of `quiet_files.py`; None: it could not be made.
+        """
+        merged = self.properties()
+        named = self.last("--driver-class-path") or merged.get(_CLASS_PATH)
+        ours = [str(jar) for jar in (quiet_files, *jars) if jar is not None]
+        merged[_CLASS_PATH] = ":".join([*ours, *([named] if named else [])])
+        if quiet_files is not None:
+            merged.setdefault(local_files.PROPERTY, local_files.CLASS)
+        return merged
+
     def command(
         self, properties_file: Path, jars: Sequence[Path], archive: str | None, spark_home: Path
     ) -> list[str]:
-        """The whole command line of Spark's own spark-submit."""
+        """The whole command line of Spark's own spark-submit; `jars`: for Spark to distribute."""
         lists = {"--jars": [str(jar) for jar in jars], "--archives": []}
         if archive is not None:
             lists["--archives"].append(f"{archive}#{ENVIRONMENT}")
@@ -119,7 +139,7 @@ class Submission:
             if values:
                 command += [flag, ",".join(values)]
         for name, value in self.flags:
-            if name not in _OURS:
+            if name not in _OURS or (name == "--driver-class-path" and not self.is_local):
                 command += [name] if value is None else [name, value]
         return [*command, *self.application]
 

@@ -29,12 +29,13 @@ from types import FrameType
 from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.installation import require_job_modules
-from coordlib.local import environment_archive, submission
+from coordlib.local import environment_archive, quiet_files, submission
 from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
 from coordlib.local.progress import to_stderr
 from coordlib.redaction import in_clear, redacted, secrets_of, warning_of, without
+from coordlib.streaming.start_times import LAUNCHED_VARIABLE
 
 PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
 EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"
@@ -52,7 +53,10 @@ class Supervisor:
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], pid_file: Path) -> None:
         self.command = list(command)
-        self.environment = environment | {PID_FILE_VARIABLE: str(pid_file)}
+        self.environment = environment | {
+            PID_FILE_VARIABLE: str(pid_file),
+            LAUNCHED_VARIABLE: str(time.time()),
+        }
         self.pid_file = pid_file
         self._child: subprocess.Popen[bytes] | None = None
         self._stop_asked = False
@@ -133,7 +137,11 @@ def submit(arguments: Sequence[str]) -> int:
     jars = ensure_jars().spark
     with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=_run_folder()) as folder:
         properties = Path(folder) / "spark.properties"
-        submission.write_properties(properties, job.properties())
+        if job.is_local:
+            submission.write_properties(properties, job.local_properties(jars, quiet_files.jar()))
+            jars = ()
+        else:
+            submission.write_properties(properties, job.properties())
         command = job.command(
             properties, jars, _environment_archive(job), submission.spark_home(os.environ)
         )

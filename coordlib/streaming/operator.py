@@ -161,7 +161,8 @@ def _size_bytes(records: Iterable[InputRecord]) -> int:
 def pack_state(blob: bytes) -> bytes:
     """A shard's blob as the state store has it: the first byte names the form."""
     size = len(blob).to_bytes(_SIZE_BYTES, "big")
-    return _ZSTD + size + _codec().compress(blob, asbytes=True)
+    packed: bytes = _codec().compress(blob, asbytes=True)
+    return _ZSTD + size + packed
 
 
 def unpack_state(stored: bytes) -> bytes:

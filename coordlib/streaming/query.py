@@ -42,6 +42,7 @@ from coordlib.streaming.signatures import ED25519
 from coordlib.streaming.sink import TransactionalSink, open_producer
 from coordlib.streaming.source import read_inputs
 from coordlib.streaming.start import agree
+from coordlib.streaming.start_times import StartTimes
 from coordlib.streaming.strategies import load_strategies
 
 if TYPE_CHECKING:
@@ -77,8 +78,11 @@ class CoordinatorOptions:
 class Coordinator:
     """A running coordinator. `query` is Spark's; `failure` says why it ended, if it did."""
 
-    def __init__(self, spark: "SparkSession", options: CoordinatorOptions) -> None:
+    def __init__(
+        self, spark: "SparkSession", options: CoordinatorOptions, times: StartTimes | None = None
+    ) -> None:
         self._spark, self._options = spark, options
+        self._times = times or StartTimes()
         self._plane = groups(options.prefix)
         self._client_options = {
             **options.kafka.librdkafka(),
@@ -150,7 +154,9 @@ class Coordinator:
                 self._client_options, self._plane, layout.shards, marker, engine, memory_bytes
             ),
         )
+        self._times.reach("checks")
         self.query = self._run(self._running)
+        self._times.reach("query")
         self._offsets.start(layout.shards)
         self._ticks.start()
         self._watch_topics(layout, self._control)
@@ -289,6 +295,12 @@ class Coordinator:
         now = time.time_ns() // 1_000_000
         status.last_batch_ms = now - self._told_ms if self._told_ms else 0
         self._told_ms = now
+        if status.state == "starting":
+            self._times.reach("first batch")
+            status.start_s = self._times.phases
+            _log.info(
+                "started", **{f"{n}_s".replace(" ", "_"): s for n, s in status.start_s.items()}
+            )
         # Not before: the first batch, brought by the tick at the start, compiles everything and
         # takes seconds; who waits for "running" is then answered at once.
         status.state = "running"

@@ -33,6 +33,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     offsets_failing: dict[str, Trouble] = {}
     #: Other failures beside the batches: the watch of topics, of lag.
     watches_failing: dict[str, Trouble] = {}
+    #: What the start was spent on: phase -> seconds.
+    start_s: dict[str, float] = {}
     #: Folder or URI.
     checkpoint: str = ""
     updated_ms: int = 0
