@@ -123,3 +123,29 @@ def test_repeated_key_of_a_properties_file_takes_the_last(tmp_path: Path) -> Non
     path = tmp_path / "p"
     path.write_text("a 1\na 2\n")
     assert read_properties(path) == {"a": "2"}
+
+
+def test_a_laptops_jars_are_on_the_class_path_of_its_one_jvm() -> None:
+    job = Submission.parse(["--driver-class-path", "/mine.jar", "coordinate"])
+    properties = job.local_properties(JARS, Path("/quiet.jar"))
+
+    assert (
+        properties["spark.driver.extraClassPath"]
+        == f"/quiet.jar:{':'.join(map(str, JARS))}:/mine.jar"
+    )
+    assert properties["spark.hadoop.fs.file.impl"] == "QuietLocalFileSystem"
+    assert "--driver-class-path" not in job.command(Path("/p"), (), None, Path("/spark"))
+
+
+def test_without_the_small_class_hadoops_own_files_are_used() -> None:
+    properties = Submission.parse(["coordinate"]).local_properties(JARS, None)
+
+    assert "spark.hadoop.fs.file.impl" not in properties
+    assert properties["spark.driver.extraClassPath"] == ":".join(map(str, JARS))
+
+
+def test_a_clusters_driver_keeps_the_class_path_that_is_given() -> None:
+    arguments = ["--master", "spark://m:7077", "--driver-class-path", "/mine.jar", "coordinate"]
+    command = Submission.parse(arguments).command(Path("/p"), JARS, None, Path("/spark"))
+
+    assert command[command.index("--driver-class-path") + 1] == "/mine.jar"

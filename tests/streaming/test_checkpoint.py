@@ -15,6 +15,7 @@ import pytest
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+from coordlib.streaming.keys import partition_of
 
 SHARDS = 2
 
@@ -113,7 +114,10 @@ def opened(tmp_path: LocalPath, files: Files) -> Callable[[], CheckpointFolder]:
         )
     )
     java = SimpleNamespace(hadoopConfiguration=lambda: files)
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(_jvm=hadoop, _jsc=java))
+    spark = SimpleNamespace(
+        sparkContext=SimpleNamespace(_jvm=hadoop, _jsc=java),
+        conf={"spark.sql.shuffle.partitions": "2"},
+    )
     return lambda: CheckpointFolder(spark, str(tmp_path / "checkpoint"))
 
 
@@ -259,3 +263,21 @@ def test_seeds_are_needed_until_then(
     committed(opened(), ended)
 
     assert len(opened().seeds(identity, newest)) == SHARDS
+
+
+def test_a_new_checkpoint_draws_keys_that_spread_its_shards(
+    opened: Callable[[], CheckpointFolder],
+) -> None:
+    """They stand in its identity: other settings of a later start do not move them."""
+    made = opened().create("coord", SHARDS, "abcdefgh")
+
+    assert [partition_of(key, 2) for key in made.keys] == [0, 1]
+    assert opened().identity() == made
+    assert made.keys_of_shards == made.keys
+
+
+def test_shards_of_a_checkpoint_of_before_are_their_own_keys() -> None:
+    """Its states lie under those."""
+    fields = {"checkpoint": "c", "prefix": "coord", "shards": 3, "incarnation": "abcdefgh"}
+
+    assert msgspec.convert(fields, Identity).keys_of_shards == (0, 1, 2)

@@ -1,5 +1,6 @@
 """What passes between the core and the driver: state compressed, outputs many to a row."""
 
+import zlib
 from collections.abc import Iterator
 
 import pandas as pd
@@ -67,7 +68,13 @@ def test_the_state_of_a_flood_is_much_smaller_where_it_is_stored() -> None:
     assert len(pack_state(blob)) < len(blob) / 5
 
 
-@pytest.mark.parametrize("damage", ["cut", "bytes", "empty"])
+@pytest.mark.parametrize("blob", [b"x", bytes(range(256)) * 99])
+def test_a_state_of_before_is_unpacked(blob: bytes) -> None:
+    """Older code packed with zlib; it is packed anew at the shard's next batch."""
+    assert unpack_state(zlib.compress(blob, 1)) == blob
+
+
+@pytest.mark.parametrize("damage", ["cut", "bytes", "empty", "size", "huge", "short", "unknown"])
 def test_a_damaged_state_is_known_as_such(damage: str) -> None:
     """A disk that lies: the job must say so, and not go on from something else."""
     stored = pack_state(b"state" * 1_000)
@@ -75,6 +82,10 @@ def test_a_damaged_state_is_known_as_such(damage: str) -> None:
         "cut": stored[:-5],
         "bytes": stored[:8] + b"\x00\x01" + stored[10:],
         "empty": b"",
+        "size": stored[:8] + b"\x01" + stored[9:],
+        "huge": stored[:1] + b"\x7f" + stored[2:],
+        "short": stored[:3],
+        "unknown": b"\x02" + stored[1:],
     }[damage]
 
     with pytest.raises(UnreadableState):

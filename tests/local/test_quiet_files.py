@@ -1,0 +1,66 @@
+"""The small class for local files: compiled once, and not missed where it cannot be."""
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from coordlib.local import quiet_files
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COORD_HOME", str(tmp_path / "home"))
+
+
+def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call finds it, and starts nothing."""
+    told: list[str] = []
+    made = quiet_files.build(told.append)
+
+    assert made is not None
+    assert made == quiet_files.jar()
+    assert zipfile.ZipFile(made).namelist() == [
+        "QuietLocalFileSystem$Raw.class",
+        "QuietLocalFileSystem.class",
+    ]
+    monkeypatch.setattr(subprocess, "run", None)
+    assert quiet_files.build(told.append) == made
+    assert told == []
+
+
+def test_without_a_compiler_the_job_does_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JRE has none."""
+    told: list[str] = []
+    monkeypatch.setattr(quiet_files, "_compiler", lambda: "/nowhere/javac")
+
+    assert quiet_files.build(told.append) is None
+    assert quiet_files.jar() is None
+    assert len(told) == 1
+    assert told[0].startswith("Local files are written the slow way: ")
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine whose administrator has set it up."""
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("COORD_HOME", str(tmp_path / "file"))
+    told: list[str] = []
+
+    assert quiet_files.build(told.append) is None
+    assert len(told) == 1
+
+
+def test_a_source_that_does_not_compile_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Hadoop could have another file system."""
+    source = tmp_path / "QuietLocalFileSystem.java"
+    source.write_text("public class QuietLocalFileSystem extends Nothing {}")
+    monkeypatch.setattr(quiet_files, "_SOURCE", source)
+    told: list[str] = []
+
+    assert quiet_files.build(told.append) is None
+    assert "cannot find symbol" in told[0]
