@@ -230,7 +230,7 @@ class Wire:
         self.wait(
             f"{coordinate} judged",
             lambda: any(
-                int(value["shards"].get(shard, {"offset": -1})["offset"]) >= int(offset)
+                value["shards"].get(shard, {"offsets": {}})["offsets"].get("r", -1) >= int(offset)
                 for value in self.values("progress")
                 if "batch" in value
             ),
