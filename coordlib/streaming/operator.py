@@ -79,7 +79,7 @@ def judge(
 
     key = F.array(*map(F.lit, keys))[F.col("shard")]
     shard_of = {key: shard for shard, key in enumerate(keys)}
-    return rows.groupBy(key.alias("key")).applyInPandasWithState(
+    return rows.withColumn("key", key).groupBy("key").applyInPandasWithState(
         _judge_shard(folding, settings, beginning, worker_memory_bytes, shard_of),
         OUTPUT_SCHEMA,
         STATE_SCHEMA,

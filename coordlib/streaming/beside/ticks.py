@@ -222,7 +222,8 @@ class TickThread:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(15)
+        if self._thread.ident is not None:  # else the start failed before
+            self._thread.join(15)
 
     def check(self) -> None:
         """Raises CannotReach when the thread has ended: without ticks no deadline is ever due."""
