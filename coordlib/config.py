@@ -100,9 +100,10 @@ def load_config(path: Path | None, overrides: list[str] | None = None) -> Coordi
     tree: dict[str, Any] = {}
     if path is not None:
         tree = _read(path)
+    _refuse_moved(tree, str(path))
     for override in overrides or []:
         _apply(tree, override)
-    _refuse_moved(tree, str(path or "command line"))
+    _refuse_moved(tree, "command line")
     try:
         return msgspec.convert(tree, CoordinatorConfig, strict=False)
     except msgspec.ValidationError as problem:
@@ -121,13 +122,14 @@ _MOVED: Final = {
 
 
 def _refuse_moved(tree: dict[str, Any], where: str) -> None:
-    for (section, key), now in _MOVED.items():
-        if key in tree.get(section, {}):
-            raise SetupError(
-                f"{section}.{key} is called {now} now.",
-                where,
-                "Rename it.",
-            )
+    sections = {name: keys for name, keys in tree.items() if isinstance(keys, dict)}
+    moved = [
+        f"{section}.{key} is called {now} now"
+        for (section, key), now in _MOVED.items()
+        if key in sections.get(section, {})
+    ]
+    if moved:
+        raise SetupError(f"{', and '.join(moved)}.", where, "Rename what is named.")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 from coordlib.history.commit import Hole
 from coordlib.history.tables import COLUMNS, DEAD, EVENTS, HISTORY_LOST, LAG, SNAPSHOTS
 
-#: `<incarnation>-<r|o><shard>-<offset>-<ordinal>`, read from the right: the incarnation may
+#: `<incarnation>-<letter><shard>-<offset>-<ordinal>`, read from the right: the incarnation may
 #: contain dashes itself.
-EVENT_ID: Final = r"^(.+)-([ro])(\d+)-(\d+)-(\d+)$"
+EVENT_ID: Final = r"^(.+)-([a-z])(\d+)-(\d+)-(\d+)$"
 TIME_MAX_MS: Final = 253_402_300_799_999  # the end of the year 9999
 DAY_MS: Final = 86_400_000
 

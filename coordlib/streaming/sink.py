@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
-from coordlib.errors import CannotReach, CoordError, DriverFenced
+from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
 from coordlib.records import codec
 from coordlib.records import responses as rs
 from coordlib.records.stored import ControlKeys, Layout, Marker, decode_marker
@@ -127,11 +128,21 @@ class TransactionalSink:
         """Learn layout, marker and keys, without fencing anybody."""
         found = self._newest_by_key(self._plane.progress, 0)
         if MARKER_KEY in found:
-            self.marker = decode_marker(found[MARKER_KEY])
+            self.marker = self._read_marker(found[MARKER_KEY])
         if LAYOUT_KEY in found:
             self.layout = decode_layout(found[LAYOUT_KEY])
         if KEYS_KEY in found:
             self.keys = decode_keys(found[KEYS_KEY])
+
+    def _read_marker(self, value: bytes) -> Marker:
+        try:
+            return decode_marker(value)
+        except msgspec.MsgspecError as problem:
+            raise StartRefused(
+                f"The progress marker cannot be read: {problem}",
+                f"key marker of {self._plane.progress}",
+                "Start the code that wrote it, or newer code.",
+            ) from problem
 
     def write_layout(self, layout: Layout) -> None:
         """Record the layout of this prefix, which clients read."""

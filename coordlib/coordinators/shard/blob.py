@@ -23,7 +23,7 @@ UNTRUSTED_TIME_MS: Final = -1
 
 
 class InputRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One record of `coord.requests` ("r") or `coord.offsets` ("o")."""
+    """One record of an input; `topic`: its letter."""
 
     topic: str
     offset: int

@@ -4,6 +4,7 @@ A consumer group, a cluster of brokers and a transactional id may have the same 
 has a space of its own. Within a space an entity is of one kind, and an empty one may change it.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 Decide = Callable[[Any], None]
 
 
-def _belongs(_: Any) -> None:
-    return None
-
-
 class Input(NamedTuple):
     """A topic that shards read, one partition each."""
 
@@ -34,12 +31,13 @@ class Input(NamedTuple):
     letter: str
     #: Without the prefix.
     topic: str
-    #: Why a request or control record must not stand there; None: it may.
-    fault: Callable[[rq.Request | rq.Control], str | None] = _belongs
+    #: Why a request or control record must not stand there; None: it may. Beside the requests,
+    #: records of the job are refused, and requests whose answers may have to wait.
+    fault: Callable[[rq.Request | rq.Control], str | None]
 
 
 #: The first input of every shard. Its records alone move the clock.
-REQUESTS_INPUT: Final = Input(REQUESTS, "requests")
+REQUESTS_INPUT: Final = Input(REQUESTS, "requests", lambda _: None)
 
 #: Requests and job records that the shard itself judges.
 OF_THE_SHARD: Final = (rq.ReleaseQuarantine, rq.Tick)
@@ -100,7 +98,10 @@ class Family:
         return key.decode()
 
     def must_look_again(self) -> bool:
-        """Whether settings changed by which the rows' `look_at_ms` were found."""
+        """Whether settings changed by which the rows' `look_at_ms` were found.
+
+        No other fact may depend on settings: a rebuild finds facts without them.
+        """
         return False
 
     def around(self, _at: At, _is_new: bool) -> Any:
@@ -144,8 +145,10 @@ class Registry:
         inputs = (REQUESTS_INPUT, *(each for family in families for each in family.INPUTS))
         #: What a shard reads, by letter, in the order in which it is judged.
         self.inputs: Final = {each.letter: each for each in inputs}
-        if len(self.inputs) < len(inputs):
-            raise ValueError("Two inputs have one letter.")
+        if len(self.inputs) < len(inputs) or len({each.topic for each in inputs}) < len(inputs):
+            raise ValueError("Two inputs have one letter, or one topic.")
+        if any(not re.fullmatch("[a-z]", letter) for letter in self.inputs):
+            raise ValueError("An input's letter is one of a to z.")
         #: The tables of each space, by name.
         self.tables: Final = {family.SPACE: family.tables() for family in families}
         if len({family.HEADS for family in families}) < len(families):

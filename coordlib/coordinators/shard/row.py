@@ -24,6 +24,10 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _EMPTY_MAP: Final = msgspec.Raw(_encode({}))
 
 
+class NothingToKeep(Exception):
+    """An entity of this batch that nobody can write, and that was not there before."""
+
+
 class StoredRow(msgspec.Struct, array_like=True):
     """A row as it stands in the shard's blob."""
 
@@ -288,23 +292,31 @@ class Row:
         Steps that would leave such a value fail by themselves, so this is for defects. The row
         keeps what the members were told, if it can; the topic gets what it had when the batch
         began, which is what a rebuild would go on from. An entity that was made since is saved as
-        a new one. None: its kind makes none, and the topic gets nothing.
+        a new one. None: there is nothing that could be written, and the topic keeps what it has.
 
-        Raises whatever the kind raises if there is nothing that the row could keep.
+        Raises NothingToKeep: the entity was made in this batch, and its kind can encode nothing.
         """
         kind, head = self._at_start or (self.kind, self.stored.head)
         before = kind.decode(head) if len(head) else _made_anew(kind, self.stored.name, at)
-        if before is not None:
-            before = replace(before, is_quarantined=True)
-        try:
-            self._freeze(self.kind, replace(self._value, is_quarantined=True))
-            self.encode_head()
-        except Exception:
-            if before is None:
-                raise
+        kept = [(self.kind, self._value), *([] if before is None else [(kind, before)])]
+        if not any(self._can_freeze(*each) for each in kept):
+            if not len(head):
+                raise NothingToKeep(self.stored.name)
             self._freeze(kind, before)
+            self.stored.head, self._is_encoded = head, True  # as it was, and at rest until asked
+            return None
+        try:
+            return None if before is None else kind.save(replace(before, is_quarantined=True))
+        except Exception:  # noqa: BLE001  whatever it is, the batch must end
+            return None
+
+    def _can_freeze(self, kind: Kind, value: Any) -> bool:
+        try:
+            self._freeze(kind, replace(value, is_quarantined=True))
             self.encode_head()
-        return None if before is None else kind.save(before)
+        except Exception:  # noqa: BLE001  whatever it is, the batch must end
+            return False
+        return True
 
     def _freeze(self, kind: Kind, value: Any) -> None:
         """Nothing is due, and nothing is judged."""

@@ -20,7 +20,7 @@ from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Kind, Known
 from coordlib.coordinators.shard.outbox import Outbox
 from coordlib.coordinators.shard.refusal_lines import Refusals
-from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.row import NothingToKeep, Row
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.table import Table
 from coordlib.coordinators.shard.transition import REQUESTS, At, Key
@@ -144,14 +144,15 @@ class Rows(ABC):
         """What cannot be written is saved as it was when the batch began; it is judged no more."""
         key, at, before = self._key(row), self._here(), row.facts
         family = self.registry.families[row.kind.SPACE]
-        generation = row.kind.generation(row.value)
+        generation, was_deleted = row.kind.generation(row.value), key in self._deleted
         try:
             saved = row.set_aside(at)
             self._replaced(key, before, row.facts, 0)
-        except Exception:  # noqa: BLE001  nothing of it can be kept, and the batch must end
-            saved = None
+        except NothingToKeep:
+            saved, row.stored.facts = None, before
             self._forget(row)
-        self._outbox.put_saved(family, key[1], saved)
+        if saved is not None or was_deleted:
+            self._outbox.put_saved(family, key[1], saved)
         self._put(at, quarantine.recorded(key, row.kind.NAME, generation, at, problem))
 
     def _put(self, at: At, *effects: fx.Effect) -> None:

@@ -2,10 +2,10 @@
 
     fold(blob, records, settings, registry) -> (blob, outputs, status)
 
-is a pure function: records are judged in offset order, time is the clipped log clock, deadlines
-fire in order before a record is judged, and nothing else has any influence. The same log gives
-the same outputs for any cut into batches; only what is written once per batch (the saved heads and
-Progress) depends on the cut, and after compaction not even that.  # INV-02
+is a pure function: the records of an input are judged in offset order, time is the clipped log
+clock, deadlines fire in order before a record is judged, and nothing else has any influence. The
+same requests give the same outputs for any cut into batches; only what is written once per batch
+(the saved heads and Progress) depends on the cut, and after compaction not even that.  # INV-02
 
 Heartbeats are the many; a healthy one changes one number and decodes no head.
 """
@@ -138,11 +138,26 @@ class Shard(Rows):
         at, request = self._at(record, record.topic), self._read(record)
         if isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
-        elif why := self.registry.inputs[record.topic].fault(request):
+        elif why := self._why_not_beside(record.topic, request):
             refused = rejection.refuse(request, ErrorCode.INVALID_REQUEST, why)
             self._reject(at, refused, record.value, type(request))
         else:
             self._judge_request(at, request, record.value)
+
+    def _why_not_beside(self, letter: str, request: rq.Request | rq.Control) -> str | None:
+        """Why it must not stand in this input; None: it may.
+
+        No record of the job may, and no request that may have to wait: what it said is counted by
+        offsets of the requests alone (answered.py).
+        """
+        belongs = self.registry.inputs[letter]
+        try:
+            why = belongs.fault(request)
+        except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
+            return f"It could not be judged: {type(problem).__name__}."
+        if why is None and (isinstance(request, rq.Control) or request.WAITS != rq.Waits.NEVER):
+            return f"Write it to the requests: it does not belong into {belongs.topic}."
+        return why
 
     def _tell_time(self, record: InputRecord) -> None:
         """Rules 1 and 2: move the clock, then do what is due, before the record is judged."""
@@ -274,12 +289,13 @@ class Shard(Rows):
             self._forget(row)
         if done.value is None or done.kind is None or not done.is_change:
             return  # refused, or only asked
-        if row is None:
-            self.families[key[0]].created(at)
-            row = Row(StoredRow(key[1], done.kind.NAME), done.kind)
+        if row is not None:
+            self._settle(row, done.value, done.touched, done.puts, done.kind)
+            return
+        row = Row(StoredRow(key[1], done.kind.NAME), done.kind)
         self._settle(row, done.value, done.touched, done.puts, done.kind)
-        if key not in self.rows:
-            self._count_of[key[0]] += 1
+        self.families[key[0]].created(at)
+        self._count_of[key[0]] += 1
         self.rows[key] = row
 
     def _around(self, at: At, key: Key, row: Row | None) -> Around:

@@ -297,6 +297,8 @@ def take(
     after = value if step.value is before else step.value
     found = kind if after is not None and after is not value else held.kind
     told = found.NAME if found else named
+    if step.is_deleted and step.value is not None:
+        raise BrokenInvariant(f"{name}: it was deleted and made anew in one step")
     puts = _puts(step)
     return Outcome(
         value=after,

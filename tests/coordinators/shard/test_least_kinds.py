@@ -14,13 +14,14 @@ import pytest
 
 from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.shard.clock import Due
-from coordlib.coordinators.shard.family import Decide, Family, Registry
+from coordlib.coordinators.shard.family import Decide, Family, Input, Registry
 from coordlib.coordinators.shard.kind import ANY_GENERATION, Facts, Kind, Known
 from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.step import Step
 from coordlib.coordinators.shard.table import Table
 from coordlib.coordinators.shard.transition import At
 from coordlib.errors import ErrorCode
+from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.tools import core
@@ -500,3 +501,50 @@ def test_two_families_of_one_name_are_refused(families: Any) -> None:
     """A registry is made once, by code."""
     with pytest.raises(ValueError, match=r"one name|one topic"):
         Registry(*families)
+
+
+# -- inputs ----------------------------------------------------------------------------------
+
+
+def with_input(monkeypatch: pytest.MonkeyPatch, fault: Any) -> Conversation:
+    class Fed(LeaseFamily):
+        INPUTS = (Input("z", "leased", fault),)
+
+    monkeypatch.setattr(core, "REGISTRY", Registry(Groups, Fed))
+    return Conversation()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"v":1,"type":"Tick","published":1}',
+        b'{"v":1,"type":"TopicMetadata","topics":{},"through":""}',
+        codec.encode(join("a")),
+        b"no request",
+    ],
+)
+@pytest.mark.parametrize("fault", [lambda _: None, lambda _: 1 / 0])
+def test_what_does_not_belong_into_an_input_is_refused_and_the_log_goes_on(
+    value: bytes, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-41: it would come again after every restart. The job's records belong to the requests."""
+    talk = with_input(monkeypatch, fault)
+    for offset in range(2):
+        talk.shard.judge(core.InputRecord("z", offset, 1_000_000, value))
+    outputs = talk.end_batch_raw()
+
+    lines = [msgspec.json.decode(each.value) for each in outputs if each.topic == "events"]
+    assert {line["type"] for line in lines} == {"RequestRejected"}
+    assert talk.shard.rows == {}
+    assert talk.shard.status().position.offsets["z"] == 1
+
+
+def test_two_inputs_have_two_letters_and_two_topics() -> None:
+    """A letter stands in coordinates and positions."""
+    for letter, topic in (("r", "leased"), ("o", "leased"), ("z", "offsets"), ("Z", "leased")):
+
+        class Fed(LeaseFamily):
+            INPUTS = (Input(letter, topic, lambda _: None),)
+
+        with pytest.raises(ValueError, match="letter"):
+            Registry(Groups, Fed)

@@ -151,9 +151,33 @@ def test_an_entity_that_nobody_can_write_or_make_ends_no_batch(
     outputs = talk.end_batch_raw()
 
     heads = {each.key: each.value for each in outputs if each.topic == "counters"}
-    assert heads[b"g"] is None
+    assert b"g" not in heads
     assert heads[b"h"] is not None
     assert (("counter", "g") in talk.shard.rows) == (broken == "save")
+
+
+@pytest.mark.parametrize("broken", ["save", "encode"])
+def test_an_entity_that_was_there_stays_whatever_cannot_be_written(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-67: neither the row nor the topic loses what it has."""
+    with_families(monkeypatch, CounterFamily)
+    talk = Conversation()
+    said(talk, asks(CountRequest))
+    talk.end_batch_raw()
+
+    def write(_: Any) -> bytes:
+        raise ZeroDivisionError(broken)
+
+    with monkeypatch.context() as defect:
+        said(talk, asks(CountRequest))
+        defect.setattr(Counters, broken, property(lambda _: write))
+        outputs = talk.end_batch_raw()
+
+    assert not [each for each in outputs if each.topic == "counters"]
+    row = talk.shard.row("g", "counter")
+    assert row.value.count == (2 if broken == "save" else 1)
+    assert row.facts == row.facts.at_rest()
 
 
 # -- heads and tables in one topic -------------------------------------------------------------
