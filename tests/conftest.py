@@ -36,6 +36,8 @@ RUN_VARIABLE = "COORD_TEST_RUN"
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ[RUN_VARIABLE] = uuid4().hex
+        # Set-up may have made one; no test makes another in a folder of its own.
+        os.environ.setdefault("COORD_CLASS_ARCHIVE", "use")
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one of them
             signal.signal(number, _end)

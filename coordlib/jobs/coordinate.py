@@ -14,7 +14,7 @@ from coordlib.streaming import failures, lifecycle, logs
 from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
 from coordlib.streaming.beside.archive_watch import ArchiveWatch
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
-from coordlib.streaming.start_times import StartTimes
+from coordlib.streaming.start_times import StartTimes, wait_to_begin
 
 
 def main() -> int:
@@ -52,6 +52,8 @@ def _run(
     """Raises what ended the job, a CoordError if it can be told in words."""
     spark = SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
     times.reach("session")
+    wait_to_begin(stop_flag)
+    times.reach("broker")
     coordinator, archive = None, None
     try:
         coordinator = Coordinator(spark, options, times)

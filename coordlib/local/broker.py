@@ -95,6 +95,11 @@ class Broker:
         """Whether an earlier run ended without a stop: its pid file is there, and no process."""
         return (self.home / "pid.json").exists() and self.program is None
 
+    def choose_ports(self, new_ports: bool = False) -> None:
+        """Have ports, so that `bootstrap_servers` is known; `new_ports`: others than before."""
+        if self.program is None and (new_ports or self.ports is None):
+            self._choose_ports()
+
     def start(self, timeout_s: float = START_TIMEOUT_S, new_ports: bool = False) -> None:
         """Start, and return when it answers. A running one is left as it is.
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from coordlib.errors import CoordError, NotReady, SetupError
 from coordlib.installation import conf_file
-from coordlib.local import ivy, quiet_files
+from coordlib.local import class_archive, ivy, quiet_files
 from coordlib.local.home import coord_home
 from coordlib.local.progress import Progress, phase, to_stderr
 
@@ -189,6 +189,7 @@ def main(arguments: list[str]) -> int:
     except CoordError as error:
         print(error, file=sys.stderr)
         return 1
+    class_archive.make_in_background(jars.spark)
     if "--print-spark" in arguments:
         print(",".join(str(jar) for jar in jars.spark))
     return 0

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from coordlib.errors import SetupError
@@ -34,7 +35,7 @@ def find_java() -> Java:
     path = _executable()
     if path is None:
         raise SetupError("Java was not found.", "looked at JAVA_HOME and the PATH", _MEND)
-    version = _major_version(path)
+    version = _major_version(path, path.stat().st_mtime_ns)
     if version < JAVA_MIN:
         raise SetupError(f"Java {version} is too old; {JAVA_MIN} is needed.", str(path), _MEND)
     return Java(path, version)
@@ -49,7 +50,8 @@ def _executable() -> Path | None:
     return Path(on_path) if on_path else None
 
 
-def _major_version(path: Path) -> int:
+@lru_cache
+def _major_version(path: Path, _mtime_ns: int) -> int:
     try:
         answer = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=30, check=False

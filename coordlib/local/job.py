@@ -18,6 +18,7 @@ from coordlib.local.programs import Program, belonging_to, environment_of
 from coordlib.local.stack_folder import PRIVATE_UMASK
 from coordlib.local.submission import COORDINATE
 from coordlib.local.submit import EXIT_FILE_VARIABLE, PID_FILE_VARIABLE
+from coordlib.streaming.start_times import BEGIN_VARIABLE
 
 READY_TIMEOUT_S = 120.0  # Spark starts in 5-8 s, its first batch takes 2-4 s; a busy machine more
 STOP_TIMEOUT_S = 60.0  # one batch, at worst after a backlog, and Spark's own stop
@@ -89,14 +90,8 @@ class Job:
         Raises:
             SetupError: it runs already, ended, or is not ready in time; with its last lines.
         """
-        if self.is_running:
-            mend = f"Stop it first: {command_for(self.stack, 'down')}"
-            raise NotReady("The job runs already.", str(self.stack), mend)
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        for stale in (self.status_file, self.stack / "driver.pid", self.stack / "exit-code"):
-            stale.unlink(missing_ok=True)
-        self._launch(str(script), arguments, spark_args)
-        self._wait_until_ready(timeout_s)
+        self.launch(arguments, spark_args, script)
+        self.wait_until_ready(timeout_s)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int | None:
         """SIGTERM; SIGKILL to all of it after `timeout_s`. Returns the driver's exit code."""
@@ -124,11 +119,40 @@ class Job:
         """The end of the job's log, of the run that was started here if any."""
         return logs.last_lines(self.log, count, self._log_start)
 
-    def _launch(self, script: str, arguments: Sequence[str], spark_args: Sequence[str]) -> None:
+    def launch(
+        self,
+        arguments: Sequence[str],
+        spark_args: Sequence[str] = (),
+        script: str | Path = COORDINATE,
+        begin_file: Path | None = None,
+    ) -> None:
+        """Launch, and return at once.
+
+        Args:
+            begin_file: the job waits for this file before it asks for the broker.
+
+        Raises:
+            NotReady: it runs already.
+        """
+        if self.is_running:
+            mend = f"Stop it first: {command_for(self.stack, 'down')}"
+            raise NotReady("The job runs already.", str(self.stack), mend)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        for stale in (self.status_file, self.stack / "driver.pid", self.stack / "exit-code"):
+            stale.unlink(missing_ok=True)
         environment = environment_of(self.stack, "job")
+        if begin_file is not None:
+            environment[BEGIN_VARIABLE] = str(begin_file)
         environment[PID_FILE_VARIABLE] = str(self.stack / "driver.pid")
         environment[EXIT_FILE_VARIABLE] = str(self.stack / "exit-code")
-        command = [sys.executable, "-m", "coordlib.local.submit", *spark_args, script, *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "coordlib.local.submit",
+            *spark_args,
+            str(script),
+            *arguments,
+        ]
         self._log_start = logs.size_of(self.log)
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
@@ -144,7 +168,8 @@ class Job:
         assert launcher is not None  # our own child, not yet reaped
         (self.stack / "launcher.json").write_text(json.dumps(asdict(launcher)))
 
-    def _wait_until_ready(self, timeout_s: float) -> None:
+    def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Return when a launched job reports that it runs. Raises as `start`."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._child is not None and self._child.poll() is not None:

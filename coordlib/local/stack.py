@@ -6,6 +6,7 @@ run on when the starter ends; `down` finds them again, from any shell.
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,14 +16,14 @@ from typing import Any
 from coordlib.errors import NotReady, StartRefused
 from coordlib.installation import require_job_modules
 from coordlib.kafka import topics
-from coordlib.local import stack_folder
+from coordlib.local import class_archive, stack_folder
 from coordlib.local.broker import Broker
 from coordlib.local.home import command_for, stack_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
 from coordlib.local.job import Job
 from coordlib.local.programs import belonging_to
-from coordlib.local.progress import Progress, phase, to_stderr
+from coordlib.local.progress import Progress, phase, silent, to_stderr
 from coordlib.local.submission import COORDINATE
 
 
@@ -97,20 +98,35 @@ class Stack:
         require_job_modules()  # before anything is started or written
         find_java()
         with self._lock():
-            self.start_broker(progress, new_ports)
             if self.job.is_running:
+                self.start_broker(progress, new_ports)
                 progress("The job runs already")
             else:
-                self.start_job(job_args, progress=progress)
+                self._start_both(progress, job_args, new_ports)
+        class_archive.make_in_background(ensure_jars(silent).spark)  # for the next start
+
+    def _start_both(self, progress: Progress, job_args: Sequence[str], new_ports: bool) -> None:
+        """The broker and the job side by side: the job's JVM starts while the broker does."""
+        self._prepare(progress)
+        self.broker.choose_ports(new_ports)
+        begin = self.home / "begin"
+        begin.unlink(missing_ok=True)
+        began_s = time.monotonic()
+        self.job.launch(self._job_arguments(job_args), begin_file=begin)
+        try:
+            self._start_broker(progress)
+            begin.touch()
+        except BaseException:
+            self.job.kill()
+            raise
+        self._wait_for_job(progress, began_s)
 
     def start_broker(self, progress: Progress = to_stderr, new_ports: bool = False) -> None:
         """Jars, broker and topics, without the job."""
-        stack_folder.make(self.home)
-        if not self._read_state():
-            self._write_state()  # first of all, so that the files of a failed start can be wiped
-        find_java()
-        self._tell_stale(progress)
-        self.broker.jars = ensure_jars(progress).broker
+        self._prepare(progress)
+        self._start_broker(progress, new_ports)
+
+    def _start_broker(self, progress: Progress, new_ports: bool = False) -> None:
         if self.broker.program is None:
             with phase(progress, "Starting the broker"):
                 self.broker.start(new_ports=new_ports)
@@ -129,6 +145,14 @@ class Stack:
                 "Leave the numbers as they were, or start afresh: "
                 f"{command_for(self.home, 'down --wipe')}",
             )
+
+    def _prepare(self, progress: Progress) -> None:
+        stack_folder.make(self.home)
+        if not self._read_state():
+            self._write_state()  # first of all, so that the files of a failed start can be wiped
+        find_java()
+        self._tell_stale(progress)
+        self.broker.jars = ensure_jars(progress).broker
 
     def down(self, wipe: bool = False, progress: Progress = to_stderr) -> None:
         """Stop the job, then the broker; nothing of the stack runs afterwards.
@@ -191,13 +215,21 @@ class Stack:
         Raises:
             SetupError: it ended, or did not get ready in time; with its last lines.
         """
-        arguments = [
+        began_s = time.monotonic()
+        self.job.launch(self._job_arguments(extra_args), spark_args, script)
+        self._wait_for_job(progress, began_s)
+
+    def _job_arguments(self, extra: Sequence[str]) -> list[str]:
+        return [
             *("--bootstrap-servers", self.bootstrap_servers, "--prefix", self.prefix),
             *("--checkpoint", str(self.checkpoint), "--tables", str(self.tables)),
-            *("--status-file", str(self.job.status_file), *extra_args),
+            *("--status-file", str(self.job.status_file), *extra),
         ]
-        with phase(progress, "Starting the job"):
-            self.job.start(arguments, spark_args, script)
+
+    def _wait_for_job(self, progress: Progress, began_s: float) -> None:
+        progress("Starting the job ...")
+        self.job.wait_until_ready()
+        progress(f"Starting the job: done in {time.monotonic() - began_s:.1f} s")
         spent = self.job.told().get("start_s", {})
         if spent:
             progress("  spent on " + ", ".join(f"{name} {s:.1f} s" for name, s in spent.items()))

@@ -35,8 +35,16 @@ STATE_BYTES_MAX: Final = 64 * 1024
 #: All files that a stack, its job or the demo makes there; patterns as in a shell.
 CHILDREN: Final = (
     *("broker", "checkpoint", "checkpoint-archive", "tables", "logs", "witnesses"),
-    *("job.json", "job.json.new", "launcher.json", "driver.pid", "driver.pid.*", "exit-code"),
-    *("history.jsonl", "history-assigned.jsonl", DEMO, LOCK, STATE, NEW_STATE),
+    *(
+        "job.json",
+        "job.json.new",
+        "launcher.json",
+        "driver.pid",
+        "driver.pid.*",
+        "exit-code",
+        "begin",
+    ),
+    *("begin", "history.jsonl", "history-assigned.jsonl", DEMO, LOCK, STATE, NEW_STATE),
 )
 #: Files that a first start may leave if it was killed before it had written `state.json`.
 _BEGUN: Final = frozenset({LOCK, NEW_STATE, DEMO})

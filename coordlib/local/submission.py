@@ -35,6 +35,7 @@ _OURS = frozenset(
     | {"--driver-class-path"}
 )
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,14 @@ class Submission:
         if user is not None:
             merged |= read_properties(Path(user))
         merged.pop("spark.master", None)  # given as a flag
-        key = "spark.driver.extraJavaOptions"
-        options = self.last("--driver-java-options") or merged.get(key, "")
+        options = self.last("--driver-java-options") or merged.get(_JAVA_OPTIONS, "")
         logging = f"-Dlog4j2.configurationFile={conf_file('log4j2.properties').as_uri()}"
-        merged[key] = f"{logging} {options}".strip()
+        merged[_JAVA_OPTIONS] = f"{logging} {options}".strip()
         return merged
 
-    def local_properties(self, jars: Sequence[Path], quiet_files: Path | None) -> dict[str, str]:
+    def local_properties(
+        self, jars: Sequence[Path], quiet_files: Path | None, class_archive: str = ""
+    ) -> dict[str, str]:
         """`properties`, with all jars on the class path of the one JVM that a laptop has.
 
         There the JVM itself loads them, so that a class archive may have them; what `--jars` names
@@ -115,6 +117,7 @@ class Submission:
 
         Args:
             quiet_files: the jar of `quiet_files.py`; None: it could not be made.
+            class_archive: Java's options that use it (`class_archive.py`).
         """
         merged = self.properties()
         named = self.last("--driver-class-path") or merged.get(_CLASS_PATH)
@@ -122,6 +125,7 @@ class Submission:
         merged[_CLASS_PATH] = ":".join([*ours, *([named] if named else [])])
         if quiet_files is not None:
             merged.setdefault(local_files.PROPERTY, local_files.CLASS)
+        merged[_JAVA_OPTIONS] = f"{class_archive} {merged[_JAVA_OPTIONS]}".strip()
         return merged
 
     def command(
@@ -177,6 +181,8 @@ def python_environment(is_local: bool, environ: Mapping[str, str]) -> dict[str, 
     chosen = dict(environ) | {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": workers}
     if is_local:
         chosen.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # A JVM that composes the command line of the next one, and ends.
+        chosen.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     chosen.pop("SPARK_HOME", None)  # another Spark's would be started instead of pyspark's
     return chosen
 

@@ -29,7 +29,7 @@ from types import FrameType
 from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.installation import require_job_modules
-from coordlib.local import environment_archive, quiet_files, submission
+from coordlib.local import class_archive, environment_archive, quiet_files, submission
 from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
@@ -138,7 +138,8 @@ def submit(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=_run_folder()) as folder:
         properties = Path(folder) / "spark.properties"
         if job.is_local:
-            submission.write_properties(properties, job.local_properties(jars, quiet_files.jar()))
+            made = quiet_files.jar(), class_archive.options(jars)
+            submission.write_properties(properties, job.local_properties(jars, *made))
             jars = ()
         else:
             submission.write_properties(properties, job.properties())

@@ -1,0 +1,182 @@
+"""An archive of loaded classes (AppCDS) for the job's JVM on a laptop, so that it starts faster.
+
+A start reads, checks and links some twenty thousand classes. Java can map them from an archive
+instead, if that was made by the same Java from the same jars. It is made once, from the list in
+conf/classes.txt.gz, in the background and at the lowest priority: nothing waits for it. It takes
+about a minute of one core and 230 MB. Where it is missing, or does not fit, the job starts as
+without it.
+
+    python -m coordlib.local.class_archive      make it now, if it is not there
+"""
+
+import fcntl
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from coordlib.errors import CoordError
+from coordlib.installation import conf_file
+from coordlib.local import quiet_files
+from coordlib.local.home import coord_home, pyspark_home
+from coordlib.local.java import find_java
+from coordlib.local.progress import Progress, to_stderr
+
+#: `off`: neither make nor use an archive; `use`: use it if it is there.
+VARIABLE: Final = "COORD_CLASS_ARCHIVE"
+FREE_SPACE_MIN: Final = 1 << 30
+_TIMEOUT_S: Final = 900.0
+_NICE: Final = 19
+#: With other options, as another collector, Java ignores what it cannot use.
+_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g")
+
+
+def options(jars: Sequence[Path]) -> str:
+    """Java's options that use the archive for these jars; empty: there is none.
+
+    Java says nothing of an archive that does not fit, and goes on without it.
+    """
+    path = _path(jars) if _is_wanted(os.environ) else None
+    return f"-XX:SharedArchiveFile={path} -Xlog:cds=off" if path and path.is_file() else ""
+
+
+def make_in_background(jars: Sequence[Path]) -> None:
+    """Begin to make the archive, unless it is there; returns at once, and raises nothing."""
+    is_wanted = _is_wanted(os.environ) and os.environ.get(VARIABLE) != "use"
+    if not is_wanted or _path(jars).is_file():
+        return
+    folder = _path(jars).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "class-archive.log").open("wb") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", "coordlib.local.class_archive"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # it goes on when the command has ended
+            )
+    except OSError:
+        return  # a disk that cannot be written: the job starts as without it
+
+
+def make(jars: Sequence[Path], progress: Progress) -> Path | None:
+    """The archive for these jars, made now if it is not there.
+
+    None: another process makes it, or there is no space.
+
+    Raises:
+        SetupError: no Java.
+        OSError, subprocess.SubprocessError: it could not be made.
+    """
+    path = _path(jars)
+    folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder) as is_alone:
+        if not is_alone or path.is_file():
+            return path if path.is_file() else None
+        if shutil.disk_usage(folder).free < FREE_SPACE_MIN:
+            progress("The disk has no room for an archive of classes: the job starts without it")
+            return None
+        for stale in folder.glob("classes-*.jsa"):
+            stale.unlink()
+        _dump(path, _class_path(jars))
+    return path
+
+
+def _is_wanted(environ: Mapping[str, str]) -> bool:
+    return environ.get(VARIABLE) != "off" and not environ.get("COORD_SPARK_HOME")
+
+
+def _path(jars: Sequence[Path]) -> Path:
+    """Named by all that Java compares, so that one that does not fit is not even tried."""
+    digest = hashlib.sha256(str(find_java().path.resolve()).encode())
+    digest.update(_list_file().read_bytes())
+    for jar in (*_extra(jars), *sorted((pyspark_home() / "jars").glob("*.jar"))):
+        about = jar.stat()
+        digest.update(f"{jar} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return coord_home() / "made" / f"classes-{digest.hexdigest()[:12]}.jsa"
+
+
+def _list_file() -> Path:
+    return conf_file("classes.txt.gz")
+
+
+def _extra(jars: Sequence[Path]) -> list[Path]:
+    quiet = quiet_files.jar()
+    return [*([] if quiet is None else [quiet]), *jars]
+
+
+def _class_path(jars: Sequence[Path]) -> str:
+    """The class path of the job's JVM, as Spark's own launcher composes it."""
+    spark = pyspark_home()
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as properties:
+        extra = ":".join(map(str, _extra(jars)))
+        properties.write(f"spark.driver.extraClassPath {extra}\n")
+        properties.flush()
+        command = [str(spark / "bin" / "spark-submit"), "--properties-file", properties.name]
+        environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
+        told = subprocess.run(
+            [*command, "--version"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_TIMEOUT_S,
+        )
+    found = re.search(r"^Spark Command: .*? -cp (.*?) -X", told.stderr, re.MULTILINE)
+    if found is None:
+        raise OSError(f"Spark does not say its class path: {told.stderr[:500]}")
+    return found.group(1)
+
+
+def _dump(path: Path, class_path: str) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        listed, partial = Path(folder) / "classes.txt", Path(folder) / "partial.jsa"
+        listed.write_bytes(gzip.decompress(_list_file().read_bytes()))
+        command = [str(find_java().path), *_OPTIONS, "-Xshare:dump", "-Xlog:cds=off"]
+        command += [f"-XX:SharedClassListFile={listed}", f"-XX:SharedArchiveFile={partial}"]
+        subprocess.run(
+            [*command, "-cp", class_path],
+            check=True,
+            timeout=_TIMEOUT_S,
+            preexec_fn=lambda: os.nice(_NICE),
+        )
+        partial.rename(path)  # a half-written archive never has the final name
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Whether no other process makes one. The lock ends with its process."""
+    with (folder / "class-archive.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def main() -> int:
+    """Make the archive; returns the exit code."""
+    from coordlib.local.jars import ensure_jars
+
+    try:
+        path = make(ensure_jars().spark, to_stderr)
+    except (CoordError, OSError, subprocess.SubprocessError) as problem:
+        to_stderr(f"No archive of classes: {problem}")
+        return 1
+    to_stderr(f"The archive of classes: {path or 'none'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
