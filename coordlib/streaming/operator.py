@@ -79,7 +79,9 @@ def judge(
 
     key = F.array(*map(F.lit, keys))[F.col("shard")]
     shard_of = {key: shard for shard, key in enumerate(keys)}
-    return rows.groupBy(key.alias("key")).applyInPandasWithState(
+    # A column of its own: grouped by an expression, Spark 4.2 does not find the key in the rows.
+    keyed = rows.withColumn("key", key)
+    return keyed.groupBy("key").applyInPandasWithState(
         _judge_shard(folding, settings, beginning, worker_memory_bytes, shard_of),
         OUTPUT_SCHEMA,
         STATE_SCHEMA,
