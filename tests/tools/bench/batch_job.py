@@ -148,8 +148,8 @@ class Lab:
         )
         with switched(self._spark, on):
             coordinator = Coordinator(self._spark, options)
+            query = coordinator.start()
             try:
-                query = coordinator.start()
                 _wait_for_first_batch(query)
                 yield query
                 stop_between_batches(query)
