@@ -5,14 +5,18 @@ import json
 import zlib
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
+from pyspark import cloudpickle
 
 from coordlib import exit_codes
 from coordlib.errors import CannotReach, SetupError
+from coordlib.streaming import keys, operator, query
 from coordlib.streaming.operator import unpack_state
 from tests.tools.bench import batch_load, batch_worker
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, ratios, summary
+from tests.tools.bench.batch_levers import switched
 from tests.tools.bench.batch_variants import (
     BYTES_PER_OFFSET,
     LEVERS,
@@ -21,6 +25,7 @@ from tests.tools.bench.batch_variants import (
     offsets_per_group,
     order,
     variants,
+    warming,
 )
 from tests.tools.bench.core import SETTINGS, settled
 from tests.tools.commands import main
@@ -37,6 +42,11 @@ def test_each_lever_has_its_turn_alone_between_none_and_all() -> None:
         Variant("files", ("files",)),
         Variant("on", ("gc", "files")),
     ]
+
+
+def test_the_jvm_is_warm_in_what_any_variant_runs() -> None:
+    """A lever's own code was compiled in its first block: it seemed to make batches slower."""
+    assert warming(("gc", "codec")) == [Variant("off", ()), Variant("on", ("gc", "codec"))]
 
 
 def test_variants_can_be_named() -> None:
@@ -220,6 +230,56 @@ def test_a_worker_is_thawed_and_frozen_again() -> None:
 def test_the_job_reads_what_the_other_codec_packs() -> None:
     packed = batch_worker.pack_zlib(b"state" * 100)
     assert zlib.decompress(packed) == unpack_state(packed) == b"state" * 100
+
+
+# -- switching ------------------------------------------------------------------------------------
+
+
+def in_force(session: MagicMock) -> dict[str, object]:
+    """What a coordinator that starts now finds."""
+    return {
+        "codegen": query.QUERY_CONF,
+        "gc": query.groups("coord").fold,
+        "files": session.sparkContext._jsc.hadoopConfiguration().set.call_args_list[0],
+        "keys": keys.balanced(2, 2),
+        "codec": operator.pack_state,
+        "partitions": session.conf.set.call_args_list[0],
+    }
+
+
+@pytest.mark.parametrize("on", [(), *((lever,) for lever in LEVERS), LEVERS], ids="+".join)
+def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
+    """A lever that is not switched would look as if it gave nothing."""
+    partitions, file_system = "spark.sql.shuffle.partitions", "fs.file.impl"
+    without = {
+        "codegen": {},
+        "gc": batch_worker.fold_thawed,
+        "files": call(file_system, "org.apache.hadoop.fs.LocalFileSystem"),
+        "keys": (0, 1),
+        "codec": batch_worker.pack_zlib,
+        "partitions": call(partitions, "2"),
+    }
+    having = {
+        "codegen": query.QUERY_CONF,
+        "gc": batch_worker.fold_frozen,
+        "files": call(file_system, "QuietLocalFileSystem"),
+        "keys": keys.balanced(2, 2),
+        "codec": operator.pack_state,
+        "partitions": call(partitions, "1"),
+    }
+    assert all(having[lever] != without[lever] for lever in LEVERS)
+    before = query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state
+    session = MagicMock()
+    with switched(session, on):
+        found = in_force(session)
+    assert found == {lever: (having if lever in on else without)[lever] for lever in LEVERS}
+    assert (query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state) == before
+
+
+def test_workers_get_what_is_switched_by_its_name() -> None:
+    """By value they would each have a copy, and the collector's state with it."""
+    for function in (batch_worker.fold_frozen, batch_worker.fold_thawed, batch_worker.pack_zlib):
+        assert cloudpickle.loads(cloudpickle.dumps(function)) is function
 
 
 # -- the load's orders ----------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from coordlib.local import quiet_files
 from coordlib.local.progress import to_stderr
 from coordlib.local.stack import Stack
 from tests.tools.bench.batch_figures import summary
-from tests.tools.bench.batch_variants import offsets_per_group, order, variants
+from tests.tools.bench.batch_variants import offsets_per_group, order, variants, warming
 from tests.tools.bench.figures import tell, tell_machine
 
 NAME: Final = "bench-batch"
@@ -66,6 +66,7 @@ def run(
     with _broker() as stack:
         told = stack.home / "logs" / "blocks.jsonl"
         plan = {
+            "warming": order(warming(levers), turns=1),
             "blocks": blocks,
             "seconds": seconds,
             "warm_s": warm_s,

@@ -55,6 +55,15 @@ def variants(levers: Sequence[str], named: Sequence[str] = ()) -> list[Variant]:
     return [Variant(name, _levers_of(name, levers)) for name in names]
 
 
+def warming(levers: Sequence[str]) -> list[Variant]:
+    """What the JVM does before anything is counted: without any lever, and with all of them.
+
+    Each lever has code of its own, which is slow until it is compiled: the first block that used it
+    would pay for that.
+    """
+    return variants(levers, (OFF, ON))
+
+
 def _levers_of(name: str, levers: Sequence[str]) -> tuple[str, ...]:
     if name == OFF:
         return ()
