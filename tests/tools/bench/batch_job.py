@@ -34,7 +34,7 @@ SHARDS: Final = 2
 RESPONSES: Final = 4
 FIRST_BATCH_TIMEOUT_S: Final = 90.0
 #: Of each block that only warms the JVM: its first batches take several times as long.
-JVM_WARM_S: Final = 20.0
+JVM_WARM_S: Final = 45.0
 #: Everybody joins at once and is answered at once; nothing but batches is measured.
 SETTINGS: Final = (
     "group.initial_rebalance_delay_ms=0",
