@@ -79,9 +79,7 @@ def judge(
 
     key = F.array(*map(F.lit, keys))[F.col("shard")]
     shard_of = {key: shard for shard, key in enumerate(keys)}
-    # A column of its own: grouped by an expression, Spark 4.2 does not find the key in the rows.
-    keyed = rows.withColumn("key", key)
-    return keyed.groupBy("key").applyInPandasWithState(
+    return rows.withColumn("key", key).groupBy("key").applyInPandasWithState(
         _judge_shard(folding, settings, beginning, worker_memory_bytes, shard_of),
         OUTPUT_SCHEMA,
         STATE_SCHEMA,
@@ -163,7 +161,8 @@ def _size_bytes(records: Iterable[InputRecord]) -> int:
 def pack_state(blob: bytes) -> bytes:
     """A shard's blob as the state store has it: the first byte names the form."""
     size = len(blob).to_bytes(_SIZE_BYTES, "big")
-    return _ZSTD + size + _codec().compress(blob, asbytes=True)
+    packed: bytes = _codec().compress(blob, asbytes=True)
+    return _ZSTD + size + packed
 
 
 def unpack_state(stored: bytes) -> bytes:

@@ -17,7 +17,7 @@ ON: Final = "on"
 _JOINT: Final = "+"
 
 #: Of one committed offset in a shard's state, unpacked.
-BYTES_PER_OFFSET: Final = 42
+BYTES_PER_OFFSET: Final = 50
 
 
 #: Half of what two shards take: the members have their part of it too.
