@@ -79,12 +79,16 @@ def judge(
 
     key = F.array(*map(F.lit, keys))[F.col("shard")]
     shard_of = {key: shard for shard, key in enumerate(keys)}
-    return rows.withColumn("key", key).groupBy("key").applyInPandasWithState(
-        _judge_shard(folding, settings, beginning, worker_memory_bytes, shard_of),
-        OUTPUT_SCHEMA,
-        STATE_SCHEMA,
-        "append",
-        GroupStateTimeout.NoTimeout,
+    return (
+        rows.withColumn("key", key)
+        .groupBy("key")
+        .applyInPandasWithState(
+            _judge_shard(folding, settings, beginning, worker_memory_bytes, shard_of),
+            OUTPUT_SCHEMA,
+            STATE_SCHEMA,
+            "append",
+            GroupStateTimeout.NoTimeout,
+        )
     )
 
 
