@@ -16,7 +16,14 @@ def build() -> App:
     app = empty("python -m tests.tools", "Play simulated worlds, and measure the engine.")
     app.command(sim.sim, name="sim")
     bench_app = App(name="bench", help="Measure the engine on this machine.")
-    for command in (bench.settle, bench.load, bench.core, bench.hostile, bench.rebuild):
+    for command in (
+        bench.settle,
+        bench.load,
+        bench.core,
+        bench.hostile,
+        bench.rebuild,
+        bench.batch,
+    ):
         bench_app.command(command, name=command.__name__)
     app.command(bench_app)
     return app

@@ -1,4 +1,4 @@
-"""What the engine costs, measured: `python -m tests.tools.bench settle|load|core`, or `make bench`.
+"""What the engine costs, measured: `python -m tests.tools.bench NAME`, or `make bench`.
 
 Figures are JSON lines on stdout, talk is on stderr. Every run begins with a line about the
 machine and how busy it was, since a figure without them says nothing.

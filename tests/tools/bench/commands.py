@@ -1,17 +1,22 @@
 """Measure the engine on this machine. JSON lines on stdout, talk on stderr.
 
 Without a cluster or a stack named, `settle`, `load` and `hostile` start a stack of their own and
-delete it; `rebuild` and `core` take nothing else.
+delete it; `rebuild`, `batch` and `core` take nothing else.
 """
 
 from importlib import import_module
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from coordlib.cli.numbers import Count, Millis, Partitions, Rate
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from coordlib.cli.numbers import Count, Millis, Partitions, Rate, Seconds, whole
 from coordlib.cli.where import HERE, Where
+from tests.tools.bench.batch_variants import STATE_MB_MAX, TOGETHER, Lever
 
 Peer = Literal["kafka", "none"]
 Protocol = Literal["range", "cooperative-sticky", "assigned"]
+StateMb = Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lte=STATE_MB_MAX))]
 
 
 def settle(  # a command line's options
@@ -174,6 +179,60 @@ def rebuild(*, groups: Count = 10_000, members: Count = 2, partitions: Partition
         Committed offsets of each group.
     """
     return _run("rebuild", groups=groups, members=members, partitions=partitions)
+
+
+def batch(
+    *,
+    seconds: Seconds = 20.0,
+    warm_seconds: Seconds = 10.0,
+    turns: Count = 2,
+    groups: Count = 50,
+    members: Count = 2,
+    heartbeats: Rate = 100.0,
+    probes_per_second: Rate = 4.0,
+    state_mb: StateMb = 0,
+    levers: tuple[Lever, ...] = TOGETHER,
+    variants: tuple[str, ...] = (),
+) -> int:
+    """Where a micro-batch's time goes, by phase, and what each lever of it gives, in one JVM.
+
+    Parameters
+    ----------
+    seconds
+        How long each variant is measured in each turn.
+    warm_seconds
+        Load before that, which is not counted.
+    turns
+        Of all variants; every second turn goes backwards.
+    groups
+        Groups of the load.
+    members
+        Members of each.
+    heartbeats
+        Per second, of all members together.
+    probes_per_second
+        Single members that join and leave meanwhile; their answers are timed.
+    state_mb
+        Megabytes (of 10^6 bytes) of committed offsets in the state, before it is packed.
+    levers
+        Levers to look at, given several times.
+    variants
+        Given several times: off, on, a lever, or levers joined by +. Without it: off, each lever
+        alone, on.
+    """
+    return _run(
+        "batch",
+        seconds=seconds,
+        warm_s=warm_seconds,
+        turns=turns,
+        groups=groups,
+        members=members,
+        heartbeats=heartbeats,
+        probes_per_second=probes_per_second,
+        state_mb=state_mb,
+        levers=levers,
+        named=variants,
+    )
 
 
 def _run(name: str, **options: Any) -> int:

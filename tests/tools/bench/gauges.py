@@ -14,6 +14,8 @@ from coordlib.records.stored import Marker
 from tests.tools.bench.figures import percentile, spread
 
 MIB: Final = 1024 * 1024
+#: Modules from which Spark's Python workers are forked: the job's, and Spark's own.
+DAEMONS: Final = ("coordlib.streaming.warm_daemon", "pyspark.daemon")
 #: The lag grows when its last third is this much above its first.
 GROWTH_MAX: Final = 1.5
 GROWTH_SLACK_S: Final = 0.3
@@ -101,7 +103,7 @@ def _role(pid: int, broker: int | None, driver: int | None) -> str:
     if pid == driver:
         return "driver"
     words = psutil.Process(pid).cmdline()
-    if any("pyspark.daemon" in word for word in words):
+    if any(daemon in word for word in words for daemon in DAEMONS):
         return "python_workers"
     return "spark_jvm" if words and words[0].endswith("java") else "launcher"
 

@@ -1,0 +1,50 @@
+"""The levers of a batch's time, switched from outside: the job has no flag for any of them.
+
+Each is found where the job looks when it starts a query, and is put back when the block ends.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+from unittest.mock import patch
+
+from coordlib.local import quiet_files
+from coordlib.streaming import keys, operator, plane, query
+from tests.tools.bench import batch_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HADOOPS: Final = "org.apache.hadoop.fs.LocalFileSystem"
+_FILES: Final = quiet_files.PROPERTY.removeprefix("spark.hadoop.")
+#: Otherwise the first block's file system would be everybody's.
+_FILES_UNCACHED: Final = "fs.file.impl.disable.cache"
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+@contextmanager
+def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
+    """These levers are on and all others off, for a coordinator that is made and ends here."""
+    spark.conf.set(_PARTITIONS, "1" if "partitions" in on else "2")
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set(_FILES, quiet_files.CLASS if "files" in on else _HADOOPS)
+    hadoop.set(_FILES_UNCACHED, "true")
+    fold = batch_worker.fold_frozen if "gc" in on else batch_worker.fold_thawed
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(query, "groups", _folding(fold)))
+        if "codegen" not in on:
+            stack.enter_context(patch.object(query, "QUERY_CONF", {}))
+        if "keys" not in on:
+            stack.enter_context(patch.object(keys, "balanced", _shard_numbers))
+        if "codec" not in on:  # the workers get the function by its own name
+            stack.enter_context(patch.object(operator, "pack_state", batch_worker.pack_zlib))
+        yield
+
+
+def _folding(fold: plane.Folding) -> Callable[[str], plane.Plane]:
+    return lambda prefix: replace(plane.groups(prefix), fold=fold)
+
+
+def _shard_numbers(shards: int, partitions: int) -> tuple[int, ...]:
+    return tuple(range(shards))

@@ -1,0 +1,47 @@
+"""What the batch benchmark switches in Spark's Python workers. They import this file, by name.
+
+Workers live on from one block to the next, so that a block takes back what the one before it did.
+"""
+
+import gc
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings
+from coordlib.streaming.plane import fold_groups
+
+#: With which the job packed its state before it had zstd.
+_ZLIB_LEVEL: Final = 1
+
+
+class _Heap:
+    """Whether this worker's collector walks what the daemon has imported."""
+
+    is_thawed = False
+
+
+def fold_frozen(
+    blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings
+) -> Fold:
+    """The job's fold, in a worker as its daemon has made it."""
+    if _Heap.is_thawed:
+        gc.collect()
+        gc.freeze()
+        _Heap.is_thawed = False
+    return fold_groups(blob, records, settings)
+
+
+def fold_thawed(
+    blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings
+) -> Fold:
+    """The job's fold, in a worker whose collector walks everything after each task."""
+    if not _Heap.is_thawed:
+        gc.unfreeze()
+        _Heap.is_thawed = True
+    return fold_groups(blob, records, settings)
+
+
+def pack_zlib(blob: bytes) -> bytes:
+    """A shard's blob as the job packed it before; the job still reads this form."""
+    return zlib.compress(blob, _ZLIB_LEVEL)
