@@ -21,6 +21,7 @@ from coordlib.cli.main import build, main
 from coordlib.cli.where import Where
 from coordlib.client import admin
 from coordlib.exit_codes import USAGE
+from coordlib.local.jars import JarSet
 from coordlib.local.stack import Stack
 from coordlib.testing.fake_log import FakeLog
 from tests.cli.tables import write_events
@@ -184,8 +185,15 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         (stack.home / "broker").mkdir(exist_ok=True)
         (stack.home / "broker" / "ports.json").write_text('{"broker": 1, "controller": 2}')
 
+    def start_both(stack: Stack, *_: object) -> None:
+        stack.start_broker()
+        stack.start_job()
+
     monkeypatch.setattr(Stack, "start_broker", start_broker)
     monkeypatch.setattr(Stack, "start_job", start("a job"))
+    monkeypatch.setattr(Stack, "_start_both", start_both)
+    monkeypatch.setattr("coordlib.local.stack.ensure_jars", lambda *_: JarSet((), ()))
+    monkeypatch.setattr("coordlib.local.class_archive.make_in_background", lambda _: None)
     monkeypatch.setattr("coordlib.local.stack.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.job.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.broker.belonging_to", lambda *_: [])

@@ -63,6 +63,13 @@ class Flow(AbstractContextManager["Flow"]):
         close(self._producer)
 
     def _run(self) -> None:
+        try:
+            self._flow()
+        except Exception as problem:
+            self._failures.append(f"the flow has ended: {problem!r}")  # `pause` tells at once
+            raise
+
+    def _flow(self) -> None:
         while not self._stop.wait(1 / PER_SECOND):
             with self._lock:
                 if self._is_flowing:
