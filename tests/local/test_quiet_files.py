@@ -9,11 +9,23 @@ import pytest
 from coordlib.local import quiet_files
 
 
+def _has_compiler() -> bool:
+    try:
+        quiet_files._compiler()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+needs_javac = pytest.mark.skipif(not _has_compiler(), reason="a JRE has no javac")
+
+
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COORD_HOME", str(tmp_path / "home"))
 
 
+@needs_javac
 def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call finds it, and starts nothing."""
     told: list[str] = []
@@ -53,6 +65,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(
     assert len(told) == 1
 
 
+@needs_javac
 def test_a_source_that_does_not_compile_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
