@@ -51,12 +51,12 @@ def options(jars: Sequence[Path]) -> str:
 def make_in_background(jars: Sequence[Path]) -> None:
     """Begin to make the archive, unless it is there; returns at once, and raises nothing."""
     is_wanted = _is_wanted(os.environ) and os.environ.get(VARIABLE) != "use"
-    if not is_wanted or _path(jars).is_file():
+    path = _path(jars) if is_wanted else None
+    if path is None or path.is_file():
         return
-    folder = _path(jars).parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "class-archive.log").open("wb") as log:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name("class-archive.log").open("wb") as log:
             subprocess.Popen(
                 [sys.executable, "-m", "coordlib.local.class_archive"],
                 stdin=subprocess.DEVNULL,
@@ -148,7 +148,6 @@ def _dump(path: Path, class_path: str) -> None:
             [*command, "-cp", class_path],
             check=True,
             timeout=_TIMEOUT_S,
-            preexec_fn=lambda: os.nice(_NICE),
         )
         partial.rename(path)  # a half-written archive never has the final name
 
@@ -166,9 +165,10 @@ def _alone(folder: Path) -> Iterator[bool]:
 
 
 def main() -> int:
-    """Make the archive; returns the exit code."""
+    """Make the archive, at the lowest priority; returns the exit code."""
     from coordlib.local.jars import ensure_jars
 
+    os.nice(_NICE)
     try:
         path = make(ensure_jars().spark, to_stderr)
     except (CoordError, OSError, subprocess.SubprocessError) as problem:

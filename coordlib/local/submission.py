@@ -15,7 +15,7 @@ from typing import Final
 
 from coordlib.errors import SetupError
 from coordlib.installation import PACKAGE, conf_file
-from coordlib.local import quiet_files as local_files
+from coordlib.local import quiet_files
 from coordlib.local.home import pyspark_home
 
 ENVIRONMENT = "environment"  # the folder's name beside an executor
@@ -108,7 +108,7 @@ class Submission:
         return merged
 
     def local_properties(
-        self, jars: Sequence[Path], quiet_files: Path | None, class_archive: str = ""
+        self, jars: Sequence[Path], small_class: Path | None, class_archive: str = ""
     ) -> dict[str, str]:
         """`properties`, with all jars on the class path of the one JVM that a laptop has.
 
@@ -116,15 +116,15 @@ class Submission:
         is loaded by Spark.
 
         Args:
-            quiet_files: the jar of `quiet_files.py`; None: it could not be made.
+            small_class: the jar of `quiet_files.py`; None: it could not be made.
             class_archive: Java's options that use it (`class_archive.py`).
         """
         merged = self.properties()
         named = self.last("--driver-class-path") or merged.get(_CLASS_PATH)
-        ours = [str(jar) for jar in (quiet_files, *jars) if jar is not None]
+        ours = [str(jar) for jar in (small_class, *jars) if jar is not None]
         merged[_CLASS_PATH] = ":".join([*ours, *([named] if named else [])])
-        if quiet_files is not None:
-            merged.setdefault(local_files.PROPERTY, local_files.CLASS)
+        if small_class is not None:
+            merged.setdefault(quiet_files.PROPERTY, quiet_files.CLASS)
         merged[_JAVA_OPTIONS] = f"{class_archive} {merged[_JAVA_OPTIONS]}".strip()
         return merged
 

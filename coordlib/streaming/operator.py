@@ -261,7 +261,7 @@ def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
 
 def _ranges(records: list[InputRecord]) -> dict[str, tuple[int, int]]:
     ranges: dict[str, tuple[int, int]] = {}
-    for record in records:
-        first, last = ranges.get(record.topic, (record.offset, record.offset))
-        ranges[record.topic] = min(first, record.offset), max(last, record.offset)
+    for letter in sorted({record.topic for record in records}):
+        offsets = [record.offset for record in records if record.topic == letter]
+        ranges[letter] = min(offsets), max(offsets)
     return ranges

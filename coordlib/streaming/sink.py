@@ -101,7 +101,7 @@ class TransactionalSink:
         transaction_timeout_ms: int | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._plane, self._prefix = plane, plane.prefix
+        self._plane = plane
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
         self._producer = producer
@@ -192,7 +192,7 @@ class TransactionalSink:
             self._producer.begin_transaction()
             for number, (topic, partition, key, value) in enumerate(rows):
                 note = delivered.note if number in told else None
-                self._produce(f"{self._prefix}.{topic}", partition, key, value, note)
+                self._produce(f"{self._plane.prefix}.{topic}", partition, key, value, note)
             self._crash.strike("in-transaction", batch)
             # What is still queued after this time is flushed by the commit, or fails it.
             self._producer.flush(_TIMEOUT_S)

@@ -84,8 +84,7 @@ class Groups(Family):
 
         Every change is judged by all groups that it concerns, so these agree. A quarantined group
         judges no change: its counts are used only for topics that no other group names, and of
-        several such counts the one of the group
-        whose state changed last.
+        several such counts the one of the group whose state changed last.
         """
         known: dict[str, int] = {}
         for kind, group in sorted(_values.values(), key=lambda each: _newest_last(each[1])):

@@ -10,7 +10,7 @@ from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.group import AnyGroup
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.shard.step import Step
-from coordlib.coordinators.shard.table import Entries, Place, Table
+from coordlib.coordinators.shard.table import Entries
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import ASSIGNMENTS
 from coordlib.records import codec
@@ -50,15 +50,6 @@ class GroupStep(Step[G], ABC):
     def offsets(self) -> Entries:
         """Committed offsets of the group as they were before this step."""
         return self.entries(OFFSETS)
-
-    def put_entry(self, table: Table, place: Place, value: msgspec.Struct | None) -> None:
-        """As for all kinds; what the step has forgotten already is not forgotten once more.
-
-        A group that goes forgets its offsets with lines of history, then whatever is left.
-        """
-        key = (table.name, place)
-        if value is not None or key not in self.puts or self.puts[key] is not None:
-            super().put_entry(table, place, value)
 
     def assign(self, member: str, value: AssignmentValue | None) -> None:
         """Publish a member's current assignment; None: the member is gone."""

@@ -40,11 +40,22 @@ def delete(step: Any, request: rq.DeleteGroup) -> None:
     elif not step.kind.is_empty(step.value):
         step.refuse(request, ErrorCode.NON_EMPTY_GROUP)
     else:
-        step.forget_entries()
-        detail = {"client": request.client}
-        step.record(stored.EVENT_GROUP_DELETED, reason="deleted", detail=detail)
-        step.delete()
+        remove(step, "deleted", {"client": request.client})
         step.answer(request)
+
+
+def remove(step: Any, reason: str, detail: dict[str, str] | None = None) -> None:
+    """Delete an entity without members, with its entries in all tables of the family.
+
+    One of this name may be created again. The generations of a group begin anew then; a late
+    request of an old generation names no member of the new group. Fencing tokens are offsets of the
+    log and go on rising.
+    # INV-27: so no late request brings back what was deleted. A position of a client that is no
+    member may: it is judged after the requests of its batch, whenever it was written.
+    """
+    step.forget_entries()
+    step.record(stored.EVENT_GROUP_DELETED, reason=reason, detail=detail or {})
+    step.delete()
 
 
 APIS: Final[dict[type[rq.Request], Any]] = {

@@ -190,9 +190,9 @@ class Row:
             self._take_over(value, kind, known, touched)
             for table, changes in puts:
                 undo.append((table, self.apply(table, changes)))
-            if undo and self.value is not None:
-                facts, value_now = self.facts, self.value
-                self._renew(value_now, known._replace(value=value_now, facts=facts, has_put=True))
+            if undo:
+                now = known._replace(value=self.value, facts=self.facts, has_put=True)
+                self.renew_by_entries(now)
         except Exception:
             for table, entries in reversed(undo):
                 self.put_back(table, entries)

@@ -81,10 +81,10 @@ class Shard(Rows):
         super().__init__(state, settings, registry)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
-        #: Newest judged record of each input, by its letter.  # INV-04
-        self._offsets = {letter: state.offsets.get(letter, -1) for letter in registry.inputs}
+        #: Newest judged record of each input beside the requests, by its letter.  # INV-04
+        self._beside = {letter: state.offsets.get(letter, -1) for letter in registry.inputs}
         #: That of the requests.
-        self.offset = self._offsets[REQUESTS]
+        self.offset = self._beside.pop(REQUESTS)
         self.control = ControlRecords(state.control, settings)
         self._request_of = registry.reader.read
         self._first_offset = self.offset
@@ -131,9 +131,9 @@ class Shard(Rows):
 
     def _judge_beside(self, record: InputRecord) -> None:
         """A record of an input that a family has brought."""
-        if record.offset <= self._offsets[record.topic]:
+        if record.offset <= self._beside[record.topic]:
             return
-        self._offsets[record.topic] = record.offset
+        self._beside[record.topic] = record.offset
         self._newest = record
         at, request = self._at(record, record.topic), self._read(record)
         if isinstance(request, codec.Refusal):
@@ -393,7 +393,7 @@ class Shard(Rows):
         return stored.ShardPosition(
             clock_ms=self.clock_ms,
             previous_ms=self.previous_ms,
-            offsets={**self._offsets, REQUESTS: self.offset},
+            offsets={REQUESTS: self.offset, **self._beside},
             published=self.published,
             answered=self._answered.rows,
             control=self.control.newest,

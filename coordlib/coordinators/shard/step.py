@@ -173,10 +173,14 @@ class Step(Generic[V]):
         self.emit(fx.Put(table.topic, key, self.name, table.name, place, value))
 
     def forget_entries(self, table: "Table | None" = None) -> None:
-        """Forget all entries, of one table or of all that the family has; also those just put."""
+        """Forget all entries, of one table or of all that the family has; also those just put.
+
+        What the step has forgotten already is not forgotten once more.
+        """
         for each in [table] if table else self.around.tables.values():
-            places = {(name, number) for name, number, _ in self.entries(each)}
-            places |= {place for name, place in self.puts if name == each.name}
+            puts = {place: value for (name, place), value in self.puts.items() if name == each.name}
+            places = {(name, number) for name, number, _ in self.entries(each)} - puts.keys()
+            places |= {place for place, value in puts.items() if value is not None}
             for place in sorted(places):
                 self.put_entry(each, place, None)
 

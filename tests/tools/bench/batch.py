@@ -34,6 +34,7 @@ from coordlib.local.stack import Stack
 from tests.tools.bench.batch_figures import summary
 from tests.tools.bench.batch_variants import offsets_per_group, order, variants, warming
 from tests.tools.bench.figures import tell, tell_machine
+from tests.tools.bench.stand import fresh_stack
 
 NAME: Final = "bench-batch"
 LOOK_EVERY_S: Final = 0.5
@@ -102,21 +103,11 @@ def _jar() -> Path:
 @contextmanager
 def _broker() -> Iterator[Stack]:
     """A broker of our own, whose job finds this checkout's modules. Raises NotReady."""
-    stack = Stack(NAME)
-    if stack.job.is_running:
-        raise NotReady(
-            "A benchmark runs already", str(stack.home), f"Or end it: coord down --stack {NAME}"
-        )
-    if stack.home.exists():
-        stack.down(wipe=True)
     root = checkout() or Path.cwd()
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-    try:
-        with patch.dict(os.environ, PYTHONPATH=path):
-            stack.start_broker()
-            yield stack
-    finally:
-        stack.down(wipe=True)
+    with fresh_stack(NAME) as stack, patch.dict(os.environ, PYTHONPATH=path):
+        stack.start_broker()
+        yield stack
 
 
 def _blocks(stack: Stack, told: Path) -> Iterator[dict[str, Any]]:

@@ -51,15 +51,26 @@ def standing(where: Where, *job_args: str) -> Iterator[Stand]:
         where.reach()
         yield Stand(where.client(), where.topic_prefix(), where.local())
     else:
-        stack = Stack(NAME)
-        if stack.job.is_running:
-            raise NotReady(
-                "A benchmark runs already", str(stack.home), f"Or end it: coord down --stack {NAME}"
-            )
-        if stack.home.exists():
-            stack.down(wipe=True)
-        try:
+        with fresh_stack(NAME) as stack:
             stack.up(job_args=(*JOB_ARGS, *job_args))
             yield Stand({"bootstrap.servers": stack.bootstrap_servers}, stack.prefix, stack)
-        finally:
-            stack.down(wipe=True)
+
+
+@contextmanager
+def fresh_stack(name: str) -> Iterator[Stack]:
+    """A stack of a benchmark's own, of which nothing is there before and after.
+
+    Raises:
+        NotReady: an earlier benchmark's stack still runs.
+    """
+    stack = Stack(name)
+    if stack.job.is_running:
+        raise NotReady(
+            "A benchmark runs already", str(stack.home), f"Or end it: coord down --stack {name}"
+        )
+    if stack.home.exists():
+        stack.down(wipe=True)
+    try:
+        yield stack
+    finally:
+        stack.down(wipe=True)

@@ -28,9 +28,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from coordlib.coordinators.groups.group import AnyGroup
-from coordlib.coordinators.groups.offsets.removal import remove_group, remove_offsets
+from coordlib.coordinators.groups.offsets.removal import remove_offsets
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.groups.step import GroupStep
+from coordlib.coordinators.shard import common
 from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.kind import Known
 from coordlib.coordinators.shard.table import Entries
@@ -100,9 +101,9 @@ def expire(step: GroupStep[Any], checked_ms: int) -> None:
     if not is_empty or len(gone) < offsets.count:
         return
     if gone:
-        remove_group(step, "offsets expired")
+        common.remove(step, "offsets expired")
     elif expiry_bound(group, 0, 0) <= checked_ms:
-        remove_group(step, "empty without offsets")
+        common.remove(step, "empty without offsets")
 
 
 def _may_expire(group: AnyGroup) -> bool:
