@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from coordlib.coordinators.groups import topics
+from coordlib.coordinators.groups import bounds, topics
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
@@ -70,6 +70,9 @@ class Groups(Family):
     def entities_max(self) -> int:
         return self.settings.config.groups_per_shard_max
 
+    def limits(self) -> Mapping[str, int]:
+        return bounds.of(self.settings.config)
+
     def state(self) -> GroupsState:
         return GroupsState(
             dict(sorted(self.topics.items())),
@@ -98,7 +101,7 @@ class Groups(Family):
     def around(self, _at: At, _is_new: bool) -> AroundGroup:
         return AroundGroup(
             config=self.settings.config,
-            is_throttled=_is_new and self._new[_at.topic].must_wait(_time_of(_at)),
+            throttle_ms=self._new[_at.topic].wait_ms(_time_of(_at)) if _is_new else 0,
             topics=self.topics,
             strategies=self.settings.strategies,
         )
