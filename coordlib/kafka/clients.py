@@ -48,7 +48,10 @@ def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:
 
 @contextmanager
 def reaching(what: str, mend: str) -> Iterator[None]:
-    """Raise CannotReach, with this text and Kafka's own reason, where Kafka does not answer."""
+    """Raise CannotReach, with this text and Kafka's own reason, where Kafka does not answer.
+
+    For what comes after a first contact, which finds wrong passwords and certificates.
+    """
     try:
         yield
     except (KafkaException, TimeoutError) as problem:

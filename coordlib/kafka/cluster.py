@@ -6,9 +6,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # not in its stubs
 
-from coordlib.errors import CannotReach
-from coordlib.kafka.clients import open_admin, reaching, reader_config, reason_of
-from coordlib.kafka.options import wrong_option
+from coordlib.kafka.clients import open_admin, reaching, reader_config
+from coordlib.kafka.contact import unreachable
 
 
 def topics_of(
@@ -20,16 +19,12 @@ def topics_of(
 
     Raises:
         CannotReach: no broker answers.
-        SetupError: an option is wrong.
+        SetupError: an option is wrong, or the brokers refuse who asks.
     """
     try:
         return dict(open_admin(options).list_topics(timeout=timeout_s).topics)
     except KafkaException as problem:
-        raise wrong_option(problem) or CannotReach(
-            "No Kafka broker answers.",
-            f"{options.get('bootstrap.servers', '')}: {reason_of(problem)}",
-            mend,
-        ) from problem
+        raise unreachable(options, "No Kafka broker answers.", problem, mend) from problem
 
 
 def partitions_of(options: Mapping[str, Any], topic: str, timeout_s: float) -> list[int]:
@@ -45,9 +40,8 @@ def partitions_of(options: Mapping[str, Any], topic: str, timeout_s: float) -> l
     return [] if found.error is not None else sorted(found.partitions)
 
 
-def has_brokers(bootstrap_servers: str, timeout_s: float) -> bool:
+def has_brokers(options: Mapping[str, Any], timeout_s: float) -> bool:
     """Whether a broker answers, and names at least one."""
-    options = {"bootstrap.servers": bootstrap_servers}
     try:
         return len(open_admin(options).list_topics(timeout=timeout_s).brokers) > 0
     except KafkaException:

@@ -59,6 +59,8 @@ def first_times(
 
 def _note(consumer: Consumer, record: Any, found: dict[Place, int | None]) -> None:
     error = record.error()
+    if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return  # of the group that is never joined
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)
     place = Place(record.topic() or "", record.partition() or 0)

@@ -24,8 +24,15 @@ _TRANSIENT: Final = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
-#: The client connects again by itself; if it cannot, the silence ends the reading.
-_PASSING: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+#: The client connects again by itself; if it cannot, the silence ends the reading. And what brokers
+#: say of the group means nothing: it is never joined.
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
 
 
 def read_to_end(

@@ -202,7 +202,7 @@ class Broker:
         while time.monotonic() < deadline:
             if self.program is None:
                 raise self._ended()
-            if is_answering(port) and has_brokers(f"{LOOPBACK}:{port}", 5.0):
+            if is_answering(port) and has_brokers({"bootstrap.servers": f"{LOOPBACK}:{port}"}, 5.0):
                 return
             time.sleep(0.05)
         lines = self.last_lines()

@@ -15,6 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
 from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
+from coordlib.kafka.denied import denial
+from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records import codec
 from coordlib.records import responses as rs
 from coordlib.records.stored import ControlKeys, Layout, Marker, decode_marker
@@ -100,8 +102,9 @@ class TransactionalSink:
         newest_by_key: NewestByKey,
         transaction_timeout_ms: int | None = None,
         now_s: Callable[[], float] = time.monotonic,
+        client_options: Mapping[str, str] | None = None,
     ) -> None:
-        self._plane = plane
+        self._plane, self._options = plane, client_options or {}
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
         self._producer = producer
@@ -117,7 +120,8 @@ class TransactionalSink:
         try:
             self._producer.init_transactions(_TIMEOUT_S)
         except KafkaException as problem:
-            raise CannotReach(
+            of_id = Right(Kind.TRANSACTIONAL_ID, self._plane.query_name, Operation.WRITE)
+            raise denial(problem, of_id, self._options) or CannotReach(
                 f"The broker gives no transactional id: {problem.args[0].str()}",
                 self._plane.query_name,
                 "Check that the broker runs and that this job may write with this id.",
@@ -237,6 +241,9 @@ class TransactionalSink:
                 "Start the job again: the batch runs again and is written once. If that happens "
                 "often, raise engine.transaction_timeout_ms.",
             )
+        of_outputs = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
+        if denied := denial(reason, of_outputs, self._options):
+            return denied
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return DriverFenced(
                 "A newer driver has taken over this prefix; this one ends.",

@@ -30,7 +30,9 @@ from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.racks import read_racks
 from coordlib.client.shell.response_reader import ResponseReader
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
-from coordlib.errors import CannotReach
+from coordlib.errors import CannotReach, NotAllowed
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.denied import denial, hidden, missing, reading, writing
 from coordlib.kafka.layout import Place, find_place, read_features
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -39,6 +41,7 @@ from coordlib.records.partitioner import reply_partition_of
 
 _log = logging.getLogger("coordlib.client")
 
+HIDDEN_TIMEOUT_S = 10.0
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
 PRODUCER_CONFIG: dict[str, Any] = {
@@ -95,7 +98,7 @@ class Transport(Protocol):
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
         """Those of the topics that exist (None: all there are), with their partition counts.
 
-        Raises CannotReach. May block.
+        Raises CannotReach; NotAllowed: one of the topics may not be seen. May block.
         """
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
@@ -111,7 +114,7 @@ class Transport(Protocol):
         """
 
     def check(self) -> None:
-        """Raises CannotReach when the transport itself has failed."""
+        """Raises CannotReach when the transport itself has failed, NotAllowed for want of a right."""
 
     def close(self) -> None: ...
 
@@ -220,7 +223,17 @@ class KafkaTransport:
             raise CannotReach(f"No metadata from Kafka: {problem}") from problem
         names = found if topics is None else topics
         known = {name: found[name] for name in names if name in found}
+        self._refuse_hidden([name for name in names if name not in known])
         return {name: len(each.partitions) for name, each in known.items() if each.error is None}
+
+    def _refuse_hidden(self, topics: Sequence[str]) -> None:
+        """Topics that are not listed do not exist, or may not be seen."""
+        try:
+            unseen = hidden(open_admin(self._config), topics, HIDDEN_TIMEOUT_S) if topics else []
+        except (KafkaException, TimeoutError) as problem:
+            raise CannotReach(f"No metadata from Kafka: {problem}") from problem
+        if unseen:
+            raise missing(reading(unseen[0]), self._config)
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return read_racks(self._config, topics)
@@ -229,6 +242,8 @@ class KafkaTransport:
         return read_features(self._config, self.place.prefix)
 
     def check(self) -> None:
+        if isinstance(self._failure, NotAllowed):
+            raise self._failure
         if self._failure is not None:
             raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
 
@@ -259,9 +274,10 @@ class KafkaTransport:
             _feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
 
     def _is_final(self, error: KafkaError) -> bool:
-        if error.fatal():
-            self._failure = KafkaException(error)
-        return bool(error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+        denied = denial(error, writing(self.place.requests), self._config)
+        if denied or error.fatal():
+            self._failure = denied or KafkaException(error)
+        return bool(denied or error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
 
     def _serve(self) -> None:
         told_ms = self.now_ms()
