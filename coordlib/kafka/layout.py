@@ -81,14 +81,13 @@ def _unseen(
 
     Raises CannotReach: they do not exist; NotAllowed: the progress may not be read.
     """
-    asked = [f"{prefix}.{name}" for name in ("requests", "responses", "progress")]
+    progress = f"{prefix}.progress"
+    asked = [f"{prefix}.requests", f"{prefix}.responses", progress]
     absent = [topic for topic in asked if topic not in counts]
     unseen = hidden(open_admin(config), absent, timeout_s)
-    if f"{prefix}.progress" in unseen:
-        raise missing(reading(f"{prefix}.progress"), config)
-    if nowhere := [
-        each for each in absent if each not in unseen and not each.endswith(".progress")
-    ]:
+    if progress in unseen:
+        raise missing(reading(progress), config)
+    if nowhere := [each for each in absent if each not in unseen and each != progress]:
         raise CannotReach(
             "The coordinator's topics do not exist.",
             ", ".join(nowhere),

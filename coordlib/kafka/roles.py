@@ -178,7 +178,7 @@ def rights(
         groups: groups that the job mirrors to Kafka; named as topics are.
 
     Raises:
-        SetupError: a name is none, the role has no row for such names, or lacks them.
+        SetupError: a name is none, or the role has no row for such names.
     """
     _require_names(role, topics, groups)
     filled = (
@@ -206,9 +206,6 @@ def _require_names(role: Role, topics: Sequence[str], groups: Sequence[str]) -> 
         if not name or len(name.encode()) > _NAME_LENGTH_MAX or not name.isprintable():
             mend = "Name a group, the beginning of names (orders-*), or * for all."
             raise SetupError("This names no groups.", f"--groups {name[:200]!r}", mend)
-    if role is Role.MEMBER and not topics:
-        mend = "Name them: --topics orders"
-        raise SetupError("A member reads data topics, and none is named.", "--topics", mend)
     if role is Role.JOB and bool(topics) != bool(groups):
         what = "Offsets are mirrored of groups, and of topics that the job may read."
         raise SetupError(what, "--groups --topics", "Name both, or neither.")

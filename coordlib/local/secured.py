@@ -91,7 +91,7 @@ class Secured:
         )
 
     def scram_arguments(self) -> str:
-        """Of `kafka-storage format`, one in each line: its `@FILE` keeps them off a command line."""
+        """Of `kafka-storage format`, one in a line: as `@FILE` they are on no command line."""
         pairs = (
             ("--add-scram", f"{MECHANISM}=[name={user},password={password}]")
             for user, password in self._passwords.items()
@@ -102,12 +102,7 @@ class Secured:
         """Give each role its rows of the table; members get data topics from a person."""
         admin = self.options_of(ADMIN)
         for role in Role:
-            granted = rights(role, prefix, ["*"] if role is Role.MEMBER else [])
-            grant(
-                admin,
-                f"User:{role}",
-                [each for each in granted if each.name != "*" or role is Role.JOB],
-            )
+            grant(admin, f"User:{role}", rights(role, prefix))
 
     @property
     def _passwords(self) -> dict[str, str]:

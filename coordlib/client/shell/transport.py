@@ -114,7 +114,7 @@ class Transport(Protocol):
         """
 
     def check(self) -> None:
-        """Raises CannotReach when the transport itself has failed, NotAllowed for want of a right."""
+        """Raises CannotReach when the transport itself has failed; NotAllowed."""
 
     def close(self) -> None: ...
 
