@@ -23,6 +23,7 @@ from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.cluster import require_visible
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.places import Place
 from coordlib.lag.measure import UNKNOWN, Lag
@@ -136,7 +137,7 @@ def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -
     """
     found = [
         _group(key, value)
-        for shard in range(_shards(topics, f"{prefix}.groups"))
+        for shard in range(_shards(client, topics, f"{prefix}.groups"))
         for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
     ]
     return sorted((g for g in found if g is not None), key=lambda g: g.group)
@@ -149,7 +150,7 @@ def read_group(
 
     GroupError: GROUP_ID_NOT_FOUND.
     """
-    shard = shard_of(name, _shards(topics, f"{prefix}.groups"))
+    shard = shard_of(name, _shards(client, topics, f"{prefix}.groups"))
     as_of = _as_of(client, prefix, shard)
     value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
     group = None if value is None else _group(name.encode(), value)
@@ -166,8 +167,10 @@ def read_group(
     return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags)), as_of)
 
 
-def _shards(topics: Mapping[str, Any], topic: str) -> int:
+def _shards(client: ClientOptions, topics: Mapping[str, Any], topic: str) -> int:
     found = topics.get(topic)
+    if found is None:
+        require_visible(client, topic, TIMEOUT_S)
     if found is None or found.error is not None or not found.partitions:
         raise SetupError(
             f"There is no topic {topic}.",

@@ -22,7 +22,7 @@ from coordlib.kafka.roles import Role
 from coordlib.local.home import DEFAULT_STACK, command_for
 
 
-def up(
+def up(  # noqa: PLR0913  # options of one command, each with a default
     *,
     stack: StackName = DEFAULT_STACK,
     stack_folder: StackFolder = None,

@@ -141,6 +141,9 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
     found.is_reachable = True
     prefix = found.fields["topic_prefix"]
     if f"{prefix}.requests" not in topics:
+        from coordlib.kafka.cluster import require_visible
+
+        require_visible(where.client(), f"{prefix}.requests", TIMEOUT_S)
         raise CoordError(
             "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )

@@ -175,8 +175,8 @@ class Where(Output):
             return "Check --bootstrap-servers, --kafka and --kafka-file."
         return f"Run: {command_for(self.local().home, 'up')}"
 
-    def reach(self) -> dict[str, Any]:
-        """The cluster's topics by name, with their metadata.
+    def reach(self, user: str = Role.OPERATOR) -> dict[str, Any]:
+        """The cluster's topics by name, with their metadata; `user` as for `client`.
 
         Raises:
             CannotReach: no broker answers within a few seconds.
@@ -184,7 +184,7 @@ class Where(Output):
         """
         from coordlib.kafka.cluster import topics_of
 
-        return topics_of(self.client(), REACH_TIMEOUT_S, self._way_out())
+        return topics_of(self.client(user), REACH_TIMEOUT_S, self._way_out())
 
 
 @Parameter(name="*")

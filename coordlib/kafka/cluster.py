@@ -8,6 +8,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # not 
 
 from coordlib.kafka.clients import open_admin, reaching, reader_config
 from coordlib.kafka.contact import unreachable
+from coordlib.kafka.denied import denial, hidden, missing, reading
 
 
 def topics_of(
@@ -27,16 +28,35 @@ def topics_of(
         raise unreachable(options, "No Kafka broker answers.", problem, mend) from problem
 
 
+def require_visible(options: Mapping[str, Any], topic: str, timeout_s: float) -> None:
+    """Check of a topic that is not listed that it is not hidden for want of a right.
+
+    Raises:
+        NotAllowed: it may be there, and may not be seen.
+        CannotReach: no broker answers.
+    """
+    admin = open_admin(options)
+    with reaching(f"It is not known whether {topic} exists.", "Look into the broker's log."):
+        if hidden(admin, [topic], timeout_s):
+            raise missing(reading(topic), options)
+
+
 def partitions_of(options: Mapping[str, Any], topic: str, timeout_s: float) -> list[int]:
-    """The partitions of one topic; none where there is no such topic. Raises KafkaException.
+    """The partitions of one topic; none where there is no such topic.
 
     A consumer asks for one topic alone, where an admin client asks for all of them.
+
+    Raises:
+        KafkaException: no broker answers.
+        NotAllowed: the topic may not be seen.
     """
     consumer = Consumer(reader_config(options))
     try:
         found = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
     finally:
         consumer.close()
+    if denied := denial(found.error, reading(topic), options):
+        raise denied
     return [] if found.error is not None else sorted(found.partitions)
 
 

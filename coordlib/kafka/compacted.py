@@ -7,7 +7,6 @@ from confluent_kafka import KafkaException
 
 from coordlib.errors import CannotReach
 from coordlib.kafka.clients import reason_of
-from coordlib.kafka.denied import denial, reading
 from coordlib.kafka.reading import SILENCE_S, read_to_end
 
 
@@ -46,7 +45,7 @@ def newest_stamped(
             if value is not None:
                 found[key] = Stamped(value, message.timestamp()[1])
     except KafkaException as problem:
-        raise denial(problem, reading(topic), client_options) or CannotReach(
+        raise CannotReach(
             f"{topic} cannot be read: {reason_of(problem)}",
             f"{topic}, partition {partition}",
             "Check that the broker runs and that this client may read the topic.",

@@ -11,6 +11,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordlib.kafka.clients import reader_config
+from coordlib.kafka.denied import denial, reading
 
 SILENCE_S: Final = 20.0
 _POLL_S: Final = 0.2
@@ -54,6 +55,7 @@ def read_to_end(
 
     Raises:
         KafkaException: the partition cannot be read, or the broker is silent.
+        NotAllowed: this client may not read it.
     """
     # An end-of-partition event comes with an empty fetch, and a partition whose newest offset is
     # the end of a transaction ends with such an event only.
@@ -69,6 +71,8 @@ def read_to_end(
             place.offset = first
             consumer.assign([place])
             yield from _until(consumer, end, silence_s)
+    except KafkaException as problem:
+        raise denial(problem, reading(topic), options) or problem from problem
     finally:
         consumer.close()
 

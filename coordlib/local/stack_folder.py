@@ -35,7 +35,16 @@ STATE_BYTES_MAX: Final = 64 * 1024
 
 #: All files that a stack, its job or the demo makes there; patterns as in a shell.
 CHILDREN: Final = (
-    *("broker", "secrets", "clients", "checkpoint", "checkpoint-archive", "tables", "logs", "witnesses"),
+    *(
+        "broker",
+        "secrets",
+        "clients",
+        "checkpoint",
+        "checkpoint-archive",
+        "tables",
+        "logs",
+        "witnesses",
+    ),
     *(
         "job.json",
         "job.json.new",

@@ -59,7 +59,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="an option of every Kafka client, in librdkafka's spelling; ${ENV:NAME} is resolved",
     )
     parser.add_argument(
-        "--kafka-file", metavar="FILE", help="a file of such options, a line each; secrets belong here"
+        "--kafka-file",
+        metavar="FILE",
+        help="a file of such options, a line each; secrets belong here",
     )
     parser.add_argument("--status-file", type=Path, help="keep the job's state here as JSON")
     parser.add_argument(
