@@ -25,6 +25,7 @@ from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.cluster import require_visible
 from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.denied import refusing
 from coordlib.kafka.places import Place
 from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.records import consumer_protocol as cp
@@ -198,7 +199,9 @@ def _log_end(client: ClientOptions, place: Place) -> int | None:
     """None where the partition is gone or cannot be read."""
     try:
         with reaching("Kafka stopped answering", "Look into the broker's log."):
-            bounds = log_bounds(open_admin(client), [place], TIMEOUT_S).get(place)
+            bounds = log_bounds(
+                open_admin(client), [place], TIMEOUT_S, on_denied=refusing(client)
+            ).get(place)
     except CannotReach:
         return None  # how much waits is left out then; all else stands in other partitions
     return None if bounds is None else bounds.end

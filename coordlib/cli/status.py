@@ -232,13 +232,14 @@ def _waiting(
     """
     from coordlib.kafka.bounds import log_bounds
     from coordlib.kafka.clients import open_admin
+    from coordlib.kafka.denied import refusing
     from coordlib.kafka.places import Place
 
     judged = marker.next_offsets if marker is not None else {}
     names = [name for name in (f"{prefix}.{each}" for each in INPUTS) if name in topics]
     places = [Place(name, each) for name in names for each in topics[name].partitions]
     found: dict[Place, tuple[int, int]] = {}
-    bounds = log_bounds(open_admin(client), places, TIMEOUT_S)
+    bounds = log_bounds(open_admin(client), places, TIMEOUT_S, on_denied=refusing(client))
     for place in places:
         if place not in bounds:
             raise TimeoutError(f"{place.topic}-{place.partition} does not say where it ends")

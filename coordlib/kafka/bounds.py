@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     OffsetSpec,
 )
 
-from coordlib.kafka.denied import describing, hidden, is_denied, missing
+from coordlib.kafka.denied import hidden, is_denied, refusing
 from coordlib.kafka.places import Bounds, Place
 
 #: Partitions per request: it bounds how long one takes, and how long this thread holds Python.
@@ -33,24 +33,21 @@ _GONE: Final = frozenset(
 OnDenied = Callable[[str], None]
 
 
-def _refuse(topic: str) -> None:
-    raise missing(describing(topic), {})
-
-
 def log_bounds(
     admin: AdminClient,
     places: Iterable[Place],
     timeout_s: float = 10.0,
     *,
     is_committed: bool = False,
-    on_denied: OnDenied = _refuse,
+    on_denied: OnDenied | None = None,
 ) -> dict[Place, Bounds | None]:
     """The bounds of each partition; None: there is no such partition.
 
     Partitions that cannot be read just now, for want of a leader, say, are left out.
 
     Args:
-        on_denied: what to do about a topic that may not be described; its partitions are left out.
+        on_denied: called with topics that may not be described; their partitions are left out. None:
+            they are an error.
 
     Raises:
         KafkaException, TimeoutError: no broker answers.
@@ -62,7 +59,7 @@ def log_bounds(
         starts = _offsets(admin, some, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
         gone = {place.topic for place in some if starts.get(place, 0) is None}
         for topic in sorted(gone & set(hidden(admin, gone, timeout_s))):
-            on_denied(topic)
+            (on_denied or refusing({}))(topic)
             some = [place for place in some if place.topic != topic]
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         ends = _offsets(admin, some, newest, timeout_s, is_committed)

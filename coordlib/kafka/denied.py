@@ -4,7 +4,7 @@ A broker names neither the operation nor the row that is missing: it answers tha
 or an id is not for this principal. The place that asked tells what it needed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -69,6 +69,17 @@ def missing(right: Right, options: Mapping[str, Any]) -> NotAllowed:
         "Let an operator of the brokers grant it: coord acl apply --role ROLE --principal "
         f"{'User:NAME' if not user else principal} (coord acl print: what each role needs)",
     )
+
+
+def refusing(
+    options: Mapping[str, Any], right_to: Callable[[str], Right] = describing
+) -> Callable[[str], None]:
+    """Raises the error for a topic that this client may not see; for `log_bounds`."""
+
+    def refuse(topic: str) -> None:
+        raise missing(right_to(topic), options)
+
+    return refuse
 
 
 def denial(

@@ -99,10 +99,14 @@ class Secured:
         return "".join(f"{word}\n" for pair in pairs for word in pair)
 
     def grant_roles(self, prefix: str) -> None:
-        """Give each role its rows of the table; members get data topics from a person."""
+        """Give each role its rows of the table.
+
+        Members get data topics from a person. Those who only look may describe all of them.
+        """
         admin = self.options_of(ADMIN)
         for role in Role:
-            grant(admin, f"User:{role}", rights(role, prefix))
+            topics = ["*"] if role in (Role.READER, Role.OPERATOR) else []
+            grant(admin, f"User:{role}", rights(role, prefix, topics))
 
     @property
     def _passwords(self) -> dict[str, str]:
