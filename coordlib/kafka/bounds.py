@@ -46,8 +46,8 @@ def log_bounds(
     Partitions that cannot be read just now, for want of a leader, say, are left out.
 
     Args:
-        on_denied: called with topics that may not be described; their partitions are left out. None:
-            they are an error.
+        on_denied: called with topics that may not be described; their partitions are left out.
+            None: they are an error.
 
     Raises:
         KafkaException, TimeoutError: no broker answers.

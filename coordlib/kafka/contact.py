@@ -52,10 +52,13 @@ def unreachable(
 def why_silent(options: Mapping[str, Any], look_s: float = LOOK_S) -> CoordError | None:
     """What a handshake with the brokers shows; None: nothing that could be told."""
     try:
-        for server in list(_servers(options))[:_SERVERS_LOOKED_AT_MAX]:
+        servers = list(_servers(options))[:_SERVERS_LOOKED_AT_MAX]
+        listening = [server for server in servers if _listens(server, look_s)]
+        for server in listening:
             if reason := _of_handshake(options, server, look_s):
                 return reason
-        return _of_login(options, look_s)
+        has_login = "SASL" in str(options.get("security.protocol", "")).upper()
+        return _of_login(options, look_s) if listening and has_login else None
     except (OSError, ValueError, KafkaException):  # no such file, no such option: told elsewhere
         return None
 
@@ -65,6 +68,14 @@ def _servers(options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         host, _, port = each.strip().rpartition("://")[2].rpartition(":")
         if host and port.isdigit():
             yield host.strip("[]"), int(port)
+
+
+def _listens(server: tuple[str, int], look_s: float) -> bool:
+    try:
+        socket.create_connection(server, look_s).close()
+    except OSError:
+        return False
+    return True
 
 
 def _is_encrypted(options: Mapping[str, Any]) -> bool:

@@ -340,6 +340,9 @@ class KafkaTransport:
         """Report a thread that dies; the members' fences then stop them anyway."""
         try:
             loop()
+        except NotAllowed as problem:
+            _log.warning("A thread of the transport ends: %s", problem.what)
+            self._failure = problem
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             _log.exception("A thread of the transport failed")
             self._failure = problem
@@ -359,6 +362,9 @@ def _for(handler: Handler, work: Callable[[], None]) -> None:
     """Call one member; an exception fails that member alone."""
     try:
         work()
+    except NotAllowed as problem:
+        _log.warning("A member of group %s failed: %s", handler.identity.group, problem.what)
+        handler.fail(problem)
     except Exception as problem:  # noqa: BLE001  # its poll raises it, whatever it is
         _log.exception("A member of group %s failed", handler.identity.group)
         handler.fail(problem)
