@@ -39,8 +39,9 @@ def describing(topic: str) -> Right:
 
 def error_of(problem: BaseException | KafkaError | None) -> KafkaError | None:
     """Kafka's error in an exception; None for others."""
-    error = problem.args[0] if isinstance(problem, KafkaException) else problem
-    return error if isinstance(error, KafkaError) else None
+    if isinstance(problem, KafkaException):
+        problem = problem.args[0] if problem.args else None
+    return problem if isinstance(problem, KafkaError) else None
 
 
 def is_denied(problem: BaseException | KafkaError | None) -> bool:

@@ -72,9 +72,22 @@ def read_to_end(
             consumer.assign([place])
             yield from _until(consumer, end, silence_s)
     except KafkaException as problem:
-        raise denial(problem, reading(topic), options) or problem from problem
+        told = _of_topic(consumer, topic, silence_s) if _is_unknown(problem) else problem
+        raise denial(told, reading(topic), options) or problem from problem
     finally:
         consumer.close()
+
+
+def _is_unknown(problem: KafkaException) -> bool:
+    """Whether the client has found no such partition: the topic may be hidden from it."""
+    unknown = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+    return problem.args[0].code() in unknown
+
+
+def _of_topic(consumer: Consumer, topic: str, silence_s: float) -> KafkaError | None:
+    """What the brokers answer to a question for this one topic; None: it is there."""
+    found = consumer.list_topics(topic, timeout=silence_s).topics.get(topic)
+    return None if found is None else found.error
 
 
 def _bounds(consumer: Consumer, place: TopicPartition, silence_s: float) -> tuple[int, int]:

@@ -242,6 +242,7 @@ def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int], conf: Adm
     deadline = time.monotonic() + VISIBLE_TIMEOUT_S
     while time.monotonic() < deadline:
         present = _present(admin, conf)
+        _refuse_hidden(admin, [name for name in wanted if name not in present], conf)
         if all(_led(present.get(name)) == count for name, count in wanted.items()):
             return
         time.sleep(0.05)

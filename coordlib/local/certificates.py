@@ -85,8 +85,6 @@ class Certificates:
             *("-destkeystore", str(store), "-deststoretype", "PKCS12"),
             *("-deststorepass:file", password),
         )
-        # The broker chooses a key of its store by itself: the authority's is in another one.
-        self._keytool("-delete", *self._store(_CA_STORE), "-alias", alias)
 
     def _store(self, name: str) -> tuple[str, ...]:
         password = str(self._folder / _PASSWORD)

@@ -344,8 +344,10 @@ class KafkaTransport:
             _log.warning("A thread of the transport ends: %s", problem.what)
             self._failure = problem
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
-            _log.exception("A thread of the transport failed")
-            self._failure = problem
+            denied = denial(problem, writing(self.place.requests), self._config)
+            if denied is None:
+                _log.exception("A thread of the transport failed")
+            self._failure = denied or problem
 
 
 def _tell_time(handler: Handler, now_ms: int) -> None:

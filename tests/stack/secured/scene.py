@@ -84,6 +84,7 @@ def _job(scene: Scene, options: Options) -> None:
     sink.read_progress()
     sink.open()
     sink.tell_loading(1)
+    newest_by_key(options, f"{TRIAL}.responses", 0)
 
 
 def _archive(scene: Scene, options: Options) -> None:
