@@ -4,13 +4,17 @@ A broker names neither the operation nor the row that is missing: it answers tha
 or an id is not for this principal. The place that asked tells what it needed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its stubs
+    AclOperation,
+    AdminClient,
+)
 
 from coordlib.errors import NotAllowed
+from coordlib.kafka.clients import open_admin
 from coordlib.kafka.roles import UNUSED_GROUPS, Kind, Operation, Right
 
 _CODES: Final = frozenset(
@@ -107,6 +111,29 @@ def hidden(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> list[
         return []
     answers = admin.describe_topics(TopicCollection(names), request_timeout=timeout_s)
     return [name for name in names if _is_hidden(answers[name], timeout_s)]
+
+
+def unwritable(options: Mapping[str, Any], topics: Sequence[str], timeout_s: float) -> list[str]:
+    """Those of the topics that this client may not write.
+
+    A transaction that could not begin for want of the right purges its records without a reason.
+
+    Raises:
+        KafkaException, TimeoutError: no broker answers.
+    """
+    admin = open_admin(options)
+    answers = admin.describe_topics(
+        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout_s
+    )
+    return [name for name in topics if not _is_writable(answers[name], timeout_s)]
+
+
+def _is_writable(answer: Any, timeout_s: float) -> bool:
+    try:
+        allowed = answer.result(timeout_s).authorized_operations
+    except KafkaException as problem:
+        return not is_denied(problem)
+    return allowed is None or AclOperation.WRITE in allowed  # None: brokers without an authorizer
 
 
 def _is_hidden(answer: Any, timeout_s: float) -> bool:

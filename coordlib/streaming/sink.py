@@ -14,8 +14,9 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
+from coordlib.effects.routing import OUTPUT_TOPICS
 from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
-from coordlib.kafka.denied import denial
+from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
 from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records import codec
 from coordlib.records import responses as rs
@@ -36,6 +37,7 @@ from coordlib.streaming.plane import Plane
 
 _log = structlog.get_logger()
 _TIMEOUT_S = 60.0
+_LOOK_S = 10.0
 _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 )
@@ -241,8 +243,7 @@ class TransactionalSink:
                 "Start the job again: the batch runs again and is written once. If that happens "
                 "often, raise engine.transaction_timeout_ms.",
             )
-        of_outputs = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
-        if denied := denial(reason, of_outputs, self._options):
+        if denied := self._refused(problem, reason):
             return denied
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return DriverFenced(
@@ -255,6 +256,22 @@ class TransactionalSink:
             self._plane.query_name,
             "Start the job again: the batch runs again and is written once.",
         )
+
+    def _refused(self, problem: Exception, reason: object) -> CoordError | None:
+        """What to raise where a right is missing."""
+        right = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
+        for told in (problem, reason):
+            if isinstance(told, Exception | KafkaError) and is_denied(told):
+                return denial(told, right, self._options)
+        purged = error_of(problem)
+        if purged is None or purged.code() != KafkaError._PURGE_QUEUE or not self._options:
+            return None
+        outputs = [f"{self._plane.prefix}.{topic}" for topic in (*OUTPUT_TOPICS, "progress")]
+        try:
+            lacking = unwritable(self._options, outputs, _LOOK_S)
+        except (KafkaException, TimeoutError):
+            return None  # the first failure is the one to tell
+        return missing(right, self._options) if lacking else None
 
     def _is_overdue(self) -> bool:
         """Whether the broker may have ended the transaction, which looks like a newer driver.

@@ -248,12 +248,20 @@ class KafkaTransport:
             raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
 
     def close(self) -> None:
-        self._producer.flush(5.0)
+        self._end(lambda: self._producer.flush(5.0))
         self._is_closed.set()
         for thread in self._threads:
             thread.join(5.0)
         self._reader.close()
-        self._producer.close()
+        self._end(self._producer.close)
+
+    def _end(self, step: Callable[[], object]) -> None:
+        """A producer that has failed for ever says so once more when it is closed."""
+        try:
+            step()
+        except KafkaException:
+            if self._failure is None:
+                raise
 
     # ---- sending ------------------------------------------------------------------------------
 
