@@ -53,7 +53,7 @@ def test_a_principal_without_any_right_is_told_which_it_needs(scene: Scene, asks
     """It logs in, and the brokers show it an empty cluster."""
     nobody = scene.principals.new([])
 
-    with pytest.raises(NotAllowed, match="A right is missing: .* on ") as refused:
+    with pytest.raises(NotAllowed, match=r"A right is missing: .* on ") as refused:
         FIRST_CONTACTS[asks](nobody)
 
     assert nobody["sasl.password"] not in str(refused.value)
