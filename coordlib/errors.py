@@ -2,7 +2,8 @@
 
     CoordError                what happened · which thing · what to do next
     ├── SetupError            the machine, a port, a jar, a setting
-    │   └── NotReady          something here did not start or is busy: another try may help
+    │   ├── NotReady          something here did not start or is busy: another try may help
+    │   └── NotAllowed        the brokers refuse it: a right is missing
     ├── StartRefused          the job found topics or a checkpoint that it must not touch
     ├── DriverFenced          a newer driver took over the transactional id
     ├── ReplayDiffers         a batch ran again and gave other bytes
@@ -110,6 +111,10 @@ class SetupError(CoordError):
 
 class NotReady(SetupError):
     """A program on this machine did not start, or is busy; the same command may work later."""
+
+
+class NotAllowed(SetupError):
+    """The brokers refuse what was asked, because the principal lacks a right."""
 
 
 class StartRefused(CoordError):

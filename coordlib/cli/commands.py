@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Final
 from cyclopts import App
 from cyclopts.help import PlainFormatter
 
-from coordlib.cli import demo, groups, history, log, offsets, removal, sql, stack, submit, topics
+from coordlib.cli import (
+    acl,
+    demo,
+    groups,
+    history,
+    log,
+    offsets,
+    removal,
+    sql,
+    stack,
+    submit,
+    topics,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,9 +67,12 @@ def build() -> App:
     topics_app = App(name="topics", help="Create and check the coordinator's own topics.")
     topics_app.command(topics.create, name="create")
     topics_app.command(topics.check, name="check")
+    acl_app = App(name="acl", help="Print and grant what each role may do at the brokers.")
+    acl_app.command(acl.print_rights, name="print")
+    acl_app.command(acl.apply, name="apply")
     log_app = App(name="log", help="Check recorded histories of members.")
     log_app.command(log.check, name="check")
-    for part in (groups_app, offsets_app, topics_app, log_app):
+    for part in (groups_app, offsets_app, topics_app, acl_app, log_app):
         app.command(part)
     return app
 

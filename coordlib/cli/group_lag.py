@@ -9,6 +9,7 @@ from typing import Final
 
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.denied import refusing
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import UNKNOWN, Lag, measure
 from coordlib.lag.samples import SampledEnds, newest_samples, sampled_ends
@@ -32,7 +33,7 @@ def read_lag(
         CannotReach: the brokers stopped answering.
     """
     with reaching("Kafka stopped answering", "Look into the broker's log."):
-        bounds = log_bounds(open_admin(client), offsets, TIMEOUT_S)
+        bounds = log_bounds(open_admin(client), offsets, TIMEOUT_S, on_denied=refusing(client))
         sampled = sampled_ends(newest_samples(client, topic, shard, group))
     now_ms = time.time_ns() // 1_000_000
     return {

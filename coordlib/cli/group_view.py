@@ -23,7 +23,9 @@ from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.cluster import require_visible
 from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.denied import refusing
 from coordlib.kafka.places import Place
 from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.records import consumer_protocol as cp
@@ -140,7 +142,7 @@ def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -
     """
     found = [
         _group(key, value)
-        for shard in range(_shards(topics, f"{prefix}.groups"))
+        for shard in range(_shards(client, topics, f"{prefix}.groups"))
         for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
     ]
     return sorted((g for g in found if g is not None), key=lambda g: g.group)
@@ -153,7 +155,7 @@ def read_group(
 
     GroupError: GROUP_ID_NOT_FOUND.
     """
-    shard = shard_of(name, _shards(topics, f"{prefix}.groups"))
+    shard = shard_of(name, _shards(client, topics, f"{prefix}.groups"))
     as_of = _as_of(client, prefix, shard)
     value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
     group = None if value is None else _group(name.encode(), value)
@@ -171,8 +173,10 @@ def read_group(
     return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags, times)), as_of)
 
 
-def _shards(topics: Mapping[str, Any], topic: str) -> int:
+def _shards(client: ClientOptions, topics: Mapping[str, Any], topic: str) -> int:
     found = topics.get(topic)
+    if found is None:
+        require_visible(client, topic, TIMEOUT_S)
     if found is None or found.error is not None or not found.partitions:
         raise SetupError(
             f"There is no topic {topic}.",
@@ -200,7 +204,9 @@ def _log_end(client: ClientOptions, place: Place) -> int | None:
     """None where the partition is gone or cannot be read."""
     try:
         with reaching("Kafka stopped answering", "Look into the broker's log."):
-            bounds = log_bounds(open_admin(client), [place], TIMEOUT_S).get(place)
+            bounds = log_bounds(
+                open_admin(client), [place], TIMEOUT_S, on_denied=refusing(client)
+            ).get(place)
     except CannotReach:
         return None  # how much waits is left out then; all else stands in other partitions
     return None if bounds is None else bounds.end

@@ -18,16 +18,18 @@ from coordlib.cli.where import (
     require_topic_prefix,
 )
 from coordlib.errors import SetupError
-from coordlib.local.home import DEFAULT_STACK
+from coordlib.kafka.roles import Role
+from coordlib.local.home import DEFAULT_STACK, command_for
 
 
-def up(
+def up(  # noqa: PLR0913  # options of one command, each with a default
     *,
     stack: StackName = DEFAULT_STACK,
     stack_folder: StackFolder = None,
     prefix: Annotated[str, Parameter(validator=require_topic_prefix)] = "coord",
     shards: Partitions = 2,
     responses: Partitions = 4,
+    secure: Annotated[bool, Parameter(negative="")] = False,
     new_ports: bool = False,
     job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
 ) -> int:
@@ -45,6 +47,8 @@ def up(
         Partitions of the requests topic; fixed from the first start on.
     responses
         Partitions of the responses topic; fixed from the first start on.
+    secure
+        Start the broker with TLS, passwords and ACLs; fixed from the first start on.
     new_ports
         Use other ports than at the last start.
     job_arg
@@ -52,11 +56,24 @@ def up(
     """
     from coordlib.local.stack import Stack
 
-    running = Stack(named_stack(stack, stack_folder), prefix, shards, responses)
+    running = Stack(named_stack(stack, stack_folder), prefix, shards, responses, secure)
     running.up(progress(), job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
+    if running.secured is not None:
+        _say_clients(running)
     say("Look around: coord status · coord groups list · coord demo")
     return 0
+
+
+def _say_clients(running: Any) -> None:
+    """How each role connects: by a file, never by a password on a command line."""
+    from coordlib.local.secured import ADMIN
+
+    say("Nobody may do what no ACL allows. Who connects takes the file of a role:")
+    for user in (*Role, ADMIN):
+        say(f"  {user:<10} --kafka-file {running.secured.file_of(user)}")
+    grant = command_for(running.home, "acl apply --role member --principal User:member")
+    say(f"Members read topics that you name: {grant} --topics TOPIC")
 
 
 def down(

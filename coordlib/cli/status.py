@@ -141,6 +141,9 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
     found.is_reachable = True
     prefix = found.fields["topic_prefix"]
     if f"{prefix}.requests" not in topics:
+        from coordlib.kafka.cluster import require_visible
+
+        require_visible(where.client(), f"{prefix}.requests", TIMEOUT_S)
         raise CoordError(
             "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
@@ -229,13 +232,14 @@ def _waiting(
     """
     from coordlib.kafka.bounds import log_bounds
     from coordlib.kafka.clients import open_admin
+    from coordlib.kafka.denied import refusing
     from coordlib.kafka.places import Place
 
     judged = marker.next_offsets if marker is not None else {}
     names = [name for name in (f"{prefix}.{each}" for each in INPUTS) if name in topics]
     places = [Place(name, each) for name in names for each in topics[name].partitions]
     found: dict[Place, tuple[int, int]] = {}
-    bounds = log_bounds(open_admin(client), places, TIMEOUT_S)
+    bounds = log_bounds(open_admin(client), places, TIMEOUT_S, on_denied=refusing(client))
     for place in places:
         if place not in bounds:
             raise TimeoutError(f"{place.topic}-{place.partition} does not say where it ends")

@@ -15,6 +15,7 @@ from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
 from coordlib.folders import folder_named
 from coordlib.kafka.options import KafkaOptions
+from coordlib.kafka.roles import Role
 from coordlib.local.home import (
     DEFAULT_STACK,
     STACK_VARIABLE,
@@ -24,6 +25,7 @@ from coordlib.local.home import (
 
 DEFAULT_PREFIX = "coord"
 SERVERS_VARIABLE = "COORD_BOOTSTRAP_SERVERS"
+FILE_VARIABLE = "COORD_KAFKA_FILE"
 #: A broker on the other side of the world answers within this; a wrong address never does.
 REACH_TIMEOUT_S = 5.0
 
@@ -107,6 +109,8 @@ class Where(Output):
         default_factory=list
     )
     """key=value for librdkafka; ${ENV:NAME} takes a secret from the environment."""
+    kafka_file: Annotated[str | None, Parameter(env_var=FILE_VARIABLE)] = None
+    """File with such options, a line each; by default that of a secured local stack's operator."""
     stack: StackName = DEFAULT_STACK
     """Name of the local stack: its folder below .coord/stacks."""
     stack_folder: StackFolder = None
@@ -132,8 +136,11 @@ class Where(Output):
             return self.prefix
         return str(self.local().status().prefix) if self.is_local else DEFAULT_PREFIX
 
-    def client(self) -> dict[str, str]:
+    def client(self, user: str = Role.OPERATOR) -> dict[str, str]:
         """librdkafka's options with `bootstrap.servers`.
+
+        Args:
+            user: who is meant in a secured local stack.
 
         Raises:
             CannotReach: the local stack was never started.
@@ -141,7 +148,15 @@ class Where(Output):
         servers = self.bootstrap_servers
         if servers is None:
             servers = self._local_servers()
-        return KafkaOptions.parse(self.kafka).librdkafka() | {"bootstrap.servers": servers}
+        options = KafkaOptions.parse(self.kafka, file=self._file(user)).librdkafka()
+        return options | {"bootstrap.servers": servers}
+
+    def _file(self, user: str) -> str | None:
+        """The file that was named, or that of the user in a secured local stack."""
+        if self.kafka_file is not None or not self.is_local:
+            return self.kafka_file
+        secured = self.local().secured
+        return None if secured is None else str(secured.file_of(user))
 
     def _local_servers(self) -> str:
         local = self.local()
@@ -157,11 +172,11 @@ class Where(Output):
 
     def _way_out(self) -> str:
         if not self.is_local:
-            return "Check --bootstrap-servers and --kafka."
+            return "Check --bootstrap-servers, --kafka and --kafka-file."
         return f"Run: {command_for(self.local().home, 'up')}"
 
-    def reach(self) -> dict[str, Any]:
-        """The cluster's topics by name, with their metadata.
+    def reach(self, user: str = Role.OPERATOR) -> dict[str, Any]:
+        """The cluster's topics by name, with their metadata; `user` as for `client`.
 
         Raises:
             CannotReach: no broker answers within a few seconds.
@@ -169,7 +184,7 @@ class Where(Output):
         """
         from coordlib.kafka.cluster import topics_of
 
-        return topics_of(self.client(), REACH_TIMEOUT_S, self._way_out())
+        return topics_of(self.client(user), REACH_TIMEOUT_S, self._way_out())
 
 
 @Parameter(name="*")

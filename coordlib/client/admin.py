@@ -5,7 +5,7 @@ import queue
 import secrets
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import GROUP_SPACE
 
 ANSWER_TIMEOUT_S = 30.0
+CHECK_S = 0.5  # how often a failure of the transport is looked for
 #: Refusals for the moment: the shard has too much to do or too many unpublished outputs.
 _AGAIN = frozenset({ErrorCode.THROTTLING_QUOTA_EXCEEDED.name})
 PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a request may hold
@@ -259,10 +260,10 @@ class Admin:
         try:
             while True:
                 self._transport.send(question, request)
-                answer = question.wait(timeout_s)
+                answer = question.wait(timeout_s, self._transport.check)
                 answers = [answer]
                 while len(answers) < _parts(answer):
-                    answers.append(question.wait(timeout_s))
+                    answers.append(question.wait(timeout_s, self._transport.check))
                 attempt += 1
                 pause_s = max(backoff_ms(attempt), throttle_ms(answer)) / 1000
                 if answer.error not in _AGAIN or time.monotonic() + pause_s > until:
@@ -343,9 +344,9 @@ class _Question:
     def fail(self, problem: Exception) -> None:
         self._heard.put(problem)
 
-    def wait(self, timeout_s: float) -> rs.Response:
+    def wait(self, timeout_s: float, check: Callable[[], None]) -> rs.Response:
         try:
-            heard = self._heard.get(timeout=timeout_s)
+            heard = self._next(timeout_s, check)
         except queue.Empty:
             if self._is_loading:
                 raise GroupError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, self.where) from None
@@ -358,9 +359,24 @@ class _Question:
         if isinstance(heard, Exception):
             raise heard
         if isinstance(heard, sg.NotWritten):
+            check()
             raise CannotReach(
                 f"The request could not be written: {heard.why}",
                 self.where,
                 "Check the broker and the permission to write the requests topic.",
             )
         return heard
+
+    def _next(
+        self, timeout_s: float, check: Callable[[], None]
+    ) -> rs.Response | sg.NotWritten | Exception:
+        """What comes first; `check` raises when the transport has failed: then nothing comes."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                left_s = deadline - time.monotonic()
+                return self._heard.get(timeout=max(0.0, min(CHECK_S, left_s)))
+            except queue.Empty:
+                check()
+                if time.monotonic() >= deadline:
+                    raise

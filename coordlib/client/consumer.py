@@ -71,7 +71,10 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
         )
         self._data = data_consumer or data_consumer_of(self._settings)
         self._reading = Reading(
-            self._data, self.member.committed_async, self._settings.start_offset
+            self._data,
+            self.member.committed_async,
+            self._settings.start_offset,
+            self._settings.common,
         )
         #: The partitions of a running `on_revoke`; None: it does not run.
         self._revoking: Partitions | None = None
@@ -129,6 +132,7 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
                 in the group, and has nothing to read until the next rebalance.
             GroupError: the group refused this member for good.
             CannotReach: the transport has failed.
+            NotAllowed: the brokers refuse the requests, the answers or a topic.
             CoordError: the consumer is closed, or has failed.
         """
         return next(iter(self._consume(1, timeout)), None)

@@ -16,6 +16,7 @@ from coordlib.history.tables import TABLES, path_of
 from coordlib.history.topics_read import places_of
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.denied import refusing
 from coordlib.kafka.first_times import first_times
 from coordlib.kafka.places import Place
 
@@ -50,7 +51,9 @@ def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
     """What stands behind these positions, read committed. Raises CannotReach, StartRefused."""
     with reaching("Kafka stopped answering", "Look into the broker's log."):
         places = places_of(client, prefix)
-        logs = log_bounds(open_admin(client), places, TIMEOUT_S, is_committed=True)
+        logs = log_bounds(
+            open_admin(client), places, TIMEOUT_S, is_committed=True, on_denied=refusing(client)
+        )
         _require_all(places, logs)
         waiting: dict[Place, int] = {}
         records = 0

@@ -90,7 +90,7 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
         CannotReach: no broker answers.
         StartRefused: the topics are not there.
     """
-    with reaching(*_UNREACHABLE):
+    with reaching(*_UNREACHABLE, client):
         found = [
             Place(topic, number)
             for topic in (f"{prefix}.{name}" for name in ARCHIVED)

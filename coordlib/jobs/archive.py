@@ -55,6 +55,7 @@ def _options() -> ArchiveOptions:
     parser.add_argument("--checkpoint", required=True, help="folder or URI, for this archive alone")
     parser.add_argument("--tables", required=True, help="folder or URI of the Delta tables")
     parser.add_argument("--kafka", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--kafka-file", metavar="FILE", help="a file of such options, a line each")
     parser.add_argument("--interval-seconds", type=seconds, default=30.0)
     parser.add_argument(
         "--max-offsets-per-trigger",
@@ -65,7 +66,7 @@ def _options() -> ArchiveOptions:
     )
     given = parser.parse_args()
     require_places(given)
-    kafka = KafkaOptions.parse(given.kafka)
+    kafka = KafkaOptions.parse(given.kafka, file=given.kafka_file)
     kafka.spark()  # a certificate that cannot be read is a wrong argument
     return ArchiveOptions(
         bootstrap_servers=given.bootstrap_servers,

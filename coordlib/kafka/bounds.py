@@ -5,7 +5,7 @@ has written, which a read-committed consumer cannot read yet. Where that matters
 asks for the last stable offset instead.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     OffsetSpec,
 )
 
+from coordlib.kafka.denied import hidden, is_denied, refusing
 from coordlib.kafka.places import Bounds, Place
 
 #: Partitions per request: it bounds how long one takes, and how long this thread holds Python.
@@ -28,24 +29,38 @@ _GONE: Final = frozenset(
 )
 
 
+#: Called with each topic that this client may not describe.
+OnDenied = Callable[[str], None]
+
+
 def log_bounds(
     admin: AdminClient,
     places: Iterable[Place],
     timeout_s: float = 10.0,
     *,
     is_committed: bool = False,
+    on_denied: OnDenied | None = None,
 ) -> dict[Place, Bounds | None]:
     """The bounds of each partition; None: there is no such partition.
 
     Partitions that cannot be read just now, for want of a leader, say, are left out.
 
+    Args:
+        on_denied: called with topics that may not be described; their partitions are left out.
+            None: they are an error.
+
     Raises:
         KafkaException, TimeoutError: no broker answers.
+        NotAllowed: a topic may not be described.
     """
     found: dict[Place, Bounds | None] = {}
     rest = iter(places)
     while some := list(islice(rest, ASKED_AT_ONCE_MAX)):
         starts = _offsets(admin, some, OffsetSpec.earliest(), timeout_s)  # type: ignore[no-untyped-call]
+        gone = {place.topic for place in some if starts.get(place, 0) is None}
+        for topic in sorted(gone & set(hidden(admin, gone, timeout_s))):
+            (on_denied or refusing({}))(topic)
+            some = [place for place in some if place.topic != topic]
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         ends = _offsets(admin, some, newest, timeout_s, is_committed)
         for place in some:
@@ -76,7 +91,7 @@ def _offsets(
             found[Place(place.topic, place.partition)] = answer.result(timeout_s).offset
         except KafkaException as problem:
             code = problem.args[0].code()
-            if code in _GONE:
+            if code in _GONE or is_denied(problem):
                 found[Place(place.topic, place.partition)] = None
             elif code < 0:  # librdkafka's own: no broker has answered; else it is of this partition
                 failure = problem

@@ -47,9 +47,17 @@ def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:
 
 
 @contextmanager
-def reaching(what: str, mend: str) -> Iterator[None]:
-    """Raise CannotReach, with this text and Kafka's own reason, where Kafka does not answer."""
+def reaching(what: str, mend: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Raise CannotReach, with this text and Kafka's own reason, where Kafka does not answer.
+
+    Args:
+        options: librdkafka's, for a first contact: wrong passwords and certificates are looked for.
+    """
     try:
         yield
     except (KafkaException, TimeoutError) as problem:
+        if options is not None:
+            from coordlib.kafka.contact import unreachable  # which needs what is above
+
+            raise unreachable(options, f"{what}.", problem, mend) from problem
         raise CannotReach(what, reason_of(problem), mend) from problem

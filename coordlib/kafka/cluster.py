@@ -6,9 +6,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # not in its stubs
 
-from coordlib.errors import CannotReach
-from coordlib.kafka.clients import open_admin, reaching, reader_config, reason_of
-from coordlib.kafka.options import wrong_option
+from coordlib.kafka.clients import open_admin, reaching, reader_config
+from coordlib.kafka.contact import unreachable
+from coordlib.kafka.denied import denial, hidden, missing, reading
 
 
 def topics_of(
@@ -20,34 +20,48 @@ def topics_of(
 
     Raises:
         CannotReach: no broker answers.
-        SetupError: an option is wrong.
+        SetupError: an option is wrong, or the brokers refuse who asks.
     """
     try:
         return dict(open_admin(options).list_topics(timeout=timeout_s).topics)
     except KafkaException as problem:
-        raise wrong_option(problem) or CannotReach(
-            "No Kafka broker answers.",
-            f"{options.get('bootstrap.servers', '')}: {reason_of(problem)}",
-            mend,
-        ) from problem
+        raise unreachable(options, "No Kafka broker answers.", problem, mend) from problem
+
+
+def require_visible(options: Mapping[str, Any], topic: str, timeout_s: float) -> None:
+    """Check of a topic that is not listed that it is not hidden for want of a right.
+
+    Raises:
+        NotAllowed: it may be there, and may not be seen.
+        CannotReach: no broker answers.
+    """
+    admin = open_admin(options)
+    with reaching(f"It is not known whether {topic} exists.", "Look into the broker's log."):
+        if hidden(admin, [topic], timeout_s):
+            raise missing(reading(topic), options)
 
 
 def partitions_of(options: Mapping[str, Any], topic: str, timeout_s: float) -> list[int]:
-    """The partitions of one topic; none where there is no such topic. Raises KafkaException.
+    """The partitions of one topic; none where there is no such topic.
 
     A consumer asks for one topic alone, where an admin client asks for all of them.
+
+    Raises:
+        KafkaException: no broker answers.
+        NotAllowed: the topic may not be seen.
     """
     consumer = Consumer(reader_config(options))
     try:
         found = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
     finally:
         consumer.close()
+    if denied := denial(found.error, reading(topic), options):
+        raise denied
     return [] if found.error is not None else sorted(found.partitions)
 
 
-def has_brokers(bootstrap_servers: str, timeout_s: float) -> bool:
+def has_brokers(options: Mapping[str, Any], timeout_s: float) -> bool:
     """Whether a broker answers, and names at least one."""
-    options = {"bootstrap.servers": bootstrap_servers}
     try:
         return len(open_admin(options).list_topics(timeout=timeout_s).brokers) > 0
     except KafkaException:

@@ -35,6 +35,7 @@ def newest_stamped(
 
     Raises:
         CannotReach: the broker does not answer, or stops answering for this long.
+        NotAllowed: this client may not read the topic.
     """
     found: dict[bytes, Stamped] = {}
     try:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordlib.kafka.clients import reader_config
+from coordlib.kafka.denied import denial, reading
 from coordlib.kafka.places import Place
 
 _POLL_S: Final = 0.5
@@ -35,6 +36,7 @@ def first_times(
 
     Raises:
         KafkaException: a partition cannot be read.
+        NotAllowed: a topic may not be read.
     """
     if not waiting:
         return {}
@@ -51,14 +53,25 @@ def first_times(
         deadline = time.monotonic() + timeout_s
         while len(found) < len(waiting) and time.monotonic() < deadline:
             for record in consumer.consume(len(waiting) - len(found), _POLL_S):
+                _refuse_denied(record, client)
                 _note(consumer, record, found)
     finally:
         consumer.close()
     return found
 
 
+def _refuse_denied(record: Any, client: Mapping[str, Any]) -> None:
+    error = record.error()
+    if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return
+    if denied := denial(error, reading(record.topic() or ""), client):
+        raise denied
+
+
 def _note(consumer: Consumer, record: Any, found: dict[Place, int | None]) -> None:
     error = record.error()
+    if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return  # of the group that is never joined
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)
     place = Place(record.topic() or "", record.partition() or 0)

@@ -15,6 +15,8 @@ from confluent_kafka import KafkaException, TopicCollection
 from coordlib.errors import CannotReach
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.contact import unreachable
+from coordlib.kafka.denied import describing, hidden, missing, reading
 from coordlib.records.stored import Layout
 
 INCARNATION_LENGTH = 8
@@ -41,22 +43,24 @@ class Place:
 
 
 def find_place(config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0) -> Place:
-    """Ask the broker. Raises CannotReach: no broker, or no such topics."""
+    """Ask the broker.
+
+    Who may not see the topics of requests and responses needs no more than what the job recorded.
+
+    Raises:
+        CannotReach: no broker, or no such topics.
+        NotAllowed: a right is missing.
+        SetupError: an option is wrong, or the brokers refuse who asks.
+    """
     try:
         counts = _partition_counts(config, timeout_s)
-        missing = [f"{prefix}.{name}" for name in ("requests", "responses")]
-        missing = [topic for topic in missing if topic not in counts]
-        if missing:
-            raise CannotReach(
-                "The coordinator's topics do not exist.",
-                ", ".join(missing),
-                "Create them with `coord topics create`, or name another prefix.",
-            )
+        unseen = _unseen(config, prefix, counts, timeout_s)
         layout = _recorded(config, prefix, timeout_s) if f"{prefix}.progress" in counts else None
+        if layout is None and unseen:
+            raise missing(describing(unseen[0]), config)
         return _place_of(layout, config, prefix, counts, timeout_s)
     except KafkaException as problem:
-        where = str(config.get("bootstrap.servers", ""))
-        raise CannotReach(f"No answer from Kafka: {problem}", where, "Is it running?") from problem
+        raise unreachable(config, "No answer from Kafka.", problem, "Is it running?") from problem
 
 
 def read_features(
@@ -68,6 +72,28 @@ def read_features(
     """
     layout = _recorded(config, prefix, timeout_s)
     return frozenset(layout.features if layout is not None else ())
+
+
+def _unseen(
+    config: Mapping[str, Any], prefix: str, counts: Mapping[str, int], timeout_s: float
+) -> list[str]:
+    """Topics of requests and responses that this client may not see.
+
+    Raises CannotReach: they do not exist; NotAllowed: the progress may not be read.
+    """
+    progress = f"{prefix}.progress"
+    asked = [f"{prefix}.requests", f"{prefix}.responses", progress]
+    absent = [topic for topic in asked if topic not in counts]
+    unseen = hidden(open_admin(config), absent, timeout_s)
+    if progress in unseen:
+        raise missing(reading(progress), config)
+    if nowhere := [each for each in absent if each not in unseen and each != progress]:
+        raise CannotReach(
+            "The coordinator's topics do not exist.",
+            ", ".join(nowhere),
+            "Create them with `coord topics create`, or name another prefix.",
+        )
+    return unseen
 
 
 def _place_of(

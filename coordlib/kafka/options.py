@@ -1,8 +1,9 @@
 """Security and other options for every Kafka client that the engine opens, written once.
 
 There are two clients: librdkafka (driver, members, CLI) and Java's (Spark's source). Options are
-given in librdkafka's spelling, `--kafka sasl.username=alice` or a `[kafka]` table, and translated
-for the other. Secrets need not be on a command line: `${ENV:NAME}` is taken from the environment.
+given in librdkafka's spelling, in a file (`--kafka-file`), as `--kafka sasl.username=alice` or in a
+`[kafka]` table, and translated for the other. Secrets belong into the file, which only its owner
+can read, and never on a command line; `${ENV:NAME}` is taken from the environment.
 Certificates and keys go to Spark by content and not by path, since executors have no such file.
 """
 
@@ -19,6 +20,7 @@ from coordlib.redaction import REDACTED, SECRET, redacted
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException
 
+SERVERS = "bootstrap.servers"
 _ENV = re.compile(r"\$\{ENV:(\w+)\}")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -58,14 +60,22 @@ class KafkaOptions:
 
     @classmethod
     def parse(
-        cls, arguments: Iterable[str] = (), table: Mapping[str, object] | None = None
+        cls,
+        arguments: Iterable[str] = (),
+        table: Mapping[str, object] | None = None,
+        file: str | Path | None = None,
     ) -> Self:
-        """From repeated `key=value` arguments, which win, and a `[kafka]` table.
+        """From repeated `key=value` arguments, which win, a file, and a `[kafka]` table.
+
+        The file may name bootstrap.servers, as client programs need them; here they are left out.
 
         Raises:
-            SetupError: an argument without "=", a variable that is not set, or bootstrap.servers.
+            SetupError: an argument without "=", a variable that is not set, bootstrap.servers in
+                arguments or table, or a file that cannot be read.
         """
         values = dict(_flatten(table or {}))
+        if file is not None:
+            values |= {k: v for k, v in _lines_of(file).items() if k != SERVERS}
         for argument in arguments:
             key, equals, value = argument.partition("=")
             if not equals or not key:
@@ -106,6 +116,43 @@ class KafkaOptions:
         return {k: REDACTED if SECRET.search(k) else v for k, v in self.values.items()}
 
 
+def read_options(file: str | Path) -> dict[str, str]:
+    """The keys and values of a file as `coord up --secure` writes them, for any client of Kafka's.
+
+    One `key=value` in each line, in librdkafka's spelling; `#` begins a comment line. References
+    to the environment are resolved.
+
+    Raises:
+        SetupError: it cannot be read, has another line, or names a variable that is not set.
+    """
+    return {key: _from_environment(key, value) for key, value in _lines_of(file).items()}
+
+
+def _lines_of(file: str | Path) -> dict[str, str]:
+    try:
+        text = Path(file).read_text()
+    except (OSError, UnicodeDecodeError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or type(problem).__name__
+        raise SetupError(
+            "The file with Kafka's options cannot be read.",
+            f"--kafka-file {file}: {reason}",
+            "Name a file of lines key=value that this user can read.",
+        ) from problem
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        key, equals, value = line.strip().partition("=")
+        if not line.strip() or key.startswith("#"):
+            continue
+        if not equals or not key.strip():
+            raise SetupError(
+                "A line of the file with Kafka's options has not the form key=value.",
+                f"--kafka-file {file}, line {number}",  # not what it says: it may be a password
+                "For example: security.protocol=SASL_SSL",
+            )
+        found[key.strip().removeprefix("kafka.")] = value.strip()
+    return found
+
+
 def wrong_option(problem: "KafkaException") -> SetupError | None:
     """The reason of a client's constructor for an option that it refuses."""
     from confluent_kafka import KafkaError
@@ -130,10 +177,10 @@ def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[st
 
 
 def _refuse_bootstrap(values: Mapping[str, str]) -> None:
-    if "bootstrap.servers" in values:
+    if SERVERS in values:
         raise SetupError(
             "bootstrap.servers is not one of the Kafka options.",
-            f"bootstrap.servers={values['bootstrap.servers']}",
+            f"{SERVERS}={values[SERVERS]}",
             "Give it as --bootstrap-servers: then every client has the same.",
         )
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordlib.kafka.clients import reader_config
+from coordlib.kafka.denied import denial, reading
 
 SILENCE_S: Final = 20.0
 _POLL_S: Final = 0.2
@@ -24,8 +25,15 @@ _TRANSIENT: Final = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
-#: The client connects again by itself; if it cannot, the silence ends the reading.
-_PASSING: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+#: The client connects again by itself; if it cannot, the silence ends the reading. And what brokers
+#: say of the group means nothing: it is never joined.
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    }
+)
 
 
 def read_to_end(
@@ -47,6 +55,7 @@ def read_to_end(
 
     Raises:
         KafkaException: the partition cannot be read, or the broker is silent.
+        NotAllowed: this client may not read it.
     """
     # An end-of-partition event comes with an empty fetch, and a partition whose newest offset is
     # the end of a transaction ends with such an event only.
@@ -62,8 +71,23 @@ def read_to_end(
             place.offset = first
             consumer.assign([place])
             yield from _until(consumer, end, silence_s)
+    except KafkaException as problem:
+        told = _of_topic(consumer, topic, silence_s) if _is_unknown(problem) else problem
+        raise denial(told, reading(topic), options) or problem from problem
     finally:
         consumer.close()
+
+
+def _is_unknown(problem: KafkaException) -> bool:
+    """Whether the client has found no such partition: the topic may be hidden from it."""
+    unknown = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+    return problem.args[0].code() in unknown
+
+
+def _of_topic(consumer: Consumer, topic: str, silence_s: float) -> KafkaError | None:
+    """What the brokers answer to a question for this one topic; None: it is there."""
+    found = consumer.list_topics(topic, timeout=silence_s).topics.get(topic)
+    return None if found is None else found.error
 
 
 def _bounds(consumer: Consumer, place: TopicPartition, silence_s: float) -> tuple[int, int]:

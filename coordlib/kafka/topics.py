@@ -20,7 +20,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 
 from coordlib.errors import CannotReach, SetupError, StartRefused
 from coordlib.kafka.clients import open_admin
+from coordlib.kafka.contact import unreachable
+from coordlib.kafka.denied import denial, hidden, missing, reading
 from coordlib.kafka.plans import REPLACEABLE, TopicPlan, read_plans
+from coordlib.kafka.roles import Kind, Operation, Right
 
 REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answers in milliseconds
 ADMIN_TIMEOUT_S = 15.0
@@ -127,7 +130,7 @@ def create(
             prefix has other numbers of partitions and lacks a topic.
     """
     admin = open_admin(admin_conf)
-    present = _present(admin)
+    present = _present(admin, admin_conf)
     plans = [plan for plan in read_plans() if f"{prefix}.{plan.name}" not in present]
     if not plans:
         return []
@@ -141,8 +144,9 @@ def create(
         try:
             future.result(ADMIN_TIMEOUT_S)
         except KafkaException as error:
-            _refuse_unless_exists(name, error)
-    _wait_until_visible(admin, {name: topic.num_partitions for name, topic in new.items()})
+            _refuse_unless_exists(name, error, admin_conf)
+    partitions = {name: topic.num_partitions for name, topic in new.items()}
+    _wait_until_visible(admin, partitions, admin_conf)
     return sorted(new)
 
 
@@ -151,12 +155,13 @@ def check(admin_conf: AdminConf, prefix: str) -> Checked:
 
     Raises:
         CannotReach: no broker answers.
-        SetupError: the cluster does not allow the description.
+        NotAllowed: the cluster does not allow the description.
     """
     admin = open_admin(admin_conf)
     plans = {f"{prefix}.{plan.name}": plan for plan in read_plans()}
-    present = _present(admin)
-    seen = _describe(admin, [name for name in plans if name in present])
+    present = _present(admin, admin_conf)
+    _refuse_hidden(admin, [name for name in plans if name not in present], admin_conf)
+    seen = _describe(admin, [name for name in plans if name in present], admin_conf)
     findings = list(_missing(prefix, plans, seen))
     shards = seen[f"{prefix}.requests"].partitions if f"{prefix}.requests" in seen else 0
     for name, topic in seen.items():
@@ -219,22 +224,25 @@ def _partitions(plan: TopicPlan, shards: int, responses: int) -> int:
     return responses if plan.partitions == "responses" else plan.partitions
 
 
-def _refuse_unless_exists(name: str, error: KafkaException) -> None:
+def _refuse_unless_exists(name: str, error: KafkaException, conf: AdminConf) -> None:
+    if denied := denial(error, Right(Kind.TOPIC, name, Operation.CREATE), conf):
+        raise denied from error
     code = error.args[0].name()
     if code != "TOPIC_ALREADY_EXISTS":  # another client created it at this moment: as good
         raise SetupError(
             f"The topic {name} could not be created.",
             error.args[0].str(),
-            "Ask for permission to create topics, or for a replication that the cluster has "
-            "brokers for (coord topics create --replication N).",
+            "Ask for a replication that the cluster has brokers for "
+            "(coord topics create --replication N).",
         ) from error
 
 
-def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int]) -> None:
+def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int], conf: AdminConf) -> None:
     """Wait for new topics: clients see them a moment after their creation was acknowledged."""
     deadline = time.monotonic() + VISIBLE_TIMEOUT_S
     while time.monotonic() < deadline:
-        present = _present(admin)
+        present = _present(admin, conf)
+        _refuse_hidden(admin, [name for name in wanted if name not in present], conf)
         if all(_led(present.get(name)) == count for name, count in wanted.items()):
             return
         time.sleep(0.05)
@@ -245,16 +253,24 @@ def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int]) -> None:
     )
 
 
-def _present(admin: AdminClient) -> dict[str, Any]:
+def _present(admin: AdminClient, conf: AdminConf) -> dict[str, Any]:
     """All topics' metadata, by name."""
     try:
         return dict(admin.list_topics(timeout=REACH_TIMEOUT_S).topics)
     except KafkaException as error:
-        raise CannotReach(
-            "No Kafka broker answers.",
-            error.args[0].str(),
-            "Check --bootstrap-servers and the security options; on a laptop, run: coord up",
-        ) from error
+        mend = "Check --bootstrap-servers and the security options; on a laptop, run: coord up"
+        raise unreachable(conf, "No Kafka broker answers.", error, mend) from error
+
+
+def _refuse_hidden(admin: AdminClient, names: list[str], conf: AdminConf) -> None:
+    """Raises NotAllowed for topics that may be there, and that this principal may not see."""
+    try:
+        unseen = hidden(admin, names, ADMIN_TIMEOUT_S)
+    except KafkaException as error:
+        mend = "Look into the broker's log."
+        raise unreachable(conf, "The topics are not described.", error, mend) from error
+    if unseen:
+        raise missing(reading(unseen[0]), conf)
 
 
 def _led(topic: Any) -> int:
@@ -262,7 +278,7 @@ def _led(topic: Any) -> int:
     return 0 if topic is None else sum(each.leader >= 0 for each in topic.partitions.values())
 
 
-def _describe(admin: AdminClient, names: list[str]) -> dict[str, _Seen]:
+def _describe(admin: AdminClient, names: list[str], conf: AdminConf) -> dict[str, _Seen]:
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -276,10 +292,9 @@ def _describe(admin: AdminClient, names: list[str]) -> dict[str, _Seen]:
         }
         return {name: _seen(future.result(), configs[name]) for name, future in topics.items()}
     except KafkaException as error:
-        raise SetupError(
-            "The topics cannot be described.",
-            error.args[0].str(),
-            "Ask for the permissions Describe and DescribeConfigs on the prefix.",
+        right = Right(Kind.TOPIC, names[0], Operation.DESCRIBE_CONFIGS)
+        raise denial(error, right, conf) or CannotReach(
+            "The topics cannot be described.", error.args[0].str(), "Look into the broker's log."
         ) from error
 
 

@@ -24,7 +24,9 @@ from coordlib.local import logs
 from coordlib.local.home import command_for
 from coordlib.local.java import find_java
 from coordlib.local.ports import LOOPBACK, free_ports, is_answering, require_free
+from coordlib.local.private_files import write_private
 from coordlib.local.programs import Program, belonging_to, environment_of
+from coordlib.local.secured import ADMIN, Secured
 from coordlib.local.stack_folder import PRIVATE_UMASK
 
 START_TIMEOUT_S = 60.0
@@ -44,15 +46,22 @@ class Broker:
         stack: the folder of the stack that it belongs to (by default `home`); its processes are
             marked with it.
         log: where stdout and stderr go; by default `broker.log` in `home`.
+        secured: TLS, users and ACLs; None: everybody on this machine may do anything.
     """
 
     def __init__(
-        self, home: Path, jars: Sequence[Path], stack: Path | None = None, log: Path | None = None
+        self,
+        home: Path,
+        jars: Sequence[Path],
+        stack: Path | None = None,
+        log: Path | None = None,
+        secured: Secured | None = None,
     ) -> None:
         self.home = home
         self.jars = tuple(jars)
         self.stack = stack or home
         self.log = log or home / "broker.log"
+        self.secured = secured
         self._child: subprocess.Popen[bytes] | None = None
         self._log_start = 0  # earlier runs' lines would mislead
 
@@ -99,6 +108,7 @@ class Broker:
         """Have ports, so that `bootstrap_servers` is known; `new_ports`: others than before."""
         if self.program is None and (new_ports or self.ports is None):
             self._choose_ports()
+        self._tell_clients()
 
     def start(self, timeout_s: float = START_TIMEOUT_S, new_ports: bool = False) -> None:
         """Start, and return when it answers. A running one is left as it is.
@@ -115,6 +125,7 @@ class Broker:
             ports = self._choose_ports()
         for port in ports:
             require_free(port, self.stack)
+        self._tell_clients()
         self._render(ports)
         self._format_once()
         self._launch()
@@ -151,12 +162,17 @@ class Broker:
         (self.home / "ports.json").write_text(chosen)
         return broker, controller
 
+    def _tell_clients(self) -> None:
+        if self.secured is not None:
+            self.secured.write_clients(self.bootstrap_servers)
+
     def _render(self, ports: tuple[int, int]) -> None:
         template = Template(conf_file("broker.properties").read_text())
-        text = template.substitute(
-            port=ports[0], controller_port=ports[1], log_dir=self.home / "segments"
-        )
-        (self.home / "server.properties").write_text(text)
+        numbers = {"port": ports[0], "controller_port": ports[1]}
+        text = template.substitute(numbers, log_dir=self.home / "segments")
+        if self.secured is not None:
+            text += self.secured.broker_lines(numbers)
+        write_private(self.home / "server.properties", text)
 
     def _format_once(self) -> None:
         if (self.home / "segments" / "meta.properties").exists():
@@ -165,9 +181,16 @@ class Broker:
         cluster = "c" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         command = self._java("kafka.tools.StorageTool")
         command += ["format", "-t", cluster, "-c", str(self.home / "server.properties")]
-        answer = subprocess.run(
-            command, capture_output=True, text=True, check=False, umask=PRIVATE_UMASK
-        )
+        users = self.home / "scram-users"
+        if self.secured is not None:
+            write_private(users, self.secured.scram_arguments())
+            command.append(f"@{users}")
+        try:
+            answer = subprocess.run(
+                command, capture_output=True, text=True, check=False, umask=PRIVATE_UMASK
+            )
+        finally:
+            users.unlink(missing_ok=True)
         if answer.returncode != 0:
             shutil.rmtree(self.home / "segments", ignore_errors=True)
             raise SetupError(
@@ -202,7 +225,7 @@ class Broker:
         while time.monotonic() < deadline:
             if self.program is None:
                 raise self._ended()
-            if is_answering(port) and has_brokers(f"{LOOPBACK}:{port}", 5.0):
+            if is_answering(port) and has_brokers(self._admin_options(port), 5.0):
                 return
             time.sleep(0.05)
         lines = self.last_lines()
@@ -212,6 +235,11 @@ class Broker:
             lines,
             f"Look into {self.log}; a loaded machine may just need another try.",
         )
+
+    def _admin_options(self, port: int) -> dict[str, str]:
+        if self.secured is not None:
+            return self.secured.options_of(ADMIN)
+        return {"bootstrap.servers": f"{LOOPBACK}:{port}"}
 
     def _ended(self) -> NotReady:
         self._reap()

@@ -16,6 +16,7 @@ from typing import Any
 from coordlib.errors import NotReady, StartRefused
 from coordlib.installation import require_job_modules
 from coordlib.kafka import topics
+from coordlib.kafka.roles import Role
 from coordlib.local import class_archive, stack_folder
 from coordlib.local.broker import Broker
 from coordlib.local.home import command_for, stack_home
@@ -24,6 +25,7 @@ from coordlib.local.java import find_java
 from coordlib.local.job import Job
 from coordlib.local.programs import belonging_to
 from coordlib.local.progress import Progress, phase, silent, to_stderr
+from coordlib.local.secured import ADMIN, Secured
 from coordlib.local.submission import COORDINATE
 
 
@@ -51,6 +53,7 @@ class Stack:
         prefix: of the topics.
         shards: partitions of the requests topic; fixed from the first `up` on.
         responses: partitions of the responses topic; fixed likewise.
+        is_secured: TLS, passwords and ACLs; fixed likewise. A stack that has them keeps them.
     """
 
     def __init__(
@@ -59,16 +62,27 @@ class Stack:
         prefix: str = "coord",
         shards: int = 2,
         responses: int = 4,
+        is_secured: bool = False,
     ) -> None:
         self.home = stack_home(stack)
         self.prefix, self.shards, self.responses = prefix, shards, responses
-        self.broker = Broker(self.home / "broker", (), self.home, self.home / "logs/broker.log")
+        secured = Secured(self.home)
+        self.secured = secured if is_secured or secured.is_made else None
+        self.broker = Broker(
+            self.home / "broker", (), self.home, self.home / "logs/broker.log", self.secured
+        )
         self.job = Job(self.home)
 
     @property
     def bootstrap_servers(self) -> str:
         """`127.0.0.1:<port>`; the same after every restart."""
         return self.broker.bootstrap_servers
+
+    def client(self, user: str = ADMIN) -> dict[str, str]:
+        """librdkafka's options of a role, or of the admin; of anybody where nothing is secured."""
+        if self.secured is not None:
+            return self.secured.options_of(user)
+        return {"bootstrap.servers": self.bootstrap_servers}
 
     @property
     def checkpoint(self) -> Path:
@@ -133,10 +147,13 @@ class Stack:
         else:
             progress(f"The broker runs already at {self.bootstrap_servers}")
         self._write_state()
-        conf = {"bootstrap.servers": self.bootstrap_servers}
+        conf = self.client()
         with phase(progress, f"Preparing the topics {self.prefix}.*"):
             topics.create(conf, self.prefix, self.shards, self.responses, replication=1)
             layout, _ = topics.require(conf, self.prefix)
+        if self.secured is not None:
+            with phase(progress, "Granting the roles their rights"):
+                self.secured.grant_roles(self.prefix)
         if (layout.shards, layout.responses) != (self.shards, self.responses):
             raise StartRefused(
                 f"The topics have {layout.shards} shards and {layout.responses} response "
@@ -151,8 +168,22 @@ class Stack:
         if not self._read_state():
             self._write_state()  # first of all, so that the files of a failed start can be wiped
         find_java()
+        self._secure(progress)
         self._tell_stale(progress)
         self.broker.jars = ensure_jars(progress).broker
+
+    def _secure(self, progress: Progress) -> None:
+        """Make users and certificates at the first start of a secured stack."""
+        if self.secured is None or self.secured.is_made:
+            return
+        if self.broker.ports is not None:
+            raise StartRefused(
+                "This stack was started without security, which is fixed from its first start on.",
+                str(self.home),
+                f"Start another one, or wipe this one: {command_for(self.home, 'down --wipe')}",
+            )
+        with phase(progress, "Making a certificate authority and users"):
+            self.secured.make()
 
     def down(self, wipe: bool = False, progress: Progress = to_stderr) -> None:
         """Stop the job, then the broker; nothing of the stack runs afterwards.
@@ -223,8 +254,13 @@ class Stack:
         return [
             *("--bootstrap-servers", self.bootstrap_servers, "--prefix", self.prefix),
             *("--checkpoint", str(self.checkpoint), "--tables", str(self.tables)),
-            *("--status-file", str(self.job.status_file), *extra),
+            *("--status-file", str(self.job.status_file), *self._job_login(), *extra),
         ]
+
+    def _job_login(self) -> list[str]:
+        if self.secured is None:
+            return []
+        return ["--kafka-file", str(self.secured.file_of(Role.JOB))]
 
     def _wait_for_job(self, progress: Progress, began_s: float) -> None:
         progress("Starting the job ...")

@@ -2,6 +2,7 @@
 
         state.json   the stack's facts: bootstrap servers, prefix, shards, responses
         broker/      the broker's ports, properties and segments
+        secrets/  clients/   of a secured stack: passwords and certificates; a file for each role
         checkpoint/  checkpoint-archive/  tables/    the job's
         logs/        broker.log, job.log
         job.json     written by the job: state, driver pid, batch
@@ -34,7 +35,16 @@ STATE_BYTES_MAX: Final = 64 * 1024
 
 #: All files that a stack, its job or the demo makes there; patterns as in a shell.
 CHILDREN: Final = (
-    *("broker", "checkpoint", "checkpoint-archive", "tables", "logs", "witnesses"),
+    *(
+        "broker",
+        "secrets",
+        "clients",
+        "checkpoint",
+        "checkpoint-archive",
+        "tables",
+        "logs",
+        "witnesses",
+    ),
     *(
         "job.json",
         "job.json.new",

@@ -58,6 +58,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="KEY=VALUE",
         help="an option of every Kafka client, in librdkafka's spelling; ${ENV:NAME} is resolved",
     )
+    parser.add_argument(
+        "--kafka-file",
+        metavar="FILE",
+        help="a file of such options, a line each; secrets belong here",
+    )
     parser.add_argument("--status-file", type=Path, help="keep the job's state here as JSON")
     parser.add_argument(
         "--without-archive", action="store_true", help="the job `archive` runs elsewhere"
@@ -114,7 +119,7 @@ def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
         prefix=arguments.prefix,
         checkpoint=arguments.checkpoint,
         config=config,
-        kafka=KafkaOptions.parse(arguments.kafka, config.kafka),
+        kafka=KafkaOptions.parse(arguments.kafka, config.kafka, arguments.kafka_file),
         status_file=arguments.status_file,
         is_rebuild=arguments.rebuild,
     )

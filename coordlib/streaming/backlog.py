@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from coordlib import limits
 from coordlib.errors import CannotReach
 from coordlib.kafka.clients import reader_config
+from coordlib.kafka.denied import denial, reading
 
 #: Places in each partition, and how many records, or bytes of them, are read at each.
 PLACES: Final = 16
@@ -25,6 +26,8 @@ _SAMPLE_BYTES: Final = limits.REQUEST_BYTES_MAX
 FEW: Final = 100
 _SILENCE_S: Final = 20.0
 _POLL_S: Final = 0.1
+#: What brokers say of the group means nothing: it is never joined.
+_PASSING: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 #: (topic, partition) -> first and next offset of what waits.
 Waiting = Mapping[tuple[str, int], tuple[int, int]]
@@ -70,7 +73,7 @@ def mean_bytes_waiting(
         waiting = {place: _waiting(consumer, place, next_offsets) for place in places}
         return largest_mean(consumer, waiting)
     except KafkaException as problem:
-        raise CannotReach(
+        raise denial(problem, reading(topics[0]), client_options) or CannotReach(
             f"The requests that wait cannot be read: {problem.args[0].str()}",
             ", ".join(topics),
             "Check that the broker runs and that this job may read the topics.",
@@ -115,7 +118,7 @@ def _means(consumer: Reader, starts: Mapping[tuple[str, int], int]) -> list[floa
         for message in consumer.consume(SAMPLE, _POLL_S):
             place = (message.topic() or "", message.partition() or 0)
             error = message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if error is not None and error.code() not in _PASSING:
                 raise KafkaException(error)
             if error is None and place in missing:
                 sizes[place].append(len(message.value() or b""))

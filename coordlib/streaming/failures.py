@@ -9,7 +9,14 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
+from coordlib.errors import (
+    CannotReach,
+    CoordError,
+    NotAllowed,
+    NotReady,
+    SetupError,
+    StartRefused,
+)
 from coordlib.kafka.options import wrong_option
 
 _REBUILD: Final = (
@@ -21,6 +28,11 @@ _SMALLER: Final = (
     "Spark has planned this batch, and every restart runs it again. Name an empty folder and add "
     "--rebuild: it goes on behind the newest committed batch, with fewer records in each by their "
     "size."
+)
+
+_GRANT: Final = (
+    "Let an operator of the brokers grant it: coord acl apply --role ROLE --principal User:NAME "
+    "(coord acl print: what each role needs)"
 )
 
 #: Text of Spark or of a worker -> what happened, what to do. The first match counts: a full disk
@@ -91,6 +103,30 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         StartRefused,
         "Requests were deleted from their topic before the job had read them.",
         "What they asked for is lost. Go on without them: an empty folder with --rebuild.",
+    ),
+    (
+        r"TopicAuthorizationException: Not authorized to access topics: \[(?P<topic>[^\],]*)",
+        NotAllowed,
+        "A right is missing: Read on the topic {topic}.",
+        _GRANT,
+    ),
+    (
+        r"GroupAuthorizationException: Not authorized to access group: (?P<group>\S*)",
+        NotAllowed,
+        "A right is missing: Describe on the group {group}.",
+        _GRANT,
+    ),
+    (
+        r"SaslAuthenticationException",
+        SetupError,
+        "The brokers do not accept this user with this password.",
+        "Correct sasl.username and sasl.password, or let an operator of the brokers set them anew.",
+    ),
+    (
+        r"SslAuthenticationException",
+        CannotReach,
+        "No TLS connection to the brokers can be made: they or their certificate have changed.",
+        "Let an operator of the brokers look; coord status with the same options says why.",
     ),
     (
         r"org\.apache\.kafka\.common\.errors\.TimeoutException",

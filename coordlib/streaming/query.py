@@ -102,6 +102,7 @@ class Coordinator:
             open_producer(self._plane, self._client_options, timeout_ms),
             self._newest_by_key,
             timeout_ms,
+            client_options=self._client_options,
         )
         self._running: _Running | None = None
         self._control: ControlWriter | None = None

@@ -14,7 +14,10 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
+from coordlib.effects.routing import OUTPUT_TOPICS
 from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
+from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
+from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records import codec
 from coordlib.records import responses as rs
 from coordlib.records.stored import ControlKeys, Layout, Marker, decode_marker
@@ -34,6 +37,7 @@ from coordlib.streaming.plane import Plane
 
 _log = structlog.get_logger()
 _TIMEOUT_S = 60.0
+_LOOK_S = 10.0
 _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 )
@@ -100,8 +104,9 @@ class TransactionalSink:
         newest_by_key: NewestByKey,
         transaction_timeout_ms: int | None = None,
         now_s: Callable[[], float] = time.monotonic,
+        client_options: Mapping[str, str] | None = None,
     ) -> None:
-        self._plane = plane
+        self._plane, self._options = plane, client_options or {}
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
         self._producer = producer
@@ -117,7 +122,8 @@ class TransactionalSink:
         try:
             self._producer.init_transactions(_TIMEOUT_S)
         except KafkaException as problem:
-            raise CannotReach(
+            of_id = Right(Kind.TRANSACTIONAL_ID, self._plane.query_name, Operation.WRITE)
+            raise denial(problem, of_id, self._options) or CannotReach(
                 f"The broker gives no transactional id: {problem.args[0].str()}",
                 self._plane.query_name,
                 "Check that the broker runs and that this job may write with this id.",
@@ -237,6 +243,8 @@ class TransactionalSink:
                 "Start the job again: the batch runs again and is written once. If that happens "
                 "often, raise engine.transaction_timeout_ms.",
             )
+        if denied := self._refused(problem, reason):
+            return denied
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return DriverFenced(
                 "A newer driver has taken over this prefix; this one ends.",
@@ -248,6 +256,22 @@ class TransactionalSink:
             self._plane.query_name,
             "Start the job again: the batch runs again and is written once.",
         )
+
+    def _refused(self, problem: Exception, reason: object) -> CoordError | None:
+        """What to raise where a right is missing."""
+        right = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
+        for told in (problem, reason):
+            if isinstance(told, Exception | KafkaError) and is_denied(told):
+                return denial(told, right, self._options)
+        purged = error_of(problem)
+        if purged is None or purged.code() != KafkaError._PURGE_QUEUE or not self._options:
+            return None
+        outputs = [f"{self._plane.prefix}.{topic}" for topic in (*OUTPUT_TOPICS, "progress")]
+        try:
+            lacking = unwritable(self._options, outputs, _LOOK_S)
+        except (KafkaException, TimeoutError):
+            return None  # the first failure is the one to tell
+        return missing(right, self._options) if lacking else None
 
     def _is_overdue(self) -> bool:
         """Whether the broker may have ended the transaction, which looks like a newer driver.

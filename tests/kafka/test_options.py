@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coordlib.errors import SetupError
-from coordlib.kafka.options import KafkaOptions
+from coordlib.kafka.options import KafkaOptions, read_options
 
 
 def test_scram_over_tls_is_translated_for_spark(
@@ -95,3 +95,41 @@ def test_unreadable_certificate_is_told_by_its_option() -> None:
     options = KafkaOptions.parse(["ssl.ca.location=/does/not/exist.pem"])
     with pytest.raises(SetupError, match=r"ssl\.ca\.location cannot be read"):
         options.spark()
+
+
+def test_a_file_has_the_options_of_a_program(tmp_path: Path) -> None:
+    """Passwords must not be arguments, which everybody on the machine can read."""
+    file = tmp_path / "alice.properties"
+    file.write_text("# mine\n\nbootstrap.servers=b:1\nkafka.sasl.password = a=b#c \nx.y=1\n")
+
+    assert read_options(file) == {
+        "bootstrap.servers": "b:1",
+        "sasl.password": "a=b#c",
+        "x.y": "1",
+    }
+    options = KafkaOptions.parse(["x.y=2"], {"x": {"y": 3, "z": 4}}, file)
+    assert options.librdkafka() == {"sasl.password": "a=b#c", "x.y": "2", "x.z": "4"}
+    assert "a=b#c" not in repr(options)
+
+
+def test_a_file_may_refer_to_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASSWORD_OF_ALICE", "hunter2")
+    file = tmp_path / "alice.properties"
+    file.write_text("sasl.password=${ENV:PASSWORD_OF_ALICE}\n")
+
+    assert read_options(file) == {"sasl.password": "hunter2"}
+
+
+@pytest.mark.parametrize("content", [None, b"hunter2\n", b"=hunter2\n", b"\xff\xfe", b"a=1\nx"])
+def test_a_file_that_is_none_is_told_and_not_shown(tmp_path: Path, content: bytes | None) -> None:
+    """A line without a key may be a password that was written alone."""
+    file = tmp_path / "alice.properties"
+    if content is not None:
+        file.write_bytes(content)
+
+    with pytest.raises(SetupError) as refused:
+        KafkaOptions.parse(file=file)
+    assert str(file) in refused.value.where
+    assert "hunter2" not in str(refused.value)

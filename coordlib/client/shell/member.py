@@ -29,7 +29,7 @@ from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.offsets import once
 from coordlib.client.shell.transport import KafkaTransport, Transport
-from coordlib.errors import CannotReach, CoordError, GroupError, SetupError
+from coordlib.errors import CannotReach, CoordError, GroupError, NotAllowed, SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -288,7 +288,9 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
         It sends nothing any more, so that its session ends. Every poll raises.
         """
         with self._changed:
-            if self._broken is None:
+            if self._broken is None and isinstance(problem, NotAllowed):
+                self._broken = problem
+            elif self._broken is None:
                 mend = "Close it, and make a new one. Its session ends by itself."
                 self._broken = CoordError(f"The member has failed: {problem!r}", self._where, mend)
                 self._broken.__cause__ = problem

@@ -7,7 +7,7 @@ opens again, since no other member can have read it then.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.shell import offsets as of
 from coordlib.client.shell.settings import Settings
 from coordlib.errors import CoordError
+from coordlib.kafka.denied import denial, reading
 
 #: A partition to be assigned with one of these starts where the group stopped.
 WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
@@ -56,12 +57,18 @@ class Reading:
         reader: confluent-kafka's Consumer, or something like it; never subscribes or commits.
         fetch: asks for committed offsets.
         otherwise: where to start without one: an offset, or a logical one.
+        options: librdkafka's; an error names by them who lacks a right.
     """
 
     def __init__(
-        self, reader: Any, fetch: Callable[[Partitions], "Future[sg.Answer]"], otherwise: int
+        self,
+        reader: Any,
+        fetch: Callable[[Partitions], "Future[sg.Answer]"],
+        otherwise: int,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._reader, self._fetch, self._otherwise = reader, fetch, otherwise
+        self._options = options or {}
         self._starts: list[_Start] = []
         #: What the data consumer reads.
         self._read: set[TopicPartition] = set()
@@ -133,13 +140,15 @@ class Reading:
     def fetch(self, count: int, timeout_s: float) -> int:
         """Wait for a message, and take others that are here, until `count` messages are kept.
 
-        Returns the number of messages kept.
+        Returns the number of messages kept. Raises NotAllowed: a topic may not be read.
         """
         while len(self._kept) < count:
             message = self._reader.poll(timeout_s)
             if message is None:
                 break
             timeout_s = 0.0
+            if denied := denial(message.error(), reading(message.topic() or ""), self._options):
+                raise denied
             if message.error() is not None or of.after(message)[0] in self._read:
                 self._kept.append(message)
         return len(self._kept)

@@ -23,7 +23,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.client.shell.clock import boottime_ms
-from coordlib.errors import CannotReach
+from coordlib.errors import CannotReach, CoordError
+from coordlib.kafka.denied import denial, hidden, missing, reading
 
 _log = logging.getLogger("coordlib.client")
 
@@ -50,7 +51,7 @@ class ResponseReader:
         unused = {"group.id": f"coordlib-unused-{uuid4().hex}", "client.id": client}
         self._consumer = Consumer({**config, **unused, **CONFIG})
         self._admin = AdminClient({**config, "client.id": client})
-        self._source = source
+        self._config, self._source = config, source
         #: Next offset to read; everything before it was handed out.
         self._position = 0
         self._asked_ms = 0
@@ -61,13 +62,12 @@ class ResponseReader:
         self.read_ms: int | None = None
 
     def start(self, timeout_s: float) -> None:
-        """Start at the end that is seen now. Raises CannotReach."""
+        """Start at the end that is seen now. Raises CannotReach, NotAllowed."""
         asked_ms = boottime_ms()
         try:
             end = int(self._ask_end(timeout_s).result(timeout_s).offset)
         except (KafkaException, TimeoutError) as problem:
-            message = f"The end of the responses could not be asked for: {problem}"
-            raise CannotReach(message, str(self._source)) from problem
+            raise self._refusal(problem) from problem
         self._position, self.read_ms, self._asked_ms = end, asked_ms, asked_ms
         self._consumer.assign([TopicPartition(self._source.topic, self._source.partition, end)])
 
@@ -82,7 +82,7 @@ class ResponseReader:
     def read(self) -> list[tuple[bytes, bytes]]:
         """What has come, key and value; waits a moment when nothing has.
 
-        Raises CannotReach: responses were deleted before they were read.
+        Raises CannotReach: responses were deleted before they were read; NotAllowed.
         """
         first = self._consumer.poll(WAIT_S)
         if first is None:
@@ -108,6 +108,18 @@ class ResponseReader:
         )
         answer: Future[Any] = asked[self._source]
         return answer
+
+    def _refusal(self, problem: KafkaException | TimeoutError) -> CoordError:
+        topic = self._source.topic
+        try:
+            if denial(problem, reading(topic), self._config) or hidden(
+                self._admin, [topic], ASK_TIMEOUT_S
+            ):
+                return missing(reading(topic), self._config)
+        except (KafkaException, TimeoutError):
+            pass  # the first failure is the one to tell
+        message = f"The end of the responses could not be asked for: {problem}"
+        return CannotReach(message, str(self._source))
 
     def _hear(self, answer: "Future[Any]") -> None:
         if not answer.done():
@@ -135,6 +147,8 @@ class ResponseReader:
             return bytes(message.key() or b""), bytes(message.value() or b"")
         if error is not None and error.code() == KafkaError._PARTITION_EOF and offset is not None:
             self._position = max(self._position, offset)
+        elif denied := denial(error, reading(self._source.topic), self._config):
+            raise denied
         elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise CannotReach(f"Responses were deleted unread: {error.str()}", str(self._source))
         elif error is not None:

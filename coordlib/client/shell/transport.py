@@ -32,7 +32,9 @@ from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.racks import read_racks
 from coordlib.client.shell.response_reader import ResponseReader
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
-from coordlib.errors import CannotReach
+from coordlib.errors import CannotReach, NotAllowed
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.denied import denial, hidden, missing, reading, writing
 from coordlib.kafka.layout import Place, find_place, read_features
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -41,6 +43,7 @@ from coordlib.records.partitioner import reply_partition_of, shard_of
 
 _log = logging.getLogger("coordlib.client")
 
+HIDDEN_TIMEOUT_S = 10.0
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
 PRODUCER_CONFIG: dict[str, Any] = {
@@ -101,7 +104,7 @@ class Transport(Protocol):
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
         """Those of the topics that exist (None: all there are), with their partition counts.
 
-        Raises CannotReach. May block.
+        Raises CannotReach; NotAllowed: one of the topics may not be seen. May block.
         """
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
@@ -117,7 +120,7 @@ class Transport(Protocol):
         """
 
     def check(self) -> None:
-        """Raises CannotReach when the transport itself has failed."""
+        """Raises CannotReach when the transport itself has failed; NotAllowed."""
 
     def close(self) -> None: ...
 
@@ -234,7 +237,17 @@ class KafkaTransport:
             raise CannotReach(f"No metadata from Kafka: {problem}") from problem
         names = found if topics is None else topics
         known = {name: found[name] for name in names if name in found}
+        self._refuse_hidden([name for name in names if name not in known])
         return {name: len(each.partitions) for name, each in known.items() if each.error is None}
+
+    def _refuse_hidden(self, topics: Sequence[str]) -> None:
+        """Topics that are not listed do not exist, or may not be seen."""
+        try:
+            unseen = hidden(open_admin(self._config), topics, HIDDEN_TIMEOUT_S) if topics else []
+        except (KafkaException, TimeoutError) as problem:
+            raise CannotReach(f"No metadata from Kafka: {problem}") from problem
+        if unseen:
+            raise missing(reading(unseen[0]), self._config)
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return read_racks(self._config, topics)
@@ -243,17 +256,27 @@ class KafkaTransport:
         return read_features(self._config, self.place.prefix)
 
     def check(self) -> None:
+        if isinstance(self._failure, NotAllowed):
+            raise self._failure
         if self._failure is not None:
             raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
 
     def close(self) -> None:
         self._reads.open()
-        self._producer.flush(5.0)
+        self._end(lambda: self._producer.flush(5.0))
         self._is_closed.set()
         for thread in self._threads:
             thread.join(5.0)
         self._reader.close()
-        self._producer.close()
+        self._end(self._producer.close)
+
+    def _end(self, step: Callable[[], object]) -> None:
+        """A producer that has failed for ever says so once more when it is closed."""
+        try:
+            step()
+        except KafkaException:
+            if self._failure is None:
+                raise
 
     # ---- sending ------------------------------------------------------------------------------
 
@@ -284,9 +307,10 @@ class KafkaTransport:
             _feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
 
     def _is_final(self, error: KafkaError) -> bool:
-        if error.fatal():
-            self._failure = KafkaException(error)
-        return bool(error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+        denied = denial(error, writing(self.place.requests), self._config)
+        if denied or error.fatal():
+            self._failure = denied or KafkaException(error)
+        return bool(denied or error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
 
     def _serve(self) -> None:
         told_ms = self.now_ms()
@@ -349,9 +373,14 @@ class KafkaTransport:
         """Report a thread that dies; the members' fences then stop them anyway."""
         try:
             loop()
-        except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
-            _log.exception("A thread of the transport failed")
+        except NotAllowed as problem:
+            _log.warning("A thread of the transport ends: %s", problem.what)
             self._failure = problem
+        except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
+            denied = denial(problem, writing(self.place.requests), self._config)
+            if denied is None:
+                _log.exception("A thread of the transport failed")
+            self._failure = denied or problem
 
 
 def _tell_time(handler: Handler, now_ms: int) -> None:
@@ -368,6 +397,9 @@ def _for(handler: Handler, work: Callable[[], None]) -> None:
     """Call one member; an exception fails that member alone."""
     try:
         work()
+    except NotAllowed as problem:
+        _log.warning("A member of group %s failed: %s", handler.identity.group, problem.what)
+        handler.fail(problem)
     except Exception as problem:  # noqa: BLE001  # its poll raises it, whatever it is
         _log.exception("A member of group %s failed", handler.identity.group)
         handler.fail(problem)

@@ -27,6 +27,7 @@ from coordlib.client.spark.positions import Otherwise, unreachable
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
+from coordlib.kafka.denied import reading, refusing
 from coordlib.kafka.places import Bounds, Place
 
 _log = structlog.get_logger()
@@ -162,7 +163,9 @@ class Beginnings:
             self._admin = open_admin(self._config)
         asked = [Place(*each) for each in sorted(places)]
         try:
-            found = log_bounds(self._admin, asked, _TIMEOUT_S)
+            found = log_bounds(
+                self._admin, asked, _TIMEOUT_S, on_denied=refusing(self._config, reading)
+            )
         except (KafkaException, TimeoutError) as problem:
             what = "The broker does not tell where logs begin and end"
             raise unreachable(self._config, problem, what) from problem

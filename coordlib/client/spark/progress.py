@@ -16,7 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.member import default_client_id
 from coordlib.client.spark.positions import end_offsets
-from coordlib.errors import SetupError
+from coordlib.errors import NotAllowed, SetupError
+from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.layout import find_place
 from coordlib.kafka.producer import LastingProducer
 from coordlib.limits import OFFSETS_PER_REQUEST_MAX
@@ -57,6 +58,9 @@ class Publication:
         self._client, self._numbers = default_client_id(), count(1)
         self._shard = shard_of(group, place.shards)
         options = {**config, "linger.ms": 0, "delivery.timeout.ms": 10_000}
+        self._options = options
+        #: Why the brokers refuse the newest positions, if they do.
+        self._failure: NotAllowed | None = None
         self._producer = LastingProducer(options, "progress", _REOPEN_S, now_s)
         self._lock = threading.Lock()
         self._newest: dict[TopicPartition, int] = {}
@@ -83,9 +87,14 @@ class Publication:
             return self._newest == self._taken
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Write what is not written yet, and end; whether all was written within the time."""
+        """Write what is not written yet, and end; whether all was written within the time.
+
+        Raises NotAllowed: the brokers refuse the positions.
+        """
         self.end()
         self._thread.join(timeout_s)
+        if self._failure is not None:
+            raise self._failure
         return not self._thread.is_alive() and self.is_written
 
     def end(self) -> None:
@@ -101,7 +110,7 @@ class Publication:
             try:
                 self._write(is_last, is_all=is_last or not is_news)
             except (KafkaException, TimeoutError) as problem:
-                _log.warning("progress is not published", group=self._group, error=repr(problem))
+                self._failed(problem)
             if is_last:
                 return
             if not self.is_written:
@@ -121,13 +130,19 @@ class Publication:
             self._produce(some)
         self._producer.flush(10.0)
 
+    def _failed(self, problem: KafkaException | TimeoutError | KafkaError) -> None:
+        self._failure = denial(problem, writing(self._topic), self._options)
+        told = self._failure.what if self._failure is not None else repr(problem)
+        _log.warning("progress is not published", group=self._group, error=told)
+
     def _produce(self, some: dict[TopicPartition, int]) -> None:
         def note(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
-                _log.warning("progress is not published", group=self._group, error=error.str())
+                self._failed(error)
                 return
             with self._lock:
                 self._taken.update(some)
+            self._failure = None
 
         rows = tuple(rq.CommittedOffset(p.topic, p.partition, at) for p, at in some.items())
         request = rq.OffsetCommit(

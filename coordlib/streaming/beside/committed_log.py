@@ -12,7 +12,9 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec import Meta
 
+from coordlib.errors import NotAllowed
 from coordlib.kafka.clients import reader_config
+from coordlib.kafka.denied import denial, reading
 from coordlib.kafka.places import Place
 from coordlib.streaming.beside.offset_shares import Exists, cut
 
@@ -174,11 +176,11 @@ class CommittedLog:
         on_change: OnChange,
     ) -> None:
         self.offsets, self._on_change = offsets, on_change
+        self._options, self._topic = client_options, f"{prefix}.committed"
         #: Shards whose end was not seen yet: until then older offsets may still come before newer.
         self._behind = set(range(shards))
         self._consumer = Consumer(reader_config(client_options, log_level=2))
-        topic = f"{prefix}.committed"
-        places = [TopicPartition(topic, shard, OFFSET_BEGINNING) for shard in range(shards)]
+        places = [TopicPartition(self._topic, shard, OFFSET_BEGINNING) for shard in range(shards)]
         self._consumer.assign(places)
 
     @property
@@ -187,12 +189,12 @@ class CommittedLog:
         return not self._behind
 
     def turn(self, wait_s: float) -> None:
-        """Read some records, for at most this long. Raises KafkaException."""
-        failure: KafkaException | None = None
+        """Read some records, for at most this long. Raises KafkaException, NotAllowed."""
+        failure: KafkaException | NotAllowed | None = None
         for record in self._consumer.consume(_RECORDS_AT_ONCE, wait_s):
             try:
                 self._take(record)
-            except KafkaException as problem:
+            except (KafkaException, NotAllowed) as problem:
                 failure = failure or problem  # the records behind it have been consumed, too
         if failure is not None:
             raise failure
@@ -203,6 +205,8 @@ class CommittedLog:
     def _take(self, record: Record) -> None:
         error = record.error()
         if error is not None:
+            if denied := denial(error, reading(self._topic), self._options):
+                raise denied
             if error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
             self._behind.discard(record.partition() or 0)

@@ -30,9 +30,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.clients import open_admin
+from coordlib.kafka.denied import denial, reading
 from coordlib.kafka.places import Place
+from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records.patterns import BadPattern, Pattern, compile_pattern
 from coordlib.streaming.beside.committed_log import CommittedOffsets
 from coordlib.streaming.beside.troubles import Trouble, Troubles
@@ -49,7 +51,10 @@ Offsets = dict[Place, int]
 
 
 class KafkaGroups(Protocol):
-    """The calls to Kafka that the mirror needs. All raise KafkaException and TimeoutError."""
+    """The calls to Kafka that the mirror needs.
+
+    All raise KafkaException, TimeoutError and NotAllowed.
+    """
 
     def write(self, group: str, offsets: Mapping[Place, int]) -> dict[Place, KafkaError]:
         """Write offsets; returns the refused ones."""
@@ -114,7 +119,7 @@ class Mirror:
             wanted = offsets.groups.get(group)
             try:
                 self._copy(group, copy, wanted or {}, offsets.is_known_whole(group))
-            except (KafkaException, TimeoutError) as problem:
+            except (KafkaException, TimeoutError, NotAllowed) as problem:
                 self._put_off(group, copy, _words(problem))
             else:
                 self._done(group, copy)
@@ -132,7 +137,9 @@ class Mirror:
     def _write(self, group: str, copy: _Copy, some: Offsets) -> None:
         copy.is_ours = True  # for any answer, and if none comes
         refused = self._kafka.write(group, some)
-        for error in refused.values():
+        for place, error in refused.items():
+            if denied := denial(error, reading(place.topic), {}):
+                raise denied
             if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise KafkaException(error)
         copy.settled.update(some)
@@ -154,6 +161,8 @@ class Mirror:
 
 
 def _words(problem: Exception) -> str:
+    if isinstance(problem, NotAllowed):
+        return problem.what
     error = problem.args[0] if problem.args else problem
     if isinstance(error, KafkaError):
         if error.code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
@@ -189,15 +198,19 @@ class AdminGroups:
 
     def __init__(self, client_options: Mapping[str, Any]) -> None:
         self._admin = open_admin(client_options, log_level=2)
+        self._options = client_options
 
     def write(self, group: str, offsets: Mapping[Place, int]) -> dict[Place, KafkaError]:
         places = [TopicPartition(*place, offset) for place, offset in offsets.items()]
         asked = ConsumerGroupTopicPartitions(group, places)
         answer = self._admin.alter_consumer_group_offsets([asked], request_timeout=_TIMEOUT_S)
+        try:
+            rows = answer[group].result(_TIMEOUT_S).topic_partitions
+        except KafkaException as problem:
+            right = Right(Kind.GROUP, group, Operation.READ)
+            raise denial(problem, right, self._options) or problem from problem
         return {
-            Place(each.topic, each.partition): each.error
-            for each in answer[group].result(_TIMEOUT_S).topic_partitions
-            if each.error is not None
+            Place(each.topic, each.partition): each.error for each in rows if each.error is not None
         }
 
     def delete(self, group: str) -> None:
@@ -205,5 +218,8 @@ class AdminGroups:
         try:
             answer[group].result(_TIMEOUT_S)
         except KafkaException as problem:
+            right = Right(Kind.GROUP, group, Operation.DELETE)
+            if denied := denial(problem, right, self._options):
+                raise denied from problem
             if problem.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise

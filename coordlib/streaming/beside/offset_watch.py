@@ -6,17 +6,20 @@ and the job's status report it, by the names of `OffsetWatch`.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from coordlib.config import EngineConfig
+from coordlib.errors import NotAllowed
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
-from coordlib.kafka.places import Place
+from coordlib.kafka.denied import describing, missing
+from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import SAMPLES_MAX, LogEnds
 from coordlib.lag.samples import newest_samples, sampled_ends
 from coordlib.records.stored import LagSample
@@ -47,8 +50,9 @@ _log = structlog.get_logger()
 class OffsetWatch:
     """The thread; it starts only if lag or a mirror is wanted.
 
-    Troubles: "committed offsets" cannot be read; "lag" cannot be sampled; "lag samples" are not
-    written; "offsets left out" are beyond the bound; "lag and mirror" have ended.
+    Troubles: "committed offsets" cannot be read; "lag" cannot be sampled; "lag of topics" that may
+    not be described; "lag samples" are not written; "offsets left out" are beyond the bound; "lag
+    and mirror" have ended.
 
     Raises:
         SetupError: `engine.mirror_offsets` has an expression that cannot be read.
@@ -69,6 +73,8 @@ class OffsetWatch:
         self._thread: threading.Thread | None = None
         self._troubles, self._of_mirror = troubles or Troubles(), Troubles()
         self._trim_at_s = 0.0
+        #: Topics with committed offsets that the brokers do not let the job describe.
+        self._denied: list[str] = []
 
     @property
     def failing(self) -> dict[str, Trouble]:
@@ -118,8 +124,14 @@ class OffsetWatch:
 
     def _sampling(self, shards: int) -> tuple[LagSampler, LagTopic]:
         topic = LagTopic(self._options, self._prefix, shards)
-        ask = partial(log_bounds, open_admin(self._options, log_level=2))
+        ask = partial(self._bounds, open_admin(self._options, log_level=2))
         return LagSampler(ask, topic.write, self._interval_ms, self._earlier(shards)), topic
+
+    def _bounds(self, admin: AdminClient, places: Iterable[Place]) -> Mapping[Place, Bounds | None]:
+        denied: set[str] = set()
+        found = log_bounds(admin, places, on_denied=denied.add)
+        self._denied = sorted(denied)
+        return found
 
     def _earlier(self, shards: int) -> dict[Place, LogEnds]:
         """Read the samples of earlier runs: a restart must shorten no group's lag in seconds."""
@@ -127,7 +139,7 @@ class OffsetWatch:
         try:
             for shard in range(shards):
                 samples += self._of_shard(shard)
-        except KafkaException as problem:
+        except (KafkaException, NotAllowed) as problem:
             _log.warning("earlier samples of lag are not read", error=repr(problem))
         samples.sort(key=lambda sample: sample.time_ms)
         return {place: sampled.ends for place, sampled in sampled_ends(samples).items()}
@@ -179,6 +191,8 @@ class OffsetWatch:
                 self._troubles.works(name, _QUIET_MS if name == "committed offsets" else 0)
         words = f"{left_out} or more" if left_out >= LEFT_OUT_MAX else f"{left_out}"
         without = f"{words} have no lag and no mirror: {OFFSETS_MAX} are followed"
+        lacking = missing(describing(self._denied[0]), self._options).what if self._denied else ""
+        self._troubles.note("lag of topics", lacking)
         self._troubles.note("offsets left out", without if left_out else "")
 
 
@@ -204,6 +218,8 @@ def _failure_of(turn: Callable[[], object]) -> str:
     """The request that Kafka refused; empty: none. The mirror goes on where lag is refused."""
     try:
         turn()
+    except NotAllowed as problem:
+        return problem.what
     except (KafkaException, TimeoutError) as problem:
         return repr(problem)
     return ""

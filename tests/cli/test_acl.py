@@ -1,0 +1,66 @@
+"""`coord acl print`: a role's rights, without a broker; what cannot be meant is refused."""
+
+import json
+
+import pytest
+
+from coordlib.cli.main import main
+from coordlib.exit_codes import OK, UNREACHABLE, USAGE
+from coordlib.kafka.roles import Role, rights
+
+NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
+
+
+def test_the_rights_of_a_role_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--role", "member", "--principal", "User:alice", "--topics", "orders,clicks-*")
+    assert main(["acl", "print", *words, *NOBODY]) == OK
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ROLE", "PRINCIPAL", "OPERATION", "RESOURCE", "PATTERN", "NAME"]
+    assert ["member", "User:alice", "Read", "topic", "prefixed", "clicks-"] in [
+        line.split() for line in lines
+    ]
+    assert len(lines) == 1 + len(rights(Role.MEMBER, "coord", ["orders", "clicks-*"]))
+
+
+def test_programs_get_all_roles_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["acl", "print", "--prefix", "p", "--format", "json", *NOBODY]) == OK
+
+    told = json.loads(capsys.readouterr().out)["rights"]
+    assert {each["role"] for each in told} == set(Role)
+    assert len(told) == sum(len(rights(role, "p")) for role in Role)
+    assert told[0]["principal"] is None
+
+
+def test_rows_that_need_names_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who grants what was printed would wonder why members read nothing."""
+    assert main(["acl", "print", "--role", "member", *NOBODY]) == OK
+
+    assert "member: Read on each topic that --topics names" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("print", "--role", "king"),
+        ("print", "--role", "member", "--topics", "a b"),
+        ("print", "--role", "archive", "--topics", "orders"),
+        ("print", "--role", "job", "--groups", "billing"),
+        ("print", "--principal", "User:*"),
+        ("apply", "--role", "member", "--principal", "User:a"),
+        ("apply", "--role", "archive", "--principal", "alice"),
+        ("apply", "--role", "archive"),
+        ("apply", "--principal", "User:a"),
+    ],
+)
+def test_what_cannot_be_meant_is_wrong_usage(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is found before a broker is asked: nothing is granted by half."""
+    assert main(["acl", *words, *NOBODY]) == USAGE
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_nobody_to_ask_is_told() -> None:
+    words = ("--role", "archive", "--principal", "User:a")
+    assert main(["acl", "apply", *words, *NOBODY]) == UNREACHABLE
