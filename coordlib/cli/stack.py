@@ -27,7 +27,7 @@ def up(
     stack_folder: StackFolder = None,
     prefix: Annotated[str, Parameter(validator=require_topic_prefix)] = "coord",
     shards: Partitions = 2,
-    responses: Partitions = 4,
+    responses: Partitions | None = None,
     new_ports: bool = False,
     job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
 ) -> int:
@@ -44,7 +44,8 @@ def up(
     shards
         Partitions of the requests topic; fixed from the first start on.
     responses
-        Partitions of the responses topic; fixed from the first start on.
+        Partitions of the responses topic; fixed from the first start on. Four times the shards, at
+        least 16, if no number is given.
     new_ports
         Use other ports than at the last start.
     job_arg
