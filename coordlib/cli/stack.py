@@ -44,8 +44,8 @@ def up(
     shards
         Partitions of the requests topic; fixed from the first start on.
     responses
-        Partitions of the responses topic; fixed from the first start on. Four times the shards, at
-        least 16, if no number is given.
+        Partitions of the responses topic, fixed from the first start on; by default four times the
+        shards, at least 16.
     new_ports
         Use other ports than at the last start.
     job_arg

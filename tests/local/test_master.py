@@ -58,8 +58,10 @@ def test_a_host_that_has_no_address_is_told() -> None:
 
 @pytest.mark.parametrize(
     "master",
-    ["spark://", "spark://host", "spark://host:", "spark://host:0", "spark://host:70000"]
-    + ["spark://a:7077,", "spark://a b:7077", "spark://[::1:7077", "spark://host:7077/"],
+    [
+        *("spark://", "spark://host", "spark://host:", "spark://host:0", "spark://host:70000"),
+        *("spark://a:7077,", "spark://a b:7077", "spark://[::1:7077", "spark://host:7077/"),
+    ],
 )
 def test_what_names_no_master_is_refused(master: str) -> None:
     with pytest.raises(SetupError, match="This names no Spark master"):
