@@ -60,7 +60,11 @@ class Scene(AbstractContextManager["Scene"]):
         """Start it, with a crash in its way."""
         without = () if archive else ("--without-archive",)
         with patch.dict(os.environ, {crash.VARIABLE: fault}):
-            self.stack.start_job((*JOB_ARGS, *without, *arguments))
+            self.launch_job((*JOB_ARGS, *without, *arguments))
+
+    def launch_job(self, arguments: tuple[str, ...]) -> None:
+        """Start it where this scene has its jobs run; returns when it runs."""
+        self.stack.start_job(arguments)
 
     def job_crashes(self, place: str, *arguments: str, after: int = 0) -> None:
         """Run the job until it dies at this place, in the first batch that has at least this
