@@ -133,6 +133,14 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         _OTHER_PYTHON,
     ),
     (
+        # "Application has been killed" stands in Spark's log alone.
+        r"Cannot call methods on a stopped SparkContext|SparkContext (?:was|has been) shut ?down",
+        CoordError,
+        "The cluster has ended the job, or its master does not answer any more.",
+        "Spark's log says why, above: look for 'killed' or 'unresponsive'. Executors that cannot "
+        "begin leave their reason in the logs of their workers. Then start the job again.",
+    ),
+    (
         r"Python worker exited unexpectedly",
         CoordError,
         "A Python worker of the job was ended from outside, perhaps for want of memory.",

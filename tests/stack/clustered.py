@@ -1,8 +1,9 @@
 """Jobs on a standalone cluster of this machine, and how long its answers are away."""
 
+import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -29,15 +30,14 @@ SETTINGS: Final = {
 }
 
 
-def flags(cluster: Standalone, **more: str) -> list[str]:
-    """For spark-submit.sh: this cluster, and settings, `a__b` for a key `a.b`."""
-    own = {key.replace("__", "."): value for key, value in more.items()}
-    pairs = [f"{key}={value}" for key, value in (SETTINGS | own).items()]
+def flags(cluster: Standalone) -> list[str]:
+    """For spark-submit.sh."""
     c1 = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
-    return [
-        *("--master", cluster.master, "--driver-java-options", c1),
-        *(word for pair in pairs for word in ("--conf", pair)),
-    ]
+    return ["--master", cluster.master, "--driver-java-options", c1, *confs(SETTINGS)]
+
+
+def confs(settings: Mapping[str, str]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
 
 
 class ClusterScene(Scene):
@@ -46,12 +46,12 @@ class ClusterScene(Scene):
     def __init__(self, stack: Stack, folder: Path, cluster: Standalone) -> None:
         super().__init__(stack, folder)
         self.cluster = cluster
-        self.settings: dict[str, str] = {}
+        self.spark_args = flags(cluster)
 
     def launch_job(self, arguments: tuple[str, ...]) -> None:
-        job_arguments = self.stack._job_arguments(arguments)
-        self.stack.job.launch(job_arguments, flags(self.cluster, **self.settings))
-        self.stack.job.wait_until_ready(READY_TIMEOUT_S)
+        self.stack.job.start(
+            self.stack._job_arguments(arguments), self.spark_args, timeout_s=READY_TIMEOUT_S
+        )
 
 
 class Probe:
@@ -85,6 +85,12 @@ class Probe:
             is_over.set()
             thread.join(PATIENCE_S)
         assert not failed, failed[0]
+
+    def median_s(self) -> float:
+        """Of all answers since the last call."""
+        median = statistics.median(self.took_s)
+        self.took_s.clear()
+        return median
 
     def longest_s(self) -> float:
         """The longest answer since the last call."""

@@ -45,6 +45,17 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
     ),
     ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", StartRefused, "--rebuild"),
     ("numpy._core._exceptions._ArrayMemoryError: Unable to", StartRefused, "--rebuild"),
+    (
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis "
+        "stopped SparkContext was created at:",
+        CoordError,
+        "start the job again",
+    ),
+    (
+        "Job 12 cancelled because SparkContext was shut down",
+        CoordError,
+        "start the job again",
+    ),
     ("java.lang.OutOfMemoryError: Java heap space\n\tat org", CoordError, "spark.driver.memory"),
     ("org.apache.spark.memory.SparkOutOfMemoryError\n", CoordError, "spark.executor.memory"),
 ]

@@ -96,6 +96,10 @@ class Standalone:
             if _is_executor(program.pid, parent)
         ]
 
+    def at_work(self) -> list[Program]:
+        """The executors that have got a task: environment and jars are there."""
+        return [each for each in self.executors() if "Got assigned task" in _printed_by(each.pid)]
+
     def kill(self, name: str) -> None:
         """SIGKILL to the master, or to a worker with its executors: as if the machine were gone."""
         doomed = self.executors(name) if name != "master" else []
@@ -197,6 +201,14 @@ def _is_executor(pid: int, parent: int | None) -> bool:
         return _EXECUTOR in process.cmdline() and parent in (None, process.ppid())
     except psutil.NoSuchProcess:
         return False
+
+
+def _printed_by(pid: int) -> str:
+    """By an executor: its worker keeps that in the folder that it runs in."""
+    try:
+        return (Path(psutil.Process(pid).cwd()) / "stderr").read_text(errors="replace")
+    except (psutil.NoSuchProcess, FileNotFoundError):
+        return ""
 
 
 def _tree(pid: int) -> list[psutil.Process]:

@@ -53,6 +53,8 @@ class Scene(AbstractContextManager["Scene"]):
         self._marks: dict[str, int] = {}
         #: Where the job died, one after the other.
         self.crashes: list[str] = []
+        #: For spark-submit, before the script.
+        self.spark_args: list[str] = []
 
     # ---- the job --------------------------------------------------------------------------------
 
@@ -64,7 +66,7 @@ class Scene(AbstractContextManager["Scene"]):
 
     def launch_job(self, arguments: tuple[str, ...]) -> None:
         """Start it where this scene has its jobs run; returns when it runs."""
-        self.stack.start_job(arguments)
+        self.stack.start_job(arguments, self.spark_args)
 
     def job_crashes(self, place: str, *arguments: str, after: int = 0) -> None:
         """Run the job until it dies at this place, in the first batch that has at least this

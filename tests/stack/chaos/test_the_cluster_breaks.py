@@ -28,8 +28,9 @@ def scene(own_stack: Stack, tmp_path: Path, cluster: Standalone) -> Iterator[Clu
         own_stack.kill_job()  # before its executors: their end would fill its log
 
 
-def has_executors(cluster: Standalone, number: int) -> None:
-    wait_until(f"{number} executors", lambda: len(cluster.executors()) == number, PATIENCE_S)
+def work(cluster: Standalone, number: int) -> None:
+    """Wait until so many executors have tasks: a new one fetches its environment first."""
+    wait_until(f"{number} at work", lambda: len(cluster.at_work()) == number, PATIENCE_S)
 
 
 def test_parts_of_the_cluster_die_under_a_running_group(scene: ClusterScene, tell: Tell) -> None:
@@ -37,7 +38,7 @@ def test_parts_of_the_cluster_die_under_a_running_group(scene: ClusterScene, tel
     come in their place, and from the checkpoint that all machines see.  # INV-34"""
     cluster, probe, seen = scene.cluster, Probe(scene.wire), []
     scene.start_job()
-    has_executors(cluster, 2)
+    work(cluster, 2)
     scene.crew_works("a", "b")
     scene.mark()
 
@@ -51,14 +52,19 @@ def test_parts_of_the_cluster_die_under_a_running_group(scene: ClusterScene, tel
         broken("quiet")
         scene.note("fault", "an executor is killed")
         cluster.kill_executor("worker-0")
-        has_executors(cluster, 2)
+        work(cluster, 2)
         broken("executor killed")
         scene.note("fault", "a machine is gone")
         cluster.kill("worker-1")
         broken("worker killed")
         cluster.launch_worker("worker-1")
-        has_executors(cluster, 2)
+        work(cluster, 2)
         broken("worker came back")
+        scene.note("fault", "both executors are killed")
+        for worker in ("worker-0", "worker-1"):
+            cluster.kill_executor(worker)
+        work(cluster, 2)
+        broken("both executors killed")
         scene.note("fault", "the master is gone")
         cluster.kill("master")
         broken("master killed")
@@ -98,7 +104,7 @@ def test_a_machine_that_is_cut_off_is_missed(scene: ClusterScene, tell: Tell) ->
     What it writes when it is back is of no consequence."""
     cluster, probe = scene.cluster, Probe(scene.wire)
     scene.start_job()
-    has_executors(cluster, 2)
+    work(cluster, 2)
     scene.crew_works("a", "b")
     scene.mark()
     with probe.asking():
