@@ -16,7 +16,7 @@ from tests.tools.standalone import Standalone
 
 #: An environment of 100 MB is packed, fetched and unpacked by each executor first.
 READY_TIMEOUT_S: Final = 400.0
-PATIENCE_S: Final = 300.0
+PATIENCE_S: Final = 600.0
 ASK_EVERY_S: Final = 0.1
 #: What is for small machines, and for a driver that only this one reaches. C1 starts faster.
 SETTINGS: Final = {
