@@ -52,7 +52,7 @@ def require_executors(spark: "SparkSession", checkpoint: str) -> None:
         SetupError: an executor has other code of coordlib than the driver, or cannot write into the
             driver's checkpoint folder.
     """
-    context = spark.sparkContext
+    context: Any = spark.sparkContext
     if context.master == "local" or context.master.startswith("local["):
         return
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
