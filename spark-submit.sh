@@ -4,9 +4,9 @@
 #   ./spark-submit.sh [--master M] [--conf k=v] [any spark-submit flag] coordinate|archive|SCRIPT.py [arguments]
 #
 # Without --master it runs here (coordlib/conf/spark-local.conf). SIGTERM and SIGINT reach the Python driver, which stops
-# between batches; its exit code is this script's (coordlib/exit_codes.py), and no process is left. So it is in client mode:
-# with --deploy-mode cluster signals do not reach the driver, and its exit code does not come back. For a cluster the Python
-# environment is packed and shipped. The work is done by coordlib/local/submit.py; this finds the Python for it:
+# between batches; its exit code is this script's (coordlib/exit_codes.py), and no process is left. For a cluster the Python
+# environment is packed and shipped, and the driver runs here: --deploy-mode cluster is refused. The work is done by
+# coordlib/local/submit.py; this finds the Python for it:
 #   COORD_PYTHON        another interpreter than .venv/bin/python
 #   COORD_SPARK_HOME    another Spark than that of the pyspark package
 #   COORD_ENV_ARCHIVE   a ready environment archive, say on HDFS, instead of packing one

@@ -28,7 +28,7 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
     stack_folder: StackFolder = None,
     prefix: Annotated[str, Parameter(validator=require_topic_prefix)] = "coord",
     shards: Partitions = 2,
-    responses: Partitions = 4,
+    responses: Partitions | None = None,
     secure: Annotated[bool, Parameter(negative="")] = False,
     new_ports: bool = False,
     job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
@@ -46,7 +46,8 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
     shards
         Partitions of the requests topic; fixed from the first start on.
     responses
-        Partitions of the responses topic; fixed from the first start on.
+        Partitions of the responses topic, fixed from the first start on; by default four times the
+        shards, at least 16.
     secure
         Start the broker with TLS, passwords and ACLs; fixed from the first start on.
     new_ports

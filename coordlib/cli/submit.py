@@ -15,8 +15,8 @@ def build() -> App:
         help_epilogue=(
             "Exit codes are the job's: 0 stopped when asked, 1 failed, 2 wrong usage or settings, "
             "3 a newer driver does this prefix's work, 4 refused: topics or checkpoint are not "
-            "what they must be. After 1 a supervisor is to start it again. With --deploy-mode "
-            "cluster the driver gets no signal and its exit code does not come back."
+            "what they must be. After 1 a supervisor is to start it again. --deploy-mode cluster "
+            "is refused: the driver runs where this command does."
         ),
         help_flags=(),
         version_flags=(),

@@ -50,7 +50,7 @@ def _run(
     times: StartTimes,
 ) -> None:
     """Raises what ended the job, a CoordError if it can be told in words."""
-    spark = SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
+    spark = _session(options)
     times.reach("session")
     wait_to_begin(stop_flag)
     times.reach("broker")
@@ -79,6 +79,16 @@ def _run(
         if archive:
             archive.stop()
         spark.stop()
+
+
+def _session(options: CoordinatorOptions) -> SparkSession:
+    try:
+        return SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
+    except Exception as problem:
+        reason = failures.explain(problem, options.checkpoint)
+        if reason is None:
+            raise
+        raise reason from None  # Spark has logged the whole of it
 
 
 def _start_archive(

@@ -29,7 +29,8 @@ REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answ
 ADMIN_TIMEOUT_S = 15.0
 VISIBLE_TIMEOUT_S = 30.0
 REPLICATION_SAFE = 3  # survives one broker while writes go on
-SHARDS, RESPONSES = 2, 4  # partitions of a new prefix, where no numbers are given
+SHARDS = 2  # partitions of a new prefix, where no number is given
+RESPONSES_PER_SHARD, RESPONSES_MIN = 4, 16
 INCARNATION_LENGTH = 8
 PREFIX_LENGTH_MAX = 200  # Kafka's 249 for a topic's name, less the longest of ours
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+")
@@ -97,6 +98,15 @@ class _Seen:
     config: Mapping[str, str]
 
 
+def responses_for(shards: int) -> int:
+    """Response partitions of a new prefix, where no number is given.
+
+    A client reads the whole of one partition: the more there are, the fewer answers to others it
+    reads. What a partition more costs is in coordlib/docs/cluster.md.
+    """
+    return max(RESPONSES_MIN, RESPONSES_PER_SHARD * shards)
+
+
 def require_prefix(prefix: str) -> None:
     """Check that topics may be named so, before anything is started for them.
 
@@ -122,7 +132,7 @@ def create(
 
     Args:
         shards, responses: partitions of a new prefix; None: those that the prefix has, else
-            SHARDS and RESPONSES.
+            SHARDS and `responses_for` them.
 
     Raises:
         CannotReach: no broker answers.
@@ -134,10 +144,9 @@ def create(
     plans = [plan for plan in read_plans() if f"{prefix}.{plan.name}" not in present]
     if not plans:
         return []
-    counts = (
-        _agreed(shards, f"{prefix}.requests", present, SHARDS),
-        _agreed(responses, f"{prefix}.responses", present, RESPONSES),
-    )
+    of_requests = _agreed(shards, f"{prefix}.requests", present, SHARDS)
+    otherwise = responses_for(of_requests)
+    counts = of_requests, _agreed(responses, f"{prefix}.responses", present, otherwise)
     new = {f"{prefix}.{plan.name}": _new_topic(plan, prefix, counts, replication) for plan in plans}
     futures = admin.create_topics(list(new.values()), operation_timeout=ADMIN_TIMEOUT_S)
     for name, future in futures.items():

@@ -52,7 +52,8 @@ class Stack:
         stack: a name, of a folder in .coord/stacks, or a `Path`, which is the folder itself.
         prefix: of the topics.
         shards: partitions of the requests topic; fixed from the first `up` on.
-        responses: partitions of the responses topic; fixed likewise.
+        responses: partitions of the responses topic; fixed likewise. None: those that this stack
+            has, else `topics.responses_for` the shards.
         is_secured: TLS, passwords and ACLs; fixed likewise. A stack that has them keeps them.
     """
 
@@ -61,11 +62,12 @@ class Stack:
         stack: str | Path = "local",
         prefix: str = "coord",
         shards: int = 2,
-        responses: int = 4,
+        responses: int | None = None,
         is_secured: bool = False,
     ) -> None:
         self.home = stack_home(stack)
-        self.prefix, self.shards, self.responses = prefix, shards, responses
+        self.prefix, self.shards = prefix, shards
+        self.responses: int = responses or self._kept_responses() or topics.responses_for(shards)
         secured = Secured(self.home)
         self.secured = secured if is_secured or secured.is_made else None
         self.broker = Broker(
@@ -299,6 +301,11 @@ class Stack:
         broker = self.broker.program
         state |= {"broker": asdict(broker) if broker else None}  # type: ignore[dict-item]
         stack_folder.write_state(self.home, state)
+
+    def _kept_responses(self) -> int | None:
+        """The number that this stack began with; newer code has another default."""
+        kept = self._read_state().get("responses")
+        return kept if isinstance(kept, int) and kept > 0 else None
 
     def _read_state(self) -> dict[str, Any]:
         return stack_folder.read_state(self.home)

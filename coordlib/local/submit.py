@@ -9,8 +9,8 @@ group is ended. Processes of the group that are left afterwards are killed.
 The driver writes its process id into the file that COORD_DRIVER_PID_FILE names, as soon as its
 handlers are in place. COORD_EXIT_CODE_FILE, if set, names the file for the exit code.
 
-All this is for client mode. With --deploy-mode cluster the driver runs on another machine: no
-signal reaches it, and its exit code stays there. A warning says so.
+All this is for client mode. With --deploy-mode cluster the driver would run on another machine: no
+signal would reach it, and its exit code would stay there. It is refused.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ from pathlib import Path
 from types import FrameType
 
 from coordlib import exit_codes
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, SetupError
 from coordlib.installation import require_job_modules
-from coordlib.local import class_archive, environment_archive, quiet_files, submission
+from coordlib.local import class_archive, environment_archive, master, quiet_files, submission
 from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
@@ -41,10 +41,6 @@ PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
 EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"
 GROUP_END_TIMEOUT_S = 10.0
 
-_ELSEWHERE = (
-    "Warning: with --deploy-mode cluster SIGTERM does not reach the driver, and its exit code does "
-    "not come back. Submit in client mode under a supervisor, or set spark.yarn.maxAppAttempts=1."
-)
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -132,8 +128,8 @@ def submit(arguments: Sequence[str]) -> int:
         require_job_modules()
     find_java()
     job = submission.Submission.parse(arguments)
-    if job.runs_driver_elsewhere:
-        to_stderr(_ELSEWHERE)
+    _refuse_driver_elsewhere(job)
+    master.require_answer(job.master)
     jars = ensure_jars().spark
     with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=_run_folder()) as folder:
         properties = Path(folder) / "spark.properties"
@@ -150,6 +146,16 @@ def submit(arguments: Sequence[str]) -> int:
         pid_file = Path(os.environ.get(PID_FILE_VARIABLE) or Path(folder) / "driver.pid")
         environment = submission.python_environment(job.is_local, os.environ)
         return Supervisor(command, environment, pid_file).run()
+
+
+def _refuse_driver_elsewhere(job: submission.Submission) -> None:
+    if job.runs_driver_elsewhere:
+        raise SetupError(
+            "The driver cannot run on the cluster: --deploy-mode cluster is not built.",
+            "--deploy-mode, or spark.submit.deployMode",
+            "Leave it out, and run this command under a supervisor (systemd, Kubernetes) on a "
+            "machine that the executors can reach.",
+        )
 
 
 def _environment_archive(job: submission.Submission) -> str | None:

@@ -34,6 +34,12 @@ _GRANT: Final = (
     "Let an operator of the brokers grant it: coord acl apply --role ROLE --principal User:NAME "
     "(coord acl print: what each role needs)"
 )
+_OTHER_PYTHON: Final = (
+    "Install this machine's Python at the same path on every worker, or name in COORD_ENV_ARCHIVE "
+    "an archive that brings its own interpreter and this version of coordlib."
+)
+#: Which executor a failed task was on, where Spark says so.
+_ON_EXECUTOR: Final = r"(?:\((?P<host>\S+) executor [^)\n]*\): )?"
 
 #: Text of Spark or of a worker -> what happened, what to do. The first match counts: a full disk
 #: explains a file that is missing afterwards. Groups of the pattern are added to the message.
@@ -139,6 +145,35 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         SetupError,
         "A Kafka option is wrong: Spark's client does not take it.",
         "Correct --kafka, or the table [kafka] of the configuration; the job's log names it.",
+    ),
+    (
+        rf"{_ON_EXECUTOR}java\.io\.IOException: Cannot run program \"(?P<program>[^\"]*)\"",
+        SetupError,
+        "An executor on {host} has no Python to run: {program} does not start there.",
+        _OTHER_PYTHON,
+    ),
+    (
+        r"Python in worker has different version: (?P<worker>[\w.]+) than that in driver: "
+        r"(?P<driver>[\w.]+)",
+        SetupError,
+        "Executors run Python {worker}, and the driver {driver}.",
+        _OTHER_PYTHON,
+    ),
+    (
+        # Spark's frame around what a worker's Python printed when it could not begin.
+        r"Error from python worker:(?:(?!PYTHONPATH was)[\s\S])*"
+        r"No module named '(?P<module>[\w.]+)'",
+        SetupError,
+        "The Python of an executor lacks the module {module}.",
+        _OTHER_PYTHON,
+    ),
+    (
+        # "Application has been killed" stands in Spark's log alone.
+        r"Cannot call methods on a stopped SparkContext|SparkContext (?:was|has been) shut ?down",
+        CoordError,
+        "The cluster has ended the job, or its master does not answer any more.",
+        "Spark's log says why, above: look for 'killed' or 'unresponsive'. Executors that cannot "
+        "begin leave their reason in the logs of their workers. Then start the job again.",
     ),
     (
         r"Python worker exited unexpectedly",

@@ -1,7 +1,7 @@
 """The coordinator as a streaming query: checks at the start, then source, operator and sink.
 
-topics are as they must be -> fence older drivers -> read the marker -> layout agrees ->
-checkpoint belongs to them -> run
+executors run this code -> topics are as they must be -> fence older drivers -> read the marker
+-> layout agrees -> checkpoint belongs to them -> run
 """
 
 import time
@@ -36,6 +36,7 @@ from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.control_keys import Authority, begin, requests_ends
 from coordlib.streaming.crash import Crash
+from coordlib.streaming.executors import require_executors
 from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.plane import Plane, groups
 from coordlib.streaming.signatures import ED25519
@@ -120,9 +121,11 @@ class Coordinator:
         """Check everything, fence older drivers, and run.
 
         Raises:
+            SetupError: the cluster's executors cannot run this.
             StartRefused: the topics or the checkpoint are not what they must be.
             CannotReach: no broker answers.
         """
+        require_executors(self._spark, self._options.checkpoint)
         found, warnings = topics.require(self._client_options, self._options.prefix)
         for warning in warnings:
             _log.warning(str(warning))

@@ -102,6 +102,15 @@ def test_a_new_topic_has_the_partitions_of_its_prefix(
     assert topics._agreed(asked, "p.requests", there, topics.SHARDS) == partitions
 
 
+@pytest.mark.parametrize(("shards", "responses"), [(1, 16), (2, 16), (4, 16), (5, 20), (32, 128)])
+def test_a_new_prefix_has_four_response_partitions_for_each_shard(
+    shards: int, responses: int
+) -> None:
+    """Each client reads the answers of a whole partition: with four of them and 10,000 members,
+    those to 2,500 others."""
+    assert topics.responses_for(shards) == responses
+
+
 def test_few_replicas_are_a_warning_said_once() -> None:
     one = replace(GOOD, replication=1, config=GOOD.config | {"min.insync.replicas": "1"})
     weak = replace(GOOD, config=GOOD.config | {"min.insync.replicas": "1"})

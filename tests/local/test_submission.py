@@ -60,19 +60,18 @@ def test_laptop_settings_stay_on_the_laptop() -> None:
     assert key not in Submission.parse(["--conf", "spark.master=yarn", "job.py"]).properties()
 
 
-@pytest.mark.parametrize(
-    ("given", "is_elsewhere"),
-    [
-        ([], False),
-        (["--deploy-mode", "client"], False),
-        (["--deploy-mode=cluster"], True),
-        (["--conf", "spark.submit.deployMode=cluster"], True),
-        (["--properties-file", "mine.conf"], True),
-    ],
-)
-def test_a_driver_that_runs_elsewhere_is_warned_of(
+ELSEWHERE = [
+    ["--deploy-mode=cluster"],
+    ["--deploy-mode", "cluster"],
+    ["--conf", "spark.submit.deployMode=cluster"],
+    ["-c", "spark.submit.deployMode=cluster"],
+    ["--properties-file", "mine.conf"],
+]
+
+
+@pytest.mark.parametrize("given", ELSEWHERE, ids=" ".join)
+def test_a_driver_that_would_run_elsewhere_is_refused(
     given: list[str],
-    is_elsewhere: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -81,14 +80,27 @@ def test_a_driver_that_runs_elsewhere_is_warned_of(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.conf").write_text("spark.submit.deployMode cluster\n")
     monkeypatch.setattr(submit, "find_java", lambda: None)
+    monkeypatch.setattr(submit, "ensure_jars", lambda: pytest.fail("jars were looked at"))
+
+    assert submit.main(["--master", "yarn", *given, "job.py"]) == USAGE
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3
+    assert told[0].endswith("--deploy-mode cluster is not built.")
+
+
+@pytest.mark.parametrize("given", [[], ["--deploy-mode", "client"]], ids=" ".join)
+def test_a_driver_that_runs_here_is_not_refused(
+    given: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(submit, "find_java", lambda: None)
 
     def end_here() -> None:
-        raise SetupError("No jars")
+        raise SetupError("No jars.")
 
     monkeypatch.setattr(submit, "ensure_jars", end_here)
 
     assert submit.main(["--master", "yarn", *given, "job.py"]) == USAGE
-    assert ("maxAppAttempts" in capsys.readouterr().err) is is_elsewhere
+    assert capsys.readouterr().err == "No jars.\n"
 
 
 def test_users_properties_file_wins_and_may_name_the_master(tmp_path: Path) -> None:

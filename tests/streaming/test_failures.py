@@ -45,6 +45,17 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
     ),
     ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", StartRefused, "--rebuild"),
     ("numpy._core._exceptions._ArrayMemoryError: Unable to", StartRefused, "--rebuild"),
+    (
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis "
+        "stopped SparkContext was created at:",
+        CoordError,
+        "start the job again",
+    ),
+    (
+        "Job 12 cancelled because SparkContext was shut down",
+        CoordError,
+        "start the job again",
+    ),
     ("java.lang.OutOfMemoryError: Java heap space\n\tat org", CoordError, "spark.driver.memory"),
     ("org.apache.spark.memory.SparkOutOfMemoryError\n", CoordError, "spark.executor.memory"),
 ]
@@ -92,6 +103,54 @@ def test_what_a_user_can_mend_is_told_in_words(
     assert type(told) is kind
     assert told.where == "checkpoint /c"
     assert mend in told.mend
+
+
+NO_PYTHON = """\
+Job aborted due to stage failure: Task 1 in stage 0.0 failed 4 times, most recent failure: Lost \
+task 1.3 in stage 0.0 (TID 7) (10.1.2.3 executor 1): java.io.IOException: Cannot run program \
+"./environment/bin/python": error=2, No such file or directory
+\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)
+"""
+OLDER_PYTHON = """\
+pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has \
+different version: 3.9 than that in driver: 3.11, PySpark cannot run with different minor versions.
+"""
+NO_MODULE = """\
+(127.0.0.1 executor 0): org.apache.spark.SparkException: \nError from python worker:
+  /usr/bin/python3: Error while finding module specification for \
+'coordlib.streaming.warm_daemon' (ModuleNotFoundError: No module named 'coordlib')
+PYTHONPATH was:
+  /work/app-1/0/spark-core.jar
+"""
+WRONG_PYTHONS = [
+    (
+        NO_PYTHON,
+        "An executor on 10.1.2.3 has no Python to run: ./environment/bin/python does not start "
+        "there.",
+    ),
+    (
+        NO_PYTHON.replace("(10.1.2.3 executor 1): ", ""),
+        "An executor on unknown has no Python to run: ./environment/bin/python does not start "
+        "there.",
+    ),
+    (OLDER_PYTHON, "Executors run Python 3.9, and the driver 3.11."),
+    (NO_MODULE, "The Python of an executor lacks the module coordlib."),
+]
+
+
+@pytest.mark.parametrize(("text", "what"), WRONG_PYTHONS)
+def test_a_worker_without_the_right_python_is_told_in_one_sentence(text: str, what: str) -> None:
+    """It fails again at every start: nobody is to start the job again before a worker is mended."""
+    told = explain(RuntimeError(text), "/c")
+
+    assert type(told) is SetupError
+    assert told.what == what
+    assert "at the same path" in told.mend
+
+
+def test_a_module_that_is_missing_while_a_batch_is_judged_is_a_defect() -> None:
+    """Its place matters."""
+    assert explain(RuntimeError("ModuleNotFoundError: No module named 'shop'"), "/c") is None
 
 
 def test_a_full_java_heap_says_which_memory_it_was() -> None:

@@ -53,6 +53,8 @@ class Scene(AbstractContextManager["Scene"]):
         self._marks: dict[str, int] = {}
         #: Where the job died, one after the other.
         self.crashes: list[str] = []
+        #: For spark-submit, before the script.
+        self.spark_args: list[str] = []
 
     # ---- the job --------------------------------------------------------------------------------
 
@@ -60,7 +62,11 @@ class Scene(AbstractContextManager["Scene"]):
         """Start it, with a crash in its way."""
         without = () if archive else ("--without-archive",)
         with patch.dict(os.environ, {crash.VARIABLE: fault}):
-            self.stack.start_job((*JOB_ARGS, *without, *arguments))
+            self.launch_job((*JOB_ARGS, *without, *arguments))
+
+    def launch_job(self, arguments: tuple[str, ...]) -> None:
+        """Start it where this scene has its jobs run; returns when it runs."""
+        self.stack.start_job(arguments, self.spark_args)
 
     def job_crashes(self, place: str, *arguments: str, after: int = 0) -> None:
         """Run the job until it dies at this place, in the first batch that has at least this
