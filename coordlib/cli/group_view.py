@@ -104,6 +104,10 @@ class PartitionLine:
     lag: Lag
     member: str | None
     client: str | None
+    #: Where its owner runs, in that client's own words.
+    host: str | None = None
+    #: The client's own time of the committed position, epoch milliseconds.
+    timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ def read_group(
     owners = _owners(group)
     offsets = {place: _offset(committed.get(place)) for place in sorted({*committed, *owners})}
     lags = read_lag(client, f"{prefix}.lag", shard, name, offsets)
-    return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags)), as_of)
+    times = {place: _timestamp(committed.get(place)) for place in offsets}
+    return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags, times)), as_of)
 
 
 def _shards(topics: Mapping[str, Any], topic: str) -> int:
@@ -254,6 +259,16 @@ def _offset(committed: CommittedValue | None) -> int | None:
     return None if committed is None else committed.offset
 
 
+def _timestamp(committed: CommittedValue | None) -> int | None:
+    told = msgspec.UNSET if committed is None else committed.timestamp_ms
+    return None if told is msgspec.UNSET else told
+
+
+def host_of(member: rs.DescribedMember) -> str | None:
+    """Where it runs, in its own words; None: it named no host."""
+    return None if member.host is msgspec.UNSET else member.host
+
+
 def _owners(group: SeenGroup) -> dict[Place, str]:
     """Partition to member, as far as assignments are those of consumers."""
     return {
@@ -278,16 +293,22 @@ def _lines(
     offsets: Mapping[Place, int | None],
     owners: Mapping[Place, str],
     lags: Mapping[Place, Lag],
+    times: Mapping[Place, int | None],
 ) -> list[PartitionLine]:
     lines = []
     for place, committed in offsets.items():
-        owner = owners.get(place)
-        client = None if owner is None else group.members[owner].client
-        lines.append(PartitionLine(*place, committed, lags[place], owner, client))
+        owner = _owner(group, owners.get(place))
+        lines.append(PartitionLine(*place, committed, lags[place], *owner, times[place]))
     idle = sorted(set(group.members) - set(owners.values()))
-    return lines + [
-        PartitionLine(None, None, None, UNKNOWN, name, group.members[name].client) for name in idle
-    ]
+    return lines + [PartitionLine(None, None, None, UNKNOWN, *_owner(group, name)) for name in idle]
+
+
+def _owner(group: SeenGroup, name: str | None) -> tuple[str | None, str | None, str | None]:
+    """Member id, client and host."""
+    if name is None:
+        return None, None, None
+    member = group.members[name]
+    return name, member.client, host_of(member)
 
 
 def _as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:

@@ -43,6 +43,8 @@ OFFSET_COLUMNS = (
     "CONSUMER-ID",
     "CLIENT-ID",
 )
+#: Shown where a client named its host, or its own time of a position.
+OWN_COLUMNS = ("HOST", "COMMITTED-TIMESTAMP")
 AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "REASON")
 
 
@@ -223,7 +225,7 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         }
     )
     print()
-    print_table(OFFSET_COLUMNS, [_row(group.group, line) for line in lines])
+    _print_offsets(group.group, lines)
     _say_beyond(lines)
     if group.waits_for:
         print()
@@ -250,6 +252,21 @@ def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:
     )
 
 
+def _own_row(line: "PartitionLine") -> tuple[str | None, str | None]:
+    told_ms = line.timestamp_ms
+    return line.host, None if told_ms is None else millis_text(told_ms)
+
+
+def _print_offsets(group: str, lines: "Iterable[PartitionLine]") -> None:
+    own = [_own_row(line) for line in lines]
+    shown = [place for place in range(len(OWN_COLUMNS)) if any(row[place] for row in own)]
+    rows = [
+        (*_row(group, line), *(row[place] for place in shown))
+        for line, row in zip(lines, own, strict=True)
+    ]
+    print_table((*OFFSET_COLUMNS, *(OWN_COLUMNS[place] for place in shown)), rows)
+
+
 def _seconds_text(lag: "Lag") -> str | None:
     """`12.5`; `>12.5` for a lower bound."""
     if lag.lag_seconds is None:
@@ -273,6 +290,8 @@ def _line_as_json(group: str, line: "PartitionLine") -> dict[str, object]:
         "is-at-least": line.lag.is_at_least,
         "log-start-offset": line.lag.log_start,
         "is-beyond-end": line.lag.is_beyond_end,
+        "host": line.host,
+        "committed-timestamp": _own_row(line)[1],
     }
 
 
@@ -289,6 +308,8 @@ def _as_of(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
 
 
 def _as_json(view: "GroupView") -> dict[str, object]:
+    from coordlib.cli.group_view import host_of
+
     group, as_of, failure = view.group, view.as_of, view.group.failure
     return {
         "group": group.group,
@@ -305,7 +326,12 @@ def _as_json(view: "GroupView") -> dict[str, object]:
         "waiting": as_of.waiting if as_of else None,
         "total-lag": _total_lag(view.lines),
         "members": [
-            {"consumer-id": name, "client-id": member.client, "instance": member.instance}
+            {
+                "consumer-id": name,
+                "client-id": member.client,
+                "instance": member.instance,
+                "host": host_of(member),
+            }
             for name, member in group.members.items()
         ],
         "waits-for": [

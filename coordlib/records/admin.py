@@ -20,6 +20,8 @@ class DescribedMember(msgspec.Struct, frozen=True):
     instance: str | None
     client: str
     assignment: bytes
+    #: Where it runs, in its own words; left out where it named none.
+    host: str | UnsetType = UNSET
 
 
 #: Reasons why a group waits for a member.

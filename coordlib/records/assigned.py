@@ -54,6 +54,10 @@ class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
     #: The member's share in proportion to the other members.
     capacity: Annotated[int, Meta(ge=1, le=limits.CAPACITY_MAX)] = 1
     reason: Reason | None = None
+    #: Where the client runs, in its own words (seed 000, group metadata). That of the request by
+    #: which it enters is kept and shown; it decides nothing. Not written where it is not set: older
+    #: jobs refuse the field.
+    host: Name | UnsetType = UNSET
 
     def fault(self) -> str | None:
         """A member wants topics by name, by an expression, or by both."""
@@ -63,6 +67,7 @@ class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
             names_fault("topics", self.topics)
             or optional_names_fault("member", [self.member])
             or optional_names_fault("strategy", [self.strategy])
+            or (None if self.host is UNSET else names_fault("host", [self.host]))
         )
 
 

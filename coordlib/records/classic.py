@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from coordlib import limits
 from coordlib.errors import ErrorCode
-from coordlib.records.checks import no_name, optional_names_fault
+from coordlib.records.checks import names_fault, no_name, optional_names_fault
 from coordlib.records.envelope import (
     Generation,
     Int32,
@@ -47,6 +47,10 @@ class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
     protocol_type: Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
     protocols: Annotated[tuple[Protocol, ...], Meta(max_length=limits.PROTOCOLS_MAX)]
     reason: Reason | None = None
+    #: Where the client runs, in its own words (seed 000, group metadata). That of the request by
+    #: which it enters is kept and shown; it decides nothing. Not written where it is not set: older
+    #: jobs refuse the field.
+    host: Name | UnsetType = UNSET
 
     def fault(self) -> str | None:
         """Each protocol stands once, and an instance id is not empty: None is no instance."""
@@ -59,6 +63,7 @@ class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
             or optional_names_fault("instance", [self.instance])
             or optional_names_fault("member", [self.member])
             or (no_name("instance") if self.instance == "" else None)
+            or (None if self.host is UNSET else names_fault("host", [self.host]))
         )
 
 

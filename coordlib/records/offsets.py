@@ -13,6 +13,7 @@ from coordlib.records.envelope import Generation, Int32, Name, Part, Request, Re
 LeaderEpoch = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
 Offset = Annotated[int, Meta(ge=-limits.INT64_MAX - 1, le=limits.INT64_MAX)]
 Text = Annotated[str, Meta(max_length=limits.REQUEST_BYTES_MAX)]
+Timestamp = Annotated[int, Meta(ge=0, le=limits.INT64_MAX)]
 
 
 class CommittedOffset(Part, frozen=True):
@@ -23,6 +24,9 @@ class CommittedOffset(Part, frozen=True):
     offset: Offset
     leader_epoch: LeaderEpoch = -1
     metadata: Text = ""
+    #: The client's own time of this position, epoch milliseconds (seed 000, TimeStamp). Kept and
+    #: shown, and decides nothing. Not written where it is not set: older jobs refuse the field.
+    timestamp_ms: Timestamp | UnsetType = UNSET
 
 
 def rows_fault(rows: tuple[CommittedOffset, ...]) -> str | None:
@@ -108,6 +112,8 @@ class FetchedOffset(msgspec.Struct, frozen=True):
     leader_epoch: int
     metadata: str
     error: str = ErrorCode.NONE.name
+    #: As the commit named it; left out where it named none.
+    timestamp_ms: int | UnsetType = UNSET
 
 
 class OffsetFetchResponse(Response, tag="OffsetFetch", frozen=True, kw_only=True):

@@ -63,6 +63,8 @@ class CommittedValue(msgspec.Struct, frozen=True, kw_only=True):
     commit_clock_ms: int
     generation: int
     member: str
+    #: The client's own time of the position, epoch milliseconds; left out where it named none.
+    timestamp_ms: int | UnsetType = UNSET
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

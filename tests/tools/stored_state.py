@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from coordlib.coordinators.groups.dividing.strategies.model import Shares
 from coordlib.coordinators.groups.offsets.positions import COMMITS
@@ -116,7 +117,8 @@ def _have_everything(talk: Conversation) -> None:
     consumers: dict[str, Any] = {"protocol_type": "consumer", "protocols": {"range": WANTS_T}}
     for group in ("consumers", "guarded", "completing", "preparing", "empty", "failed"):
         _start(talk, group, "a", instance=f"{group}-a", **consumers)
-    _start(talk, "consumers", "b", instance="consumers-b", reply=0, **consumers)
+    fields = {"instance": "consumers-b", "reply": 0, "host": "machine-b", **consumers}
+    _start(talk, "consumers", "b", **fields)
     talk.tick()
     talk.wait(7_000)
     for group in ("consumers", "guarded", "preparing", "empty"):
@@ -157,7 +159,7 @@ def _divide_on_the_server(talk: Conversation) -> None:
     talk.send(leave("a", _member(talk, "assigned-empty"), group="assigned-empty"))
     name = "assigned-reconciling"
     wants: dict[str, Any] = {"pattern": ".*", "exclude": "u-2", "topics": ("\u00e9", "later")}
-    talk.send(subscribe("a", group=name, capacity=2, reply=0, **wants))
+    talk.send(subscribe("a", group=name, capacity=2, reply=0, host="machine-a", **wants))
     talk.send(subscribe("b", group=name, rebalance_timeout_ms=9_000))
     talk.tick()
     a, b = talk.group(name).members
@@ -200,8 +202,11 @@ def _divide(talk: Conversation, group: str) -> None:
 def _commit(talk: Conversation, group: str) -> None:
     now = talk.group(group)
     member = now.members[now.leader or ""]
+    times: dict[str, Any] = {"gone": 2**43}
     rows = tuple(
-        rq.CommittedOffset(topic, partition, 10 * partition, 3, f"at {partition}")
+        rq.CommittedOffset(
+            topic, partition, 10 * partition, 3, f"at {partition}", times.get(topic, UNSET)
+        )
         for topic in ("t", "\u00e9", "gone")
         for partition in (0, 1, 64, 1_000)
     )

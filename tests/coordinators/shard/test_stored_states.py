@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from coordlib.coordinators.groups.assigned.group import State as AssignedState
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
@@ -83,6 +84,7 @@ def test_the_fixture_is_a_rich_shard() -> None:
     assert any(member.is_syncing for member in members)
     assert any(member.has_let_go for member in members)
     assert any(member.awaits_cover is not None for member in members)
+    assert {member.host for member in members} == {UNSET, "machine-b"}
     assert any(group and group.pending for group in groups)
     assert any(group and group.guards for group in groups)
     assert any(group and group.is_initial for group in groups)
@@ -90,6 +92,7 @@ def test_the_fixture_is_a_rich_shard() -> None:
     assert any(group and group.sync_timer for group in groups)
     assert any(group and group.failure for group in groups)
     assert len(CURRENT.committed) > 20
+    assert {b"timestamp_ms" in value for _, value in CURRENT.committed} == {True, False}
     state = decode_blob(CURRENT.blob)
     assert CURRENT.position.answered == state.answered
     groups = msgspec.msgpack.decode(state.families["group"], type=GroupsState)
@@ -114,6 +117,7 @@ def test_the_fixture_has_rich_server_assigned_groups() -> None:
     assert any(member.pattern and member.exclude and member.topics for member in members)
     assert any(member.capacity > 1 for member in members)
     assert {member.awaits_cover is None for member in members} == {True, False}
+    assert {member.host for member in members} == {UNSET, "machine-a"}
     assert any(group.strategy_fault for group in groups)
     assert shard.topics
 

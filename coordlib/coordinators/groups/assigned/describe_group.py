@@ -28,7 +28,9 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
 def described(group: Group) -> Iterator[rs.DescribedMember]:
     """Its members, with all partitions that they may be working on."""
     for member in group.members.values():
-        yield rs.DescribedMember(member.member, None, member.client, encoded(member.owned))
+        yield rs.DescribedMember(
+            member.member, None, member.client, encoded(member.owned), member.host
+        )
 
 
 def awaited(group: Group) -> Iterator[rs.AwaitedMember]:

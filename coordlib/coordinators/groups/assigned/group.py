@@ -120,6 +120,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     joined_ms: int
     #: Offset whose outputs must be visible before its session runs; None: it runs.
     awaits_cover: int | None = None
+    #: Where it runs, in its own words, by the request that made it.  # INV-83
+    host: str | msgspec.UnsetType = msgspec.UNSET
 
     @cached_property
     def owned(self) -> Partitions:
@@ -158,7 +160,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def own_bytes(self) -> int:
         """An upper bound of its encoded size, without partitions."""
-        names = (self.member, self.member, self.client, self.first_id)
+        told = (self.host,) if self.host else ()
+        names = (self.member, self.member, self.client, self.first_id, *told)
         return 512 + sum(map(text_bytes, names)) + self.wishes_bytes
 
     @cached_property
@@ -256,8 +259,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     def held(self) -> Iterator[Partitions]:
         """All partitions that a member has, or that a former owner may still have."""
         for member in self.members.values():
-            for grant in member.grants:
-                yield grant.partitions
+            yield from (grant.partitions for grant in member.grants)
         for guard in self.guards.values():
             yield guard.partitions
 
@@ -277,10 +279,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
 
     def first_subscribe(self, client: str, request_id: str) -> Member | None:
         """The live member that this first Subscribe made, if it made one."""
-        for member in self.members.values():
-            if (member.client, member.first_id) == (client, request_id):
-                return member
-        return None
+        sender, members = (client, request_id), self.members.values()
+        return next((each for each in members if (each.client, each.first_id) == sender), None)
 
     def members_bytes(self) -> int:
         """An upper bound of the encoded size of members, their subscriptions, and former owners.

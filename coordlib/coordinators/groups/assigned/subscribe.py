@@ -7,6 +7,7 @@ partitions that are free. Demands ask other members for the rest, which follows 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib import limits
@@ -102,7 +103,7 @@ def _enter(step: Step, request: rq.Subscribe) -> None:
     step.record(
         stored.EVENT_MEMBER_JOINED,
         member=member.member,
-        detail={"client": request.client, **_wishes(request)},
+        detail={"client": request.client, **_wishes(request), **_host(request)},
     )
     division.renew(step, "member joined", _named(member, request))
     _conclude(step, request, member.member, group, before)
@@ -158,6 +159,7 @@ def _made_from(step: Step, request: rq.Subscribe) -> Member:
         joined_ms=at.time_ms,
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
+        host=request.host,
     )
 
 
@@ -286,6 +288,10 @@ def _wishes(request: rq.Subscribe) -> dict[str, Any]:
         if getattr(request, name) is not None:
             wishes[name] = getattr(request, name)
     return wishes | ({"capacity": request.capacity} if request.capacity != 1 else {})
+
+
+def _host(request: rq.Subscribe) -> dict[str, str]:
+    return {} if request.host is UNSET else {"host": request.host}
 
 
 def _named(member: Member, request: rq.Subscribe) -> dict[str, str]:

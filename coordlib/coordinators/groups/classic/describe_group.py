@@ -41,7 +41,9 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
 def described(group: Group) -> Iterator[rs.DescribedMember]:
     """Its members, with what they own."""
     for member in group.members.values():
-        yield rs.DescribedMember(member.member, member.instance, member.client, member.assignment)
+        yield rs.DescribedMember(
+            member.member, member.instance, member.client, member.assignment, member.host
+        )
 
 
 def awaited(group: Group) -> Iterator[rs.AwaitedMember]:

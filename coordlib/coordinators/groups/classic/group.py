@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from coordlib import limits
 from coordlib.coordinators.shard.clock import Timer
@@ -164,6 +165,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     #: Offset whose outputs must be visible before its session (a newcomer's patience) runs;
     #: None: it runs.
     awaits_cover: int | None = None
+    #: Where it runs, in its own words, by the request that made it.  # INV-83
+    host: str | UnsetType = UNSET
 
     @property
     def is_joining(self) -> bool:
@@ -179,7 +182,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     def size_bytes(self) -> int:
         """An upper bound of its share of the group's encoded hard state."""
-        names = names_bytes(self.member, self.client, self.instance, self.first_id, self.rejoin_id)
+        host = None if self.host is UNSET else self.host
+        names = names_bytes(
+            self.member, self.client, self.instance, self.first_id, self.rejoin_id, host
+        )
         return 1024 + names + offered_bytes(self.protocols) + _base64(self.assignment)
 
 
@@ -187,7 +193,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 NAMES_BYTES_MAX: Final = 1024 + 16 * (
     limits.MEMBER_ID_LENGTH_MAX
     + limits.CLIENT_LENGTH_MAX
-    + limits.NAME_LENGTH_MAX
+    + 2 * limits.NAME_LENGTH_MAX
     + 2 * limits.CORRELATION_ID_LENGTH_MAX
 )
 

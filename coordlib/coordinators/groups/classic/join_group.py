@@ -10,6 +10,7 @@ Numbers in comments are KIPs and tickets.
 
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib import limits
@@ -134,6 +135,7 @@ def _made_from(step: Step, request: rq.JoinGroup, member_id: str) -> Member:
         parked=parked,
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
+        host=request.host,
     )
 
 
@@ -340,8 +342,9 @@ def _grows_by(step: Step, request: rq.JoinGroup, member: Member | None) -> int:
     if request.member:
         return grows_by + names_bytes(_rejoin_id(request, member)) - names_bytes(member.rejoin_id)
     # In the place of a replaced member, perhaps with longer names.
-    names = names_bytes(_new_id(step, request), request.client, request.id)
-    before = names_bytes(member.member, member.client, member.first_id, member.rejoin_id)
+    host, former = (None if each is UNSET else each for each in (request.host, member.host))
+    names = names_bytes(_new_id(step, request), request.client, request.id, host)
+    before = names_bytes(member.member, member.client, member.first_id, member.rejoin_id, former)
     return grows_by + names - before
 
 
@@ -388,5 +391,6 @@ def _record_joined(step: Step, request: rq.JoinGroup, member: Member) -> None:
             "session_timeout_ms": member.session_timeout_ms,
             "rebalance_timeout_ms": member.rebalance_timeout_ms,
             "protocols": [offered.name for offered in member.protocols],
+            **({} if member.host is UNSET else {"host": member.host}),
         },
     )

@@ -8,6 +8,8 @@ is the one place by which both follow the members.
 
 from typing import Final
 
+from msgspec import UNSET
+
 from coordlib import limits
 from coordlib.coordinators.groups.classic.group import (
     Failure,
@@ -21,6 +23,8 @@ from coordlib.coordinators.groups.classic.group import (
 GROUP_BYTES: Final = 768
 #: The fields of a member and their names, when it was heard, and a parked request.
 MEMBER_BYTES: Final = 512
+#: A member's field `host`, with its name.
+HOST_BYTES: Final = 8
 GUARD_BYTES: Final = 256
 #: The fields of a failed assignment, and their names.
 FAILURE_BYTES: Final = 32
@@ -73,6 +77,7 @@ def _has_the_size_of(before: Member, after: Member) -> bool:
         and after.rejoin_id is before.rejoin_id
         and (after.member, after.client) == (before.member, before.client)
         and (after.first_id, after.instance) == (before.first_id, before.instance)
+        and after.host == before.host
     )
 
 
@@ -99,6 +104,8 @@ def of_member(member: Member) -> int:
     # Its id stands as key, in the member, beside when it was heard, and beside its instance.
     names = width(member.first_id, member.rejoin_id) + 2 * width(member.client)
     names += 4 * width(member.member) + 2 * width(member.instance)
+    if member.host is not UNSET:
+        names += HOST_BYTES + width(member.host)
     return MEMBER_BYTES + names + of_offered(member.protocols) + len(member.assignment)
 
 

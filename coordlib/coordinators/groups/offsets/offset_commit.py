@@ -9,7 +9,15 @@ commit, and where, is their kind's own rule.
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordlib.coordinators.groups.offsets.table import OFFSETS, offset_bytes
+from msgspec import UNSET
+
+from coordlib.coordinators.groups.offsets.table import (
+    NO_TIMESTAMP,
+    OFFSETS,
+    KeptOffset,
+    offset_bytes,
+    size_of,
+)
 from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED, GroupStep
 from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.shard.table import name_bytes
@@ -92,13 +100,13 @@ class _Room:
         place = (row.topic, row.partition)
         kept = self._kept.get(*place)
         is_first = place not in self._costs
-        if is_first and kept is not None and (kept.metadata, kept.member) == (row.metadata, member):
+        is_timed = row.timestamp_ms is not UNSET
+        if is_first and kept is not None and _has_the_size_of(kept, row.metadata, member, is_timed):
             return True  # most commits of members: nothing grows
-        cost = offset_bytes(row.metadata, member)
-        if is_first:
-            before = None if kept is None else offset_bytes(kept.metadata, kept.member)
-        else:
-            before = self._costs[place]
+        cost = offset_bytes(row.metadata, member, is_timed)
+        before = self._costs.get(place)
+        if is_first and kept is not None:
+            before = size_of(kept)
         grows_by = cost - (before or 0)
         if row.topic not in self._topics and not self._kept.has_name(row.topic):
             grows_by += name_bytes(row.topic)
@@ -109,6 +117,11 @@ class _Room:
         self._costs[place] = cost
         self._topics.add(row.topic)
         return True
+
+
+def _has_the_size_of(kept: KeptOffset, metadata: str, member: str, is_timed: bool) -> bool:
+    was_timed = kept.timestamp_ms != NO_TIMESTAMP
+    return (kept.metadata, kept.member, was_timed) == (metadata, member, is_timed)
 
 
 def store(
@@ -170,7 +183,12 @@ def _record_refused(
 
 
 def _named(row: rq.CommittedOffset) -> dict[str, object]:
-    return {"topic": row.topic, "partition": row.partition, "offset": row.offset}
+    named: dict[str, object] = {
+        "topic": row.topic,
+        "partition": row.partition,
+        "offset": row.offset,
+    }
+    return named if row.timestamp_ms is UNSET else named | {"timestamp_ms": row.timestamp_ms}
 
 
 def _judge_row(
@@ -202,4 +220,5 @@ def _value(
         commit_clock_ms=step.at.clock_ms,
         generation=request.generation,
         member=request.member,
+        timestamp_ms=row.timestamp_ms,
     )

@@ -7,8 +7,10 @@ and changes nothing, as for a Kafka group that no transaction writes to.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from coordlib import limits
-from coordlib.coordinators.groups.offsets.table import KeptOffset
+from coordlib.coordinators.groups.offsets.table import NO_TIMESTAMP, KeptOffset
 from coordlib.coordinators.groups.step import GroupStep
 from coordlib.errors import ErrorCode
 from coordlib.records import codec
@@ -53,7 +55,15 @@ def _named(
 def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffset:
     if value is None:
         return rs.FetchedOffset(topic, partition, -1, -1, "")
-    return rs.FetchedOffset(topic, partition, value.offset, value.leader_epoch, value.metadata)
+    told = UNSET if value.timestamp_ms == NO_TIMESTAMP else value.timestamp_ms
+    return rs.FetchedOffset(
+        topic,
+        partition,
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        timestamp_ms=told,
+    )
 
 
 def _are_too_large(rows: list[rs.FetchedOffset]) -> bool:

@@ -3,13 +3,18 @@
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from coordlib.coordinators.shard.table import Table
 from coordlib.effects.routing import COMMITTED
 from coordlib.records.stored import CommittedValue
 
-#: An offset without its texts, and its share of a block, at most.
+#: An offset without its texts and its timestamp, and its share of a block, at most.
 OFFSET_BYTES: Final = 56
+#: A timestamp beside the one byte that says that there is none.
+TIMESTAMP_BYTES: Final = 8
+#: A kept offset whose commit named no timestamp. One that is named decides nothing.  # INV-83
+NO_TIMESTAMP: Final = -1
 
 
 class KeptOffset(msgspec.Struct, frozen=True, array_like=True):
@@ -22,15 +27,22 @@ class KeptOffset(msgspec.Struct, frozen=True, array_like=True):
     commit_clock_ms: int
     generation: int
     member: str
+    timestamp_ms: int = NO_TIMESTAMP
 
 
-def offset_bytes(metadata: str, member: str) -> int:
-    """The share of one offset in the encoded table, at most."""
-    return OFFSET_BYTES + len(metadata.encode()) + len(member.encode())
+def offset_bytes(metadata: str, member: str, is_timed: bool = False) -> int:
+    """The share of one offset in the encoded table, at most; `is_timed`: it has a timestamp.
+
+    By the content alone, and without a timestamp as before there were any: shards of then have
+    summed up these numbers.
+    """
+    texts_bytes = len(metadata.encode()) + len(member.encode())
+    return OFFSET_BYTES + texts_bytes + (TIMESTAMP_BYTES if is_timed else 0)
 
 
-def _size(kept: KeptOffset) -> int:
-    return offset_bytes(kept.metadata, kept.member)
+def size_of(kept: KeptOffset) -> int:
+    """The same of an offset that is kept."""
+    return offset_bytes(kept.metadata, kept.member, kept.timestamp_ms != NO_TIMESTAMP)
 
 
 def _keep(value: CommittedValue) -> KeptOffset:
@@ -42,7 +54,8 @@ def _keep(value: CommittedValue) -> KeptOffset:
         value.commit_clock_ms,
         value.generation,
         value.member,
+        NO_TIMESTAMP if value.timestamp_ms is UNSET else value.timestamp_ms,
     )
 
 
-OFFSETS: Final = Table("committed", COMMITTED, CommittedValue, KeptOffset, _keep, _size)
+OFFSETS: Final = Table("committed", COMMITTED, CommittedValue, KeptOffset, _keep, size_of)

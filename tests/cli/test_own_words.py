@@ -1,0 +1,73 @@
+"""`coord groups describe` shows what clients said of themselves, in columns only where they did."""
+
+import json
+from typing import Any
+
+import pytest
+
+from coordlib.cli.group_view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
+from coordlib.cli.groups import _as_json, _print
+from coordlib.cli.output import now
+from coordlib.coordinators.groups.classic import group as classic
+from coordlib.kafka.places import Place
+from coordlib.lag.measure import UNKNOWN
+from coordlib.records import consumer_protocol as cp
+
+TOLD_MS = 1_795_243_200_000
+
+
+def view(host: str | None, timestamp_ms: int | None) -> GroupView:
+    share = cp.encode_assignment(cp.Assignment(partitions={"t": (0,)}))
+    fields: dict[str, Any] = {"session_timeout_ms": 1, "rebalance_timeout_ms": 1, "first_id": "j"}
+    fields |= {} if host is None else {"host": host}
+    member = classic.Member(
+        member="m",
+        client="c",
+        reply=0,
+        protocols=(),
+        joined_ms=0,
+        assignment=share,
+        **fields,
+    )
+    head = classic.Group(
+        group="g", state=classic.State.STABLE, protocol_type=cp.CONSUMER, members={"m": member}
+    )
+    group = SeenGroup("g", "classic", "Stable", 1, "range", value=head)
+    place = Place("t", 0)
+    lines = _lines(group, {place: 5}, {place: "m"}, {place: UNKNOWN}, {place: timestamp_ms})
+    assert all(isinstance(line, PartitionLine) for line in lines)
+    return GroupView(group, 0, tuple(lines), AsOf(1, 2, 0))
+
+
+def test_host_and_time_have_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which machine is it, and how old is what it has done?"""
+    _print(view("rack-1-7", TOLD_MS), now())
+
+    table = capsys.readouterr().out
+    assert "CLIENT-ID  HOST      COMMITTED-TIMESTAMP" in table
+    assert "rack-1-7" in table
+    assert "2026-11-21T" in table
+
+
+@pytest.mark.parametrize(("host", "time_ms"), [("rack-1-7", None), (None, TOLD_MS)])
+def test_what_no_client_named_has_no_column(
+    host: str | None, time_ms: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table is wide enough."""
+    _print(view(host, time_ms), now())
+
+    table = capsys.readouterr().out
+    assert ("HOST" in table, "COMMITTED-TIMESTAMP" in table) == (bool(host), bool(time_ms))
+
+
+def test_json_always_has_them() -> None:
+    """A program that reads it needs no case for a missing key."""
+    told = json.loads(json.dumps(_as_json(view("rack-1-7", TOLD_MS))))
+    none = _as_json(view(None, None))
+
+    assert told["members"][0]["host"] == told["offsets"][0]["host"] == "rack-1-7"
+    assert told["offsets"][0]["committed-timestamp"].startswith("2026-11-21T")
+    assert none["members"] == [
+        {"consumer-id": "m", "client-id": "c", "instance": None, "host": None}
+    ]
+    assert none["offsets"][0]["committed-timestamp"] is None  # type: ignore[index]
