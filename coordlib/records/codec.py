@@ -9,6 +9,7 @@ leniently, only to find its sender for the answer.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, Union
 
@@ -18,6 +19,7 @@ from coordlib import limits
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.api_versions import fields_by_type
 from coordlib.records.checks import CONTROL, is_name, no_name
 
 _decode_loose = msgspec.json.Decoder(dict[str, Any]).decode
@@ -53,6 +55,11 @@ class RequestReader:
     def __init__(self, types: Sequence[type[Any]]) -> None:
         self._decode = msgspec.json.Decoder(Union[tuple(types)]).decode  # noqa: UP007
         self._types = {each.__struct_config__.tag: each for each in types}
+
+    @cached_property
+    def fields(self) -> dict[str, tuple[str, ...]]:
+        """The requests among its types with their fields, as ApiVersions answers them."""
+        return fields_by_type(self._types.values())
 
     def read(self, value: bytes | None) -> Any:
         """Read one record's value as a request of wire version 1, or as a `Refusal`.

@@ -7,6 +7,7 @@ The page about all of this, with examples, is README.md beside this file.
 """
 
 from coordlib.records.admin import DeleteGroup, DescribeGroup, FindCoordinator, ReleaseQuarantine
+from coordlib.records.api_versions import ApiVersions
 from coordlib.records.assigned import Release, Subscribe
 from coordlib.records.classic import (
     ASSIGNMENT_ERRORS,
@@ -29,6 +30,7 @@ from coordlib.records.offsets import (
 __all__ = [
     "ASSIGNMENT_ERRORS",
     "AnyRequest",
+    "ApiVersions",
     "CommittedOffset",
     "Control",
     "DeleteGroup",
@@ -67,6 +69,7 @@ AnyRequest = (
     | DescribeGroup
     | DeleteGroup
     | FindCoordinator
+    | ApiVersions
     | ReleaseQuarantine
     | Subscribe
     | Release

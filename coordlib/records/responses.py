@@ -20,6 +20,7 @@ from coordlib.records.admin import (
     FindCoordinatorResponse,
     ReleaseQuarantineResponse,
 )
+from coordlib.records.api_versions import ApiVersionsResponse
 from coordlib.records.assigned import (
     AssignmentChanged,
     DemandedRelease,
@@ -57,6 +58,7 @@ __all__ = [
     "NOT_STOPPED",
     "NOT_SYNCED",
     "AnyResponse",
+    "ApiVersionsResponse",
     "AssignmentChanged",
     "AwaitedMember",
     "CoordinatorLoading",
@@ -121,6 +123,7 @@ AnyResponse = (
     | DescribeGroupResponse
     | DeleteGroupResponse
     | FindCoordinatorResponse
+    | ApiVersionsResponse
     | ReleaseQuarantineResponse
     | SubscribeResponse
     | ReleaseResponse

@@ -216,7 +216,7 @@ def test_the_alphabet_knows_all_answers() -> None:
     known = {*ANSWER_TO.values(), rs.Rejected}
     asked_by_others = {
         *(rs.DescribeGroupResponse, rs.DeleteGroupResponse, rs.OffsetDeleteResponse),
-        *(rs.FindCoordinatorResponse, rs.ReleaseQuarantineResponse),
+        *(rs.FindCoordinatorResponse, rs.ApiVersionsResponse, rs.ReleaseQuarantineResponse),
     }
     answers = {each for each in rs.AnyResponse.__args__ if issubclass(each, rs.Response)}
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from coordlib.coordinators.groups import topics
+from coordlib.coordinators.groups import bounds, topics
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
@@ -69,6 +69,9 @@ class Groups(Family):
     @property
     def entities_max(self) -> int:
         return self.settings.config.groups_per_shard_max
+
+    def limits(self) -> Mapping[str, int]:
+        return bounds.of(self.settings.config)
 
     def state(self) -> GroupsState:
         return GroupsState(

@@ -40,7 +40,7 @@ class Input(NamedTuple):
 REQUESTS_INPUT: Final = Input(REQUESTS, "requests", lambda _: None)
 
 #: Requests and job records that the shard itself judges.
-OF_THE_SHARD: Final = (rq.ReleaseQuarantine, rq.Tick)
+OF_THE_SHARD: Final = (rq.ApiVersions, rq.ReleaseQuarantine, rq.Tick)
 
 
 class NoSettings(msgspec.Struct, frozen=True):
@@ -72,6 +72,10 @@ class Family:
     def entities_max(self) -> int:
         """How many entities it may have in a shard."""
         return limits.GROUPS_PER_SHARD_MAX
+
+    def limits(self) -> Mapping[str, int]:
+        """The bounds of its requests, for ApiVersions; named as in `limits`, in lower case."""
+        return {}
 
     def state(self) -> Any:
         """For the shard's blob."""

@@ -27,18 +27,19 @@ def misdirected(
 ) -> codec.Refusal | None:
     """Why this shard must not judge the request; `is_known`: it has the entity already."""
     space, name = request.entity
-    if space not in registry.families:
+    is_of_any_shard = isinstance(request, rq.ApiVersions)
+    if space not in registry.families and not is_of_any_shard:
         why = f"space must be one of {', '.join(sorted(registry.families))}."
         refused = refuse(request, ErrorCode.INVALID_REQUEST, why)
         return replace(refused, space=codec.printable(space))
-    if not name:
+    if not name and not is_of_any_shard:
         return refuse(
             request, ErrorCode.INVALID_GROUP_ID, f"The name of the {space} is empty: give one."
         )
     if request.reply is not None and request.reply >= settings.reply_partitions:
         bound = f"reply must be below {settings.reply_partitions}."
         return refuse(request, ErrorCode.INVALID_REQUEST, bound)
-    if is_known or isinstance(request, rq.FindCoordinator):
+    if is_known or is_of_any_shard or isinstance(request, rq.FindCoordinator):
         return None
     home = shard_of(name, settings.shards)
     if home != settings.shard:  # INV-05

@@ -19,6 +19,7 @@ import msgspec
 from coordlib.coordinators.shard import answered, quarantine, rejection
 from coordlib.coordinators.shard import clock as deadlines
 from coordlib.coordinators.shard.answered import Asked, counted_bytes
+from coordlib.coordinators.shard.api_versions import api_versions
 from coordlib.coordinators.shard.blob import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
@@ -178,8 +179,7 @@ class Shard(Rows):
 
     def _trusted_time(self, record: InputRecord) -> int:
         """A record without the broker's time stands still at the time before it."""
-        is_trusted = record.timestamp_ms != UNTRUSTED_TIME_MS
-        return record.timestamp_ms if is_trusted else self.previous_ms
+        return self.previous_ms if record.timestamp_ms == UNTRUSTED_TIME_MS else record.timestamp_ms
 
     def _at(self, record: InputRecord, topic: str) -> At:
         return self.settings.at(topic, record.offset, self._trusted_time(record), self.clock_ms)
@@ -195,6 +195,8 @@ class Shard(Rows):
             fault = rejection.misdirected(request, self.settings, self.registry, row is not None)
         if fault is not None:
             self._reject(at, fault, value, type(request))
+        elif isinstance(request, rq.ApiVersions):
+            self._put(at, api_versions(at, request, self.registry, self.families.values()))
         elif isinstance(request, rq.ReleaseQuarantine):
             self._try(at, request, lambda: self._release(at, request, row))
         elif row is not None and row.is_quarantined:
@@ -379,14 +381,12 @@ class Shard(Rows):
 
     def encode(self) -> bytes:
         """The blob."""
-        position = self._position
         families = {space: family.state() for space, family in self.families.items()}
-        return encode_blob(position, self.rows, families, self._refusals)
+        return encode_blob(self._position, self.rows, families, self._refusals)
 
     def status(self) -> Status:
-        position = self._position
         facts = [row.facts for row in self.rows.values()]
-        return status_of(self.settings.shard, position, self._agenda.cap_ms, facts)
+        return status_of(self.settings.shard, self._position, self._agenda.cap_ms, facts)
 
     @property
     def _position(self) -> stored.ShardPosition:
