@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from coordlib.client.machine import signals as sg
-from coordlib.client.machine.asks import backoff_ms
+from coordlib.client.machine.asks import backoff_ms, throttle_ms
 from coordlib.client.machine.wording import WIRE_VERSION, Identity
 from coordlib.client.shell.transport import KafkaTransport, Transport
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
@@ -264,7 +264,7 @@ class Admin:
                 while len(answers) < _parts(answer):
                     answers.append(question.wait(timeout_s))
                 attempt += 1
-                pause_s = backoff_ms(attempt) / 1000
+                pause_s = max(backoff_ms(attempt), throttle_ms(answer)) / 1000
                 if answer.error not in _AGAIN or time.monotonic() + pause_s > until:
                     break
                 time.sleep(pause_s)

@@ -117,6 +117,8 @@ class Response(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     message: str | UnsetType = UNSET
     #: The error's name in seed 000, beside Kafka's of today; for server-assigned groups.
     design_error: str | UnsetType = UNSET
+    #: With THROTTLING_QUOTA_EXCEEDED: how long the sender should wait before it asks again.
+    throttle_time_ms: int | UnsetType = UNSET
 
 
 class Rejected(Response, tag="Rejected", frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from random import Random
 from types import MappingProxyType
 
 from coordlib.client.machine import signals as sg
+from coordlib.client.machine.later_fields import Types, as_read
 from coordlib.client.shell.transport import Handler, concerns
 from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
@@ -61,6 +62,8 @@ class FakeLog:
         self.place = Place("coord", shards, 1, INCARNATION)
         #: What the job reads beyond the first requests; an older one reads less.
         self.features = frozenset(FEATURES)
+        #: As the job answers ApiVersions; nothing: it is older than that.
+        self.types: Types = REGISTRY.reader.fields
         config = group or GroupConfig(initial_rebalance_delay_ms=0)
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
@@ -206,6 +209,9 @@ class FakeTransport:
     `is_cut` holds back all that is written and read; `is_deaf` only what is read.
     """
 
+    #: Where its program runs, as members name it.
+    host: str | None = None
+
     def __init__(self, log: FakeLog) -> None:
         self._log = log
         self.is_cut = self.is_deaf = False
@@ -230,7 +236,8 @@ class FakeTransport:
         self._handlers.pop(handler.identity.token, None)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
-        self._unwritten.append((handler, request, self.now_ms()))
+        known = as_read(request, self._log.types)
+        self._unwritten.append((handler, known, self.now_ms()))
 
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:  # noqa: ARG002
         self._work.append(work)

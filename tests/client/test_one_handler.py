@@ -11,9 +11,11 @@ import pytest
 from coordlib.client.classic.member import ClassicMember
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.member import Member
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.errors import CannotReach, CoordError
+from coordlib.kafka.layout import Place
 from coordlib.records import codec
 from coordlib.records import responses as rs
 from coordlib.testing.fake_log import FakeLog
@@ -84,6 +86,8 @@ class BareTransport(KafkaTransport):
         self._producer: Any = Producer(self)
         self._reader: Any = Reader(self, list(values))
         self._told_ms = 0
+        self.place, self.reply = Place("coord", 1, 1, "incarn-0"), 0
+        self._reads = JobReads(self._asker("c"), self._ask, self.now_ms)
 
     def run(self, loop: Callable[[], None]) -> None:
         self._guarded(loop)

@@ -20,6 +20,7 @@ TIMING = Timing(
     rebalance_timeout_ms=12_000,
     heartbeat_interval_ms=2_000,
     metadata_refresh_ms=5_000,
+    rebalance_interval_ms=0,
 )
 
 

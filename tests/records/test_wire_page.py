@@ -48,6 +48,7 @@ ENVELOPE = {
     "error",
     "message",
     "design_error",
+    "throttle_time_ms",
     "n",
     "key",
     "sig",

@@ -193,7 +193,7 @@ def around(settings: ShardSettings) -> Around:
     """What a step of a group may read when its shard has nothing else."""
     family = AroundGroup(
         config=config_of(settings),
-        is_throttled=False,
+        throttle_ms=0,
         topics={},
         strategies=settings.of(Groups).strategies,
     )

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from coordlib.client.assigned.holding import AssignedStanding
 from coordlib.client.assigned.releases import Releases
 from coordlib.client.machine import signals as sg
-from coordlib.client.machine.asks import error_of, known, refusal_of
+from coordlib.client.machine.asks import error_of, known, refusal_of, throttle_ms
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.steps import State, Step
@@ -129,7 +129,8 @@ class AssignedMembership(Life):
         elif code in OUT and me.member:
             self._out()
         elif code.retriable and self._said is not None:
-            asked.replace_later(now_ms, self._subscribe_to(self._wanted or self._said))
+            send = self._subscribe_to(self._wanted or self._said)
+            asked.replace_later(now_ms, send, throttle_ms(response))
         else:
             me.fail(refusal_of(response, me.where))
 

@@ -7,6 +7,7 @@ another member while its owner keeps working on it, would have two owners.
 import logging
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol
 
 from coordlib.client.classic.assignor import (
     Assignor,
@@ -19,7 +20,6 @@ from coordlib.client.classic.assignor import (
 )
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.transport import Transport
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from coordlib.records import consumer_protocol as cp
@@ -35,6 +35,18 @@ _log = logging.getLogger("coordlib.client")
 RAISED = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+class Metadata(Protocol):
+    """What a leader asks about the shared topics; a transport answers, or a program (`tasks`)."""
+
+    def now_ms(self) -> int: ...
+
+    def features(self) -> frozenset[str]: ...
+
+    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]: ...
+
+    def replica_racks(self, topics: Sequence[str], /) -> ReplicaRacks: ...
+
+
 class AssignorFailed(CoordError):
     """The assignor raised, or gave an assignment that no member may act upon.
 
@@ -46,7 +58,7 @@ class AssignorFailed(CoordError):
 
 
 def lead(
-    task: sg.Divide, assignors: Mapping[str, Assignor], transport: Transport
+    task: sg.Divide, assignors: Mapping[str, Assignor], transport: Metadata
 ) -> sg.Divided | sg.NotDivided | sg.AssignorFailed:
     """The leader's work, from the topics' metadata to everybody's share. May block."""
     seen = views(task.members)
@@ -68,7 +80,7 @@ def lead(
 
 
 def _not_divided(
-    task: sg.Divide, failed: AssignorFailed, transport: Transport
+    task: sg.Divide, failed: AssignorFailed, transport: Metadata
 ) -> sg.NotDivided | sg.AssignorFailed:
     """The error that the leader sends in place of an assignment, if the job supports that."""
     why = None
@@ -101,7 +113,7 @@ def racks_that_matter(
     assignor: Assignor,
     members: Mapping[str, GroupMemberView],
     counts: Mapping[str, int],
-    transport: Transport,
+    transport: Metadata,
 ) -> ReplicaRacks:
     """The racks of replicas, if the assignor uses them and a member names its own rack.
 
@@ -112,7 +124,7 @@ def racks_that_matter(
     return {}
 
 
-def look_up(transport: Transport) -> sg.TopicsSeen | sg.TopicsNotSeen:
+def look_up(transport: Metadata) -> sg.TopicsSeen | sg.TopicsNotSeen:
     """Look up whether the topics changed. May block."""
     try:
         return sg.TopicsSeen(transport.now_ms(), transport.partition_counts(None))

@@ -5,15 +5,17 @@ from functools import partial
 from typing import Any
 
 from coordlib.client.classic.assignor import Assignor
-from coordlib.client.classic.division import lead, look_up
+from coordlib.client.classic.division import Metadata, lead, look_up
 from coordlib.client.classic.membership import ClassicMembership
 from coordlib.client.classic.strategy import find_assignors
+from coordlib.client.classic.tasks import TaskCounts, Tasks, check_type
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.member import Member, Name, OnPartitions
 from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
+from coordlib.records import consumer_protocol as cp
 
 
 class ClassicMember(Member[ClassicMembership]):
@@ -34,6 +36,9 @@ class ClassicMember(Member[ClassicMembership]):
         timing: session, rebalance timeout (also the longest time between polls), heartbeats.
         assignors: names or objects, in order of preference. The member runs cooperatively if all
             of them support it.
+        protocol_type: `consumer` shares the partitions of topics. Under another name the group
+            shares `tasks`, and `subscribe` names pools of them: see `tasks.py`.
+        tasks: the number of tasks in each pool, for groups that share tasks.
 
     Raises:
         SetupError: a name or an assignor is not allowed.
@@ -55,11 +60,22 @@ class ClassicMember(Member[ClassicMembership]):
         prefix: str = "coord",
         timing: Timing | None = None,
         assignors: str | Sequence[str | Assignor] = "range",
+        protocol_type: str = cp.CONSUMER,
+        tasks: Tasks | None = None,
     ) -> None:
         found = find_assignors(assignors)
+        check_type(protocol_type, tasks, found)
+        self._tasks = tasks
         self._assignors = {each.name: each for each in found}
         super().__init__(
-            Name(group=group, client=client, instance=instance, rack=rack, prefix=prefix),
+            Name(
+                group=group,
+                client=client,
+                instance=instance,
+                rack=rack,
+                prefix=prefix,
+                protocol_type=protocol_type,
+            ),
             config,
             transport,
             {
@@ -86,12 +102,17 @@ class ClassicMember(Member[ClassicMembership]):
             return
         self.feed(sg.WantTopics(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
 
+    @property
+    def _metadata(self) -> Metadata:
+        transport = self._transport
+        return transport if self._tasks is None else TaskCounts(self._tasks, transport)
+
     def _do(self, output: sg.Output) -> None:
         match output:
             case sg.Divide():
-                work = partial(lead, output, self._assignors, self._transport)
+                work = partial(lead, output, self._assignors, self._metadata)
                 self._transport.beside(self, lambda: self.feed(work()))
             case sg.LookUp():
-                self._transport.beside(self, lambda: self.feed(look_up(self._transport)))
+                self._transport.beside(self, lambda: self.feed(look_up(self._metadata)))
             case _:
                 super()._do(output)

@@ -13,7 +13,7 @@ import msgspec
 from coordlib.client.classic.assignor import Assignor, ReadsUserData, SubscriptionState, flat
 from coordlib.client.classic.division import AssignorFailed
 from coordlib.client.machine import signals as sg
-from coordlib.client.machine.asks import error_of, is_leaders, known, refusal_of
+from coordlib.client.machine.asks import error_of, is_leaders, known, refusal_of, throttle_ms
 from coordlib.client.machine.errors import AssignmentFailed
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Partitions
@@ -273,7 +273,7 @@ class ClassicMembership(Life):
             self._leaving.owe("its assignor failed", self._failed)
         elif code.retriable and isinstance(asked.output, sg.Send):
             request = msgspec.structs.replace(asked.output.request, id=me.wording.next_id())
-            asked.replace_later(now_ms, sg.Send(request))
+            asked.replace_later(now_ms, sg.Send(request), throttle_ms(response))
         else:
             me.fail(refusal_of(response, me.where))
 

@@ -17,8 +17,10 @@ from coordlib.records.own_topics import is_users
 class Topics:
     """One member's subscription."""
 
-    def __init__(self, own: frozenset[str], refresh_ms: int) -> None:
-        self._own, self._refresh_ms = own, refresh_ms
+    def __init__(self, own: frozenset[str], refresh_ms: int, rest_ms: int = 0) -> None:
+        self._own, self._refresh_ms, self._rest_ms = own, refresh_ms, rest_ms
+        #: Until when this leader gathers changes, because it has just assigned.  # INV-85
+        self._rests_until_ms = 0
         self._plain: tuple[str, ...] = ()
         self._patterns: tuple[re.Pattern[str], ...] = ()
         #: The topics to join for; None: not subscribed, or expressions are not resolved yet.
@@ -48,10 +50,11 @@ class Topics:
         """This member has assigned these topics of the group, by these counts."""
         self._watched = {topic: counts.get(topic, 0) for topic in topics}
         self._looked_ms = self._led_ms = now_ms
+        self._rests_until_ms = now_ms + self._rest_ms
 
     def look_soon(self, now_ms: int) -> None:
         """Look soon: the counts are older than this member; a former leader read them."""
-        self._soon_ms = now_ms
+        self._soon_ms = self._rests_until_ms = now_ms
 
     def follow(self) -> None:
         """Stop watching the group's topics: another member leads."""
@@ -84,6 +87,9 @@ class Topics:
     def seen(self, now_ms: int, counts: Mapping[str, int]) -> bool:
         """Take all topics with their partition counts; return whether they ask for a rejoin."""
         self._is_looking, self._attempt, self._looked_ms = False, 0, now_ms
+        if now_ms < self._rests_until_ms and self._are_other(counts):
+            self._soon_ms = self._rests_until_ms  # with all that changes until then
+            return False
         if self._patterns:
             self.names = self._resolved(counts)
         if self._watched is None or self._began_ms < self._led_ms:
@@ -92,6 +98,14 @@ class Topics:
         if changed:
             self._watched = None  # reported once; the next leader assigns by newer counts
         return changed
+
+    def _are_other(self, counts: Mapping[str, int]) -> bool:
+        """Whether this leader would make its group rebalance for these topics."""
+        if self._watched is None or self.names is None:
+            return False
+        names = self._resolved(counts) if self._patterns else self.names
+        is_changed = any(counts.get(topic, 0) != was for topic, was in self._watched.items())
+        return is_changed or names != self.names
 
     def _resolved(self, counts: Mapping[str, int]) -> tuple[str, ...]:
         found = [

@@ -19,6 +19,8 @@ from coordlib.records import responses as rs
 
 RETRY_FIRST_MS = 200
 RETRY_MAX_MS = 5_000
+#: Longest wait that an answer can ask for; a rebalance timeout is six seconds at least.
+THROTTLE_MAX_MS = 5_000
 
 
 def backoff_ms(attempt: int) -> int:
@@ -32,6 +34,12 @@ def error_of(response: rs.Response) -> ErrorCode:
         return ErrorCode[response.error]
     except KeyError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def throttle_ms(response: rs.Response) -> int:
+    """How long the coordinator asks to wait before a repeat; bounded, 0: it does not."""
+    told = response.throttle_time_ms
+    return min(max(told, 0), THROTTLE_MAX_MS) if isinstance(told, int) else 0
 
 
 def refusal_of(response: rs.Response, where: str) -> GroupError:
@@ -117,7 +125,8 @@ class Asks:
         if code is not ErrorCode.NONE:
             repeats = code.retriable and ask.repeats
             refusal = refusal_of(response, self._where)
-            yield from self._fail_or_retry(ask, refusal, repeats, now_ms)
+            wait_ms = throttle_ms(response)
+            yield from self._fail_or_retry(ask, refusal, repeats, now_ms, wait_ms)
         elif isinstance(response, rs.OffsetFetchResponse):
             yield from self._part(ask, response)
         else:
@@ -147,11 +156,11 @@ class Asks:
             yield from self._end(ask, offsets=rows)
 
     def _fail_or_retry(
-        self, ask: _Ask, error: CoordError, repeats: bool, now_ms: int
+        self, ask: _Ask, error: CoordError, repeats: bool, now_ms: int, wait_ms: int = 0
     ) -> Iterator[Output]:
         if repeats:
             ask.attempt += 1
-            ask.again_ms = now_ms + backoff_ms(ask.attempt)
+            ask.again_ms = now_ms + max(backoff_ms(ask.attempt), wait_ms)
             ask.parts.clear()
         else:
             yield from self._end(ask, error=error)

@@ -111,7 +111,8 @@ class ClassicStanding(Standing):
         self.assignors = assignors
         #: Whether the member keeps what it owns while it joins (KIP-429).
         self.keeps = mode_of(assignors) is RebalanceMode.COOPERATIVE
-        self.topics = Topics(own_topics(identity.prefix), timing.metadata_refresh_ms)
+        own = own_topics(identity.prefix)
+        self.topics = Topics(own, timing.metadata_refresh_ms, timing.rebalance_interval_ms)
         self.protocol = ""
         #: Why a rejoin is owed; None: none is.
         self.rejoin_reason: str | None = None

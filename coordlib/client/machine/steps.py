@@ -63,15 +63,18 @@ class Step:
     def id(self) -> str | None:
         return self.output.request.id if isinstance(self.output, Send) else None
 
-    def repeat_later(self, now_ms: int) -> None:
-        """The same again, under the same id: should both be written, they are one request."""
-        self.attempt += 1
-        self.again_ms = now_ms + backoff_ms(self.attempt)
+    def repeat_later(self, now_ms: int, wait_ms: int = 0) -> None:
+        """The same again, under the same id: should both be written, they are one request.
 
-    def replace_later(self, now_ms: int, send: Send) -> None:
+        `wait_ms`: not before that.
+        """
+        self.attempt += 1
+        self.again_ms = now_ms + max(backoff_ms(self.attempt), wait_ms)
+
+    def replace_later(self, now_ms: int, send: Send, wait_ms: int = 0) -> None:
         """It was judged and refused for now: the next attempt is another request."""
         self.output, self.offset = send, None
-        self.repeat_later(now_ms)
+        self.repeat_later(now_ms, wait_ms)
         self.first_ms = self.again_ms or now_ms
 
     def repeat(self, now_ms: int) -> Send | Divide | None:

@@ -7,6 +7,8 @@ also not by the next process with the same client id.
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from coordlib.client.classic.assignor import Assignor, SubscriptionState
 from coordlib.client.machine.signals import Subscription, WhyNot
 from coordlib.records import consumer_protocol as cp
@@ -37,6 +39,10 @@ class Identity:
     instance: str | None = None
     #: Where it runs, for assignors that look at racks (KIP-881).
     rack: str | None = None
+    #: Where it runs, for people: shown, and it decides nothing.
+    host: str | None = None
+    #: What its group shares, if it is a classic one.
+    protocol_type: str = cp.CONSUMER
 
     def member_at(self, offset: int) -> str:
         """The member id that a first JoinGroup at this log offset gives (records/README.md)."""
@@ -52,6 +58,8 @@ class Timing:
     heartbeat_interval_ms: int = 3_000
     #: How often the topics' metadata are looked at; 0 or less: only when they must be.
     metadata_refresh_ms: int = 300_000
+    #: A leader makes its group rebalance for changed topics at most once in this time.
+    rebalance_interval_ms: int = 10_000
 
 
 class Wording:
@@ -91,9 +99,10 @@ class Wording:
             instance=self.identity.instance,
             session_timeout_ms=self.timing.session_timeout_ms,
             rebalance_timeout_ms=self.timing.rebalance_timeout_ms,
-            protocol_type=cp.CONSUMER,
+            protocol_type=self.identity.protocol_type,
             protocols=offered,
             reason=reason,
+            host=self._host(state.generation),
         )
 
     def sync(
@@ -112,7 +121,7 @@ class Wording:
             generation=generation,
             member=member,
             instance=self.identity.instance,
-            protocol_type=cp.CONSUMER,
+            protocol_type=self.identity.protocol_type,
             protocol=protocol,
             assignments=assignments,
         )
@@ -160,6 +169,7 @@ class Wording:
             rebalance_timeout_ms=self.timing.rebalance_timeout_ms,
             capacity=wanted.capacity,
             reason=reason,
+            host=self._host(generation),
         )
 
     def release(
@@ -168,6 +178,10 @@ class Wording:
         return rq.Release(
             **self._envelope(), generation=generation, member=member, cause=cause, offsets=offsets
         )
+
+    def _host(self, generation: int) -> str | UnsetType:
+        """That of the request by which a member enters is kept; later ones need not repeat it."""
+        return self.identity.host if self.identity.host and generation < 0 else UNSET
 
     def _envelope(self) -> dict[str, Any]:
         return {

@@ -6,7 +6,6 @@ Heartbeats and reading go on by themselves. Callbacks come only from the thread 
 """
 
 import os
-import socket
 import threading
 import time
 from abc import abstractmethod
@@ -27,9 +26,11 @@ from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.host import own_host
 from coordlib.client.shell.offsets import once
 from coordlib.client.shell.transport import KafkaTransport, Transport
 from coordlib.errors import CannotReach, CoordError, GroupError, SetupError
+from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.checks import is_name
@@ -44,8 +45,7 @@ COMMIT_RETRY_S = 0.2
 
 def default_client_id() -> str:
     """`<host>-<process>-<random>`: shows where a member runs, and never repeats."""
-    host = "".join(each for each in socket.gethostname() if each.isalnum() or each in "-._")
-    return f"{host[:80] or 'host'}-{os.getpid()}-{token_hex(4)}"
+    return f"{(own_host() or 'host')[:80]}-{os.getpid()}-{token_hex(4)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,8 @@ class Name:
     instance: str | None = None
     rack: str | None = None
     prefix: str = "coord"
+    #: What the group shares: `consumer` is partitions of topics.
+    protocol_type: str = cp.CONSUMER
 
     def __post_init__(self) -> None:
         if not is_name(self.group, limits.NAME_LENGTH_MAX):
@@ -79,6 +81,8 @@ class Name:
             prefix=place.prefix,
             instance=self.instance,
             rack=self.rack,
+            host=transport.host,
+            protocol_type=self.protocol_type,
         )
 
 

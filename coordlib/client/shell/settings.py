@@ -36,6 +36,8 @@ _OF_KIND = {
         "group.capacity": "Leave it out, or set group.protocol to assigned.",
     },
 }
+#: How often a leader makes its group rebalance for changed topics, at most.
+INTERVAL = "coord.rebalance.interval.ms"
 REFRESH = "topic.metadata.refresh.interval.ms"
 #: OFFSET_STORED makes the data consumer look under a group id that never commits: its own "error".
 _RESETS = {
@@ -93,7 +95,10 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         heartbeat_interval_ms=int(rest.pop("heartbeat.interval.ms", usual.heartbeat_interval_ms)),
         # Not taken out: all Kafka clients understand it.
         metadata_refresh_ms=int(rest.get(REFRESH, usual.metadata_refresh_ms)),
+        rebalance_interval_ms=int(rest.pop(INTERVAL, usual.rebalance_interval_ms)),
     )
+    if timing.rebalance_interval_ms < 0:
+        raise SetupError(f"{INTERVAL} must be 0 or more.", str(timing.rebalance_interval_ms))
     if 3 * timing.heartbeat_interval_ms > timing.session_timeout_ms:
         raise SetupError("heartbeat.interval.ms must be at most a third of session.timeout.ms.")
     return Settings(

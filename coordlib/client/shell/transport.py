@@ -27,6 +27,8 @@ from coordlib import limits
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.shell.host import own_host
+from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.racks import read_racks
 from coordlib.client.shell.response_reader import ResponseReader
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
@@ -35,7 +37,7 @@ from coordlib.kafka.layout import Place, find_place, read_features
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.partitioner import reply_partition_of
+from coordlib.records.partitioner import reply_partition_of, shard_of
 
 _log = logging.getLogger("coordlib.client")
 
@@ -75,6 +77,10 @@ class Transport(Protocol):
 
     @property
     def reply(self) -> int: ...
+
+    @property
+    def host(self) -> str | None:
+        """Where this program runs, as members name it; None: they name nothing."""
 
     def now_ms(self) -> int: ...
 
@@ -162,6 +168,7 @@ class KafkaTransport:
         self._handlers: dict[str, Handler] = {}
         self._by_group: dict[bytes, dict[str, Handler]] = {}
         self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._reads = JobReads(self._asker(client), self._ask, self.now_ms)
         self._is_closed = threading.Event()
         self._failure: Exception | None = None
         self._reader.start(timeout_s)
@@ -171,6 +178,10 @@ class KafkaTransport:
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def host(self) -> str | None:
+        return own_host()
 
     def now_ms(self) -> int:
         return boottime_ms()
@@ -194,6 +205,9 @@ class KafkaTransport:
             self._by_group.get(identity.group.encode(), {}).pop(identity.token, None)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
+        self._reads.pass_on(partial(self._write, handler), request)
+
+    def _write(self, handler: Handler, request: rq.Request) -> None:
         produced_ms = self.now_ms()
         told = partial(self._delivered, handler, request.id, produced_ms)
         try:
@@ -233,6 +247,7 @@ class KafkaTransport:
             raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
 
     def close(self) -> None:
+        self._reads.open()
         self._producer.flush(5.0)
         self._is_closed.set()
         for thread in self._threads:
@@ -241,6 +256,16 @@ class KafkaTransport:
         self._producer.close()
 
     # ---- sending ------------------------------------------------------------------------------
+
+    def _asker(self, client: str) -> Identity:
+        """The sender of the question what the job reads; any shard answers."""
+        place = self.place
+        shard = shard_of(client, place.shards)
+        return Identity("", client, self.new_token(), shard, self.reply, place.incarnation)
+
+    def _ask(self, reads: JobReads, question: rq.Request) -> None:
+        self.attach(reads)
+        self._write(reads, question)
 
     def _not_sent(self, handler: Handler, id_: str, why: str, is_final: bool) -> None:
         # Not fed here: the handler is in the middle of its outputs.

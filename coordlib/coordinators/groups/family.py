@@ -101,7 +101,7 @@ class Groups(Family):
     def around(self, _at: At, _is_new: bool) -> AroundGroup:
         return AroundGroup(
             config=self.settings.config,
-            is_throttled=_is_new and self._new[_at.topic].must_wait(_time_of(_at)),
+            throttle_ms=self._new[_at.topic].wait_ms(_time_of(_at)) if _is_new else 0,
             topics=self.topics,
             strategies=self.settings.strategies,
         )

@@ -13,7 +13,9 @@ from coordlib.coordinators.shard.step import Step
 from coordlib.coordinators.shard.table import Entries
 from coordlib.effects import effect as fx
 from coordlib.effects.routing import ASSIGNMENTS
+from coordlib.errors import ErrorCode
 from coordlib.records import codec
+from coordlib.records import requests as rq
 from coordlib.records.stored import AssignmentValue
 
 #: For the sender of a request that comes when too many groups are being made.
@@ -26,12 +28,17 @@ class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The state that all groups of a shard share, as far as a step may read it."""
 
     config: GroupConfig
-    #: Whether the shard has made so many groups that the next one has to wait.
-    is_throttled: bool
+    #: How long the next new group has to wait, because the shard has made so many; 0: it has not.
+    throttle_ms: int
     #: The topics of the cluster as listed in the log, by partition count. Read only.
     topics: Mapping[str, int]
     #: Strategies that the job's configuration adds, by friendly name.
     strategies: Mapping[str, Any]
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the next new group has to wait."""
+        return self.throttle_ms > 0
 
 
 G = TypeVar("G", bound=AnyGroup)
@@ -50,6 +57,14 @@ class GroupStep(Step[G], ABC):
     def offsets(self) -> Entries:
         """Committed offsets of the group as they were before this step."""
         return self.entries(OFFSETS)
+
+    def refuse(
+        self, request: rq.Request, code: ErrorCode, message: str | None = None, **fields: Any
+    ) -> None:
+        """As for all kinds; who comes too early reads how long to wait."""
+        if code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            fields.setdefault("throttle_time_ms", self.family.throttle_ms)
+        super().refuse(request, code, message, **fields)
 
     def assign(self, member: str, value: AssignmentValue | None) -> None:
         """Publish a member's current assignment; None: the member is gone."""

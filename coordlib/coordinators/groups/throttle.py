@@ -38,12 +38,13 @@ class NewGroups:
         """One more was made, at this time."""
         self.free_us = self._after(clock_ms)
 
-    def must_wait(self, clock_ms: int) -> bool:
-        """Whether one more may not be made yet."""
+    def wait_ms(self, clock_ms: int) -> int:
+        """How long until one more may be made, by the same clock; 0: it may be made now."""
         # No request books more than a burst ahead. If the next free moment is later all the same,
         # the topic's time went back, with another leader: no request waits longer than a burst.
         self.free_us = min(self.free_us, (clock_ms + BURST_MS) * _US)
-        return self._after(clock_ms) > (clock_ms + BURST_MS) * _US
+        early_us = self._after(clock_ms) - (clock_ms + BURST_MS) * _US
+        return max(0, -(-early_us // _US))  # rounded up: a sender that waits so long is not early
 
     def _after(self, clock_ms: int) -> int:
         return max(self.free_us, clock_ms * _US) + self._slice_us

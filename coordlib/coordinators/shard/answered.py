@@ -40,6 +40,9 @@ STEP_BYTES_MAX: Final = limits.ANSWER_BYTES_MAX
 #: Questions with small answers may use the last quarter, too: a few large ones do not stop them.
 SMALL_BYTES: Final = 64 * limits.KIB
 
+#: How long the sender of such a request should wait: nobody knows when a tick covers enough, but a
+#: batch and its visibility take less.
+THROTTLE_MS: Final = 1_000
 #: For whoever has to wait.
 TOO_MUCH_UNREAD: Final = (
     "Try again: the coordinator has said so much of late that readers must first see some of it."
@@ -59,7 +62,7 @@ class Asked(NamedTuple):
 def put_off(request: rq.Request, step: Step[Any]) -> None:
     """The step of a request that has to wait."""
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    step.refuse(request, code, TOO_MUCH_UNREAD)
+    step.refuse(request, code, TOO_MUCH_UNREAD, throttle_time_ms=THROTTLE_MS)
 
 
 class Answered:

@@ -58,6 +58,10 @@ class ByHand:
     def now_ms(self) -> int:
         return self.time_ms
 
+    @property
+    def host(self) -> str | None:
+        return None
+
     def new_token(self) -> str:
         return "cafe"
 

@@ -1,9 +1,13 @@
 """New groups by the second: whom it refuses, whom it lets through, and that a replay agrees."""
 
+import json
+from typing import Any
+
 import pytest
 
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.throttle import BURST_MS, NewGroups
+from coordlib.effects.routing import RESPONSES
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from tests.tools.assigned_groups import subscribe
@@ -32,7 +36,7 @@ def test_five_seconds_worth_come_at_once_and_then_so_many_per_second(per_second:
     for second in (0, 1, 2, 3, 60):
         count = 0
         clock_ms = START_MS + second * 1_000
-        while not new.must_wait(clock_ms) and count < 6 * per_second:
+        while not new.wait_ms(clock_ms) and count < 6 * per_second:
             new.book(clock_ms)
             count += 1
         made.append(count)
@@ -54,6 +58,26 @@ def test_whoever_would_make_one_group_more_is_told_to_wait() -> None:
 
     assert "h" not in talk.shard.groups
     assert flood(talk, 100, 3, after_ms=1_000) == ["NONE"] * 3
+
+
+@pytest.mark.parametrize("request_", [join, subscribe, commit], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("rate", [1, 3, 7])
+def test_the_answer_says_how_long_to_wait_and_that_is_enough(rate: int, request_: Any) -> None:
+    """Seed 004, ThrottleTimeMs: who asks a moment too early is refused once more, and so is a
+    fleet that only guesses."""
+    talk = Conversation(settings(new_groups_per_second_max=rate))
+    flood(talk, 0, 5 * rate)
+    talk.send(request_("a", group="h"))
+    (refused,) = [
+        json.loads(o.value or b"")
+        for o in talk.outputs
+        if b"THROTTL" in (o.value or b"") and o.topic == RESPONSES
+    ]
+    wait_ms = refused["throttle_time_ms"]
+
+    assert 0 < wait_ms <= 1_000
+    assert "THROTTLING" in talk.send(request_("a", group="h", id="early"), wait_ms - 1)[0]
+    assert "THROTTLING" not in talk.send(request_("a", group="h", id="then"), 1)[0]
 
 
 def test_groups_that_are_there_are_not_throttled() -> None:

@@ -334,6 +334,8 @@ def test_who_was_asked_to_join_again_is_never_put_off(small: None) -> None:
     and a cooperative member works on. If it were refused until the rebalance timeout, the group
     would go on without it, and give what it has to others before it could hear."""
     talk = full_of_itself()
+    last = json.loads(next(o.value for o in reversed(talk.outputs) if o.topic == RESPONSES) or b"")
+    assert last["throttle_time_ms"] == answered.THROTTLE_MS
     for member in list(talk.group("g").members):
         metadata = {"range": METADATA}
         request = join(member[0], "again", member=member, generation=1, protocols=metadata)
@@ -361,7 +363,7 @@ def test_who_is_put_off_changes_nothing_and_history_tells(small: None) -> None:
     before = talk.group("g")
 
     assert lines == [
-        f"answer a#j1 JoinGroup {THROTTLED}",
+        f"answer a#j1 JoinGroup {THROTTLED} throttle_time_ms={answered.THROTTLE_MS}",
         f"event RequestRejected generation=1 cause=r0-{talk.next_offset - 1} "
         f'reason="{answered.TOO_MUCH_UNREAD}" error={THROTTLED} request=JoinGroup client=a',
     ]

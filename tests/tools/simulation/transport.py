@@ -14,8 +14,10 @@ from random import Random
 import msgspec
 
 from coordlib.client.machine import signals as sg
+from coordlib.client.machine.later_fields import as_read
 from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler, concerns
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where
 from coordlib.records import codec
@@ -96,6 +98,9 @@ class SimulatedTransport:
         self._every(TIMER_INTERVAL_MS, self._tell_time)
         self._every(ASK_INTERVAL_MS, self._ask_end)
 
+    #: Where its program runs, as members name it.
+    host: str | None = "a-machine"
+
     # ---- what members use ---------------------------------------------------------------------
 
     def now_ms(self) -> int:
@@ -118,7 +123,8 @@ class SimulatedTransport:
             raise Violation(f"INV-29: {handler.identity.client} sends {kind} when it is closed")
         if isinstance(request, rq.LeaveGroup):
             self.said_leave |= {each.member for each in request.members}
-        self._unwritten.append(_Unwritten(handler, request, self.now_ms()))
+        known = as_read(request, REGISTRY.reader.fields)
+        self._unwritten.append(_Unwritten(handler, known, self.now_ms()))
         if not self._is_writing:
             self._is_writing = True
             self._process.after(self._network.latency_ms(), self._write)

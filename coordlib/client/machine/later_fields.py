@@ -1,0 +1,51 @@
+"""Fields of requests that older jobs refuse: they are left out where the job does not name them."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from coordlib.records import requests as rq
+from coordlib.records.api_versions import LATER_FIELDS
+
+#: Request type -> its fields, as ApiVersions answers them; nothing: no later field is read.
+Types = Mapping[str, Collection[str]]
+
+
+def has_later_fields(request: rq.Request) -> bool:
+    """Whether it has a field that an older job refuses."""
+    return any(_is_set(request, name) for name in _later(request))
+
+
+def as_read(request: rq.Request, types: Types) -> rq.Request:
+    """The request as a job reads it: without later fields that it does not name.  # INV-84"""
+    read = types.get(_tag(request), ())
+    for name in _later(request):
+        if name not in read and _is_set(request, name):
+            request = _without(request, name)
+    return request
+
+
+def _tag(request: rq.Request) -> str:
+    return str(request.__struct_config__.tag)
+
+
+def _later(request: rq.Request) -> Collection[str]:
+    return LATER_FIELDS.get(_tag(request), ())
+
+
+def _is_set(request: rq.Request, name: str) -> bool:
+    field, _, inner = name.partition(".")
+    value: Any = getattr(request, field)
+    if inner:
+        return any(getattr(row, inner) is not UNSET for row in value)
+    return value is not UNSET
+
+
+def _without(request: rq.Request, name: str) -> rq.Request:
+    field, _, inner = name.partition(".")
+    if not inner:
+        return replace(request, **{field: UNSET})
+    rows = tuple(replace(row, **{inner: UNSET}) for row in getattr(request, field))
+    return replace(request, **{field: rows})
