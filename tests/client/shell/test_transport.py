@@ -1,13 +1,14 @@
 """What the real broker promises the transport: last stable offset, acknowledgements, topic ids."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordlib.client.machine import signals as sg
@@ -166,6 +167,55 @@ def test_topics_tell_the_layout_before_the_job_ever_ran(scene: Scene) -> None:
     place = find_place(scene.config, scene.prefix)
 
     assert (place.shards, place.reply_partitions, len(place.incarnation)) == (2, 2, 8)
+
+
+def requests_of(scene: Scene, count: int) -> list[rq.AnyRequest]:
+    """The first records of partition 1 of the requests, once there are so many."""
+    reader = Consumer({**scene.config, "group.id": uuid4().hex, "enable.auto.commit": False})
+    reader.assign([TopicPartition(f"{scene.prefix}.requests", 1, 0)])
+    found: list[rq.AnyRequest] = []
+
+    def are_there() -> bool:
+        message = reader.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(codec.decode_request(message.value()))
+        return len(found) >= count
+
+    until(are_there)
+    reader.close()
+    return found
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_field_that_came_later_is_sent_when_the_job_names_it(scene: Scene, answers: bool) -> None:
+    """INV-84: over a real broker; a job that is down is waited for a second, and not longer."""
+    placed(scene)
+    transport = KafkaTransport(scene.config, scene.prefix, "c", reply=1)
+    member = Listener(Identity("g", "c", "aa", 1, 1, transport.place.incarnation))
+    transport.attach(member)
+    join = rq.JoinGroup(
+        v=1, id="aa-1", client="c", group="g", session_timeout_ms=1, rebalance_timeout_ms=1,
+        protocol_type="consumer", protocols=(), host="rack-1-7",
+    )  # fmt: skip
+    # The asker writes into the shard of its client id; here both are of partition 1.
+    transport._reads.identity = replace(transport._reads.identity, shard=1)
+    begun = monotonic()
+    transport.send(member, join)
+    (question,) = requests_of(scene, 1)
+    assert isinstance(question, rq.ApiVersions)
+    if answers:
+        told = rs.ApiVersionsResponse(
+            id=question.id, client="c", group="", cause="r1-0", types={"JoinGroup": ("host",)}
+        )
+        scene.job.begin_transaction()
+        scene.job.produce(f"{scene.prefix}.responses", codec.encode(told), key=b"", partition=1)
+        scene.job.commit_transaction(10)
+    second = requests_of(scene, 2)[1]
+
+    assert second == (join if answers else msgspec.structs.replace(join, host=msgspec.UNSET))
+    until(lambda: any(isinstance(each, sg.Acknowledged) for each in member.heard))
+    assert answers or monotonic() - begun >= 1.0
+    transport.close()
 
 
 def test_the_features_are_those_of_the_newest_record(scene: Scene) -> None:
