@@ -32,6 +32,8 @@ class Place:
     reply_partitions: int
     #: First 8 characters of the topic id of `<prefix>.requests`.
     incarnation: str
+    #: `stored.FEATURES` of the newest job, when this was read.
+    features: frozenset[str] = frozenset()
 
     @property
     def requests(self) -> str:
@@ -111,6 +113,7 @@ def _place_of(
         shards=layout.shards if layout is not None else counts[requests],
         reply_partitions=layout.reply_partitions if layout else counts[f"{prefix}.responses"],
         incarnation=topic_id[:INCARNATION_LENGTH],
+        features=frozenset(layout.features if layout is not None else ()),
     )
 
 

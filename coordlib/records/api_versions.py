@@ -1,8 +1,10 @@
 """What a job reads: the requests, their fields, and its bounds.
 
-An older job refuses a field that it does not know. So a client asks once, and sends a field that
-came later only to a job that names it. Source: ApiVersions of Apache Kafka (KIP-35), seed 004; a
-list of names takes the place of version numbers, because each field here is optional by itself.
+An older job refuses a field that it does not know. So a client sends a field that came later only
+to a job that names it. A job answers ApiVersions with all that it reads, and records the later
+fields in `coord.progress` when it starts (`stored.FEATURES`), where a client finds them before its
+first request. Source: ApiVersions of Apache Kafka (KIP-35), seed 004; a list of names takes the
+place of version numbers, because each field here is optional by itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,3 +58,12 @@ LATER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "OffsetCommit": ("offsets.timestamp_ms",),
     "Release": ("offsets.timestamp_ms",),
 }
+
+
+def feature_of(tag: str, field: str) -> str:
+    """The name under which a job records that it reads a later field."""
+    return f"{tag}.{field}"
+
+
+#: All of them, as a job of this code records them.
+LATER_FEATURES = tuple(feature_of(tag, each) for tag, some in LATER_FIELDS.items() for each in some)

@@ -9,6 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from coordlib.records.api_versions import LATER_FEATURES
+
 #: The space that a line of history does not spell out.
 GROUP_SPACE: Final = "group"
 #: Letter of the input that every shard has, in coordinates and positions: `coord.requests`.
@@ -127,7 +129,7 @@ class LagSample(msgspec.Struct, frozen=True, kw_only=True):
 #: A leader's SyncGroup may have `error` and `message`.
 ASSIGNMENT_ERRORS: Final = "assignment-errors"
 #: Optional fields of requests that this code reads and older code refuses, in order of their age.
-FEATURES: Final = (ASSIGNMENT_ERRORS,)
+FEATURES: Final = (ASSIGNMENT_ERRORS, *LATER_FEATURES)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from random import Random
 from types import MappingProxyType
 
 from coordlib.client.machine import signals as sg
-from coordlib.client.machine.later_fields import Types, as_read
+from coordlib.client.machine.later_fields import as_read
 from coordlib.client.shell.transport import Handler, concerns
 from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
@@ -62,8 +62,6 @@ class FakeLog:
         self.place = Place("coord", shards, 1, INCARNATION)
         #: What the job reads beyond the first requests; an older one reads less.
         self.features = frozenset(FEATURES)
-        #: As the job answers ApiVersions; nothing: it is older than that.
-        self.types: Types = REGISTRY.reader.fields
         config = group or GroupConfig(initial_rebalance_delay_ms=0)
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
@@ -236,7 +234,7 @@ class FakeTransport:
         self._handlers.pop(handler.identity.token, None)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
-        known = as_read(request, self._log.types)
+        known = as_read(request, self._log.features)
         self._unwritten.append((handler, known, self.now_ms()))
 
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:  # noqa: ARG002

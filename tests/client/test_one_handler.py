@@ -87,7 +87,7 @@ class BareTransport(KafkaTransport):
         self._reader: Any = Reader(self, list(values))
         self._told_ms = 0
         self.place, self.reply = Place("coord", 1, 1, "incarn-0"), 0
-        self._reads = JobReads(self._asker("c"), self._ask, self.now_ms)
+        self._reads = JobReads(frozenset(), self.features, self.now_ms)
 
     def run(self, loop: Callable[[], None]) -> None:
         self._guarded(loop)

@@ -1,16 +1,13 @@
 """Fields of requests that older jobs refuse: they are left out where the job does not name them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib.records import requests as rq
-from coordlib.records.api_versions import LATER_FIELDS
-
-#: Request type -> its fields, as ApiVersions answers them; nothing: no later field is read.
-Types = Mapping[str, Collection[str]]
+from coordlib.records.api_versions import LATER_FIELDS, feature_of
 
 
 def has_later_fields(request: rq.Request) -> bool:
@@ -18,11 +15,13 @@ def has_later_fields(request: rq.Request) -> bool:
     return any(_is_set(request, name) for name in _later(request))
 
 
-def as_read(request: rq.Request, types: Types) -> rq.Request:
-    """The request as a job reads it: without later fields that it does not name.  # INV-84"""
-    read = types.get(_tag(request), ())
+def as_read(request: rq.Request, features: Collection[str]) -> rq.Request:
+    """The request as a job reads it: without later fields that it does not name.  # INV-84
+
+    The very same object if there is nothing to leave out. `features`: `stored.FEATURES` of the job.
+    """
     for name in _later(request):
-        if name not in read and _is_set(request, name):
+        if feature_of(_tag(request), name) not in features and _is_set(request, name):
             request = _without(request, name)
     return request
 

@@ -39,7 +39,7 @@ from coordlib.kafka.layout import Place, find_place, read_features
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.partitioner import reply_partition_of, shard_of
+from coordlib.records.partitioner import reply_partition_of
 
 _log = logging.getLogger("coordlib.client")
 
@@ -171,7 +171,7 @@ class KafkaTransport:
         self._handlers: dict[str, Handler] = {}
         self._by_group: dict[bytes, dict[str, Handler]] = {}
         self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._reads = JobReads(self._asker(client), self._ask, self.now_ms)
+        self._reads = JobReads(self.place.features, self.features, self.now_ms)
         self._is_closed = threading.Event()
         self._failure: Exception | None = None
         self._reader.start(timeout_s)
@@ -208,9 +208,7 @@ class KafkaTransport:
             self._by_group.get(identity.group.encode(), {}).pop(identity.token, None)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
-        self._reads.pass_on(partial(self._write, handler), request)
-
-    def _write(self, handler: Handler, request: rq.Request) -> None:
+        request = self._reads.as_read(request)
         produced_ms = self.now_ms()
         told = partial(self._delivered, handler, request.id, produced_ms)
         try:
@@ -262,7 +260,6 @@ class KafkaTransport:
             raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
 
     def close(self) -> None:
-        self._reads.open()
         self._end(lambda: self._producer.flush(5.0))
         self._is_closed.set()
         for thread in self._threads:
@@ -279,16 +276,6 @@ class KafkaTransport:
                 raise
 
     # ---- sending ------------------------------------------------------------------------------
-
-    def _asker(self, client: str) -> Identity:
-        """The sender of the question what the job reads; any shard answers."""
-        place = self.place
-        shard = shard_of(client, place.shards)
-        return Identity("", client, self.new_token(), shard, self.reply, place.incarnation)
-
-    def _ask(self, reads: JobReads, question: rq.Request) -> None:
-        self.attach(reads)
-        self._write(reads, question)
 
     def _not_sent(self, handler: Handler, id_: str, why: str, is_final: bool) -> None:
         # Not fed here: the handler is in the middle of its outputs.

@@ -1,25 +1,23 @@
-"""What a transport sends to jobs of different ages: fields that came later wait for the answer."""
+"""What a transport sends to jobs of different ages: later fields only where they are read."""
 
-from collections.abc import Mapping
+import threading
 from typing import Any
 
 import pytest
 
 from coordlib.client import ClassicMember, TopicPartition
 from coordlib.client.assigned import AssignedMember
-from coordlib.client.machine import signals as sg
 from coordlib.client.machine.later_fields import as_read, has_later_fields
-from coordlib.client.machine.wording import Identity
-from coordlib.client.shell.job_reads import WAIT_MS, JobReads
+from coordlib.client.shell.job_reads import LOOK_INTERVAL_MS, JobReads
 from coordlib.coordinators.registry import REGISTRY
+from coordlib.errors import CannotReach
 from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.api_versions import LATER_FIELDS
+from coordlib.records.api_versions import LATER_FEATURES, LATER_FIELDS
+from coordlib.records.stored import FEATURES
 from coordlib.testing.fake_log import FakeLog
 from tests.tools.assigned_groups import subscribe
 from tests.tools.driving import commit, heartbeat, join
 
-ALL = REGISTRY.reader.fields
 TIMED = rq.CommittedOffset("t", 0, 5, timestamp_ms=7)
 RELEASE = rq.Release(
     v=1, id="r", client="a", group="g", generation=1, member="m", cause=1, offsets=(TIMED,)
@@ -36,11 +34,11 @@ LATER = [
 def test_a_job_that_names_no_field_gets_none(request_: rq.Request) -> None:
     """INV-84: an older job refuses the whole request for a field that it does not know."""
     assert has_later_fields(request_)
-    older = as_read(request_, {})
+    older = as_read(request_, ())
 
     assert not has_later_fields(older)
-    assert as_read(request_, ALL) == request_
-    assert as_read(request_, {"Heartbeat": ("space",)}) == older
+    assert as_read(request_, FEATURES) is request_
+    assert as_read(request_, ("Heartbeat.host",)) == older
 
 
 def test_every_later_field_is_tried() -> None:
@@ -49,105 +47,86 @@ def test_every_later_field_is_tried() -> None:
 
 
 class Scene:
-    """The gate of a transport, with what it wrote."""
+    """What a transport sends, to a job that records its features."""
 
-    def __init__(self) -> None:
+    def __init__(self, *features: str) -> None:
         self.now_ms = 10_000
-        self.written: list[rq.Request] = []
-        identity = Identity("", "c", "cafe", 0, 1, "incarn-0")
-        self.gate = JobReads(identity, self._ask, lambda: self.now_ms)
+        self.recorded: frozenset[str] | None = frozenset(features)
+        self.looks = 0
+        self._looked = threading.Event()
+        self.gate = JobReads(self.recorded, self._look, lambda: self.now_ms)
 
-    def _ask(self, gate: JobReads, question: rq.Request) -> None:
-        assert gate is self.gate
-        self.written.append(question)
+    def _look(self) -> frozenset[str]:
+        self.looks += 1
+        self._looked.set()
+        if self.recorded is None:
+            raise CannotReach("No broker answers.")
+        return self.recorded
 
-    def send(self, *requests: rq.Request) -> None:
-        for each in requests:
-            self.gate.pass_on(self.written.append, each)
-
-    def answer(self, types: Mapping[str, Any], number: int = 1) -> None:
-        told = {"id": f"cafe-{number}", "client": "c", "group": "", "cause": "r0-0"}
-        answer = rs.ApiVersionsResponse(**told, types=dict(types), limits={})
-        self.gate.feed(sg.Received(self.now_ms, answer))
-
-
-def test_requests_wait_for_the_answer_in_their_order() -> None:
-    """INV-84: a heartbeat that overtook its JoinGroup would be a stranger's."""
-    scene = Scene()
-    scene.send(LATER[0], heartbeat("a", 1, "m"))
-    (question,) = scene.written
-    assert isinstance(question, rq.ApiVersions)
-    assert (question.client, question.reply, question.group) == ("c", 1, "")
-
-    scene.answer(ALL)
-    assert scene.written[1:] == [LATER[0], heartbeat("a", 1, "m")]
-    scene.send(LATER[2])
-    assert scene.written[-1] == LATER[2]
-    assert [type(each) for each in scene.written].count(rq.ApiVersions) == 1
+    def look_ends(self) -> None:
+        """The look runs in a thread of its own."""
+        assert self._looked.wait(10)
+        self._looked.clear()
+        for thread in threading.enumerate():
+            if thread.name == "coord-features":
+                thread.join(10)
 
 
-def test_a_request_without_such_fields_asks_nothing() -> None:
-    """A tool that deletes a group need not know."""
-    scene = Scene()
-    scene.send(heartbeat("a", 1, "m"))
+def test_a_job_that_names_all_gets_all_and_nobody_waits() -> None:
+    """A join must not wait a batch for a name that only people read."""
+    scene = Scene(*FEATURES)
 
-    assert scene.written == [heartbeat("a", 1, "m")]
-
-
-def test_a_job_that_is_down_holds_nobody_up_for_long() -> None:
-    """INV-84: no answer means no new fields, and a member must get on all the same."""
-    scene = Scene()
-    scene.send(LATER[0])
-    due_ms = scene.gate.wake_ms()
-    assert due_ms == 10_000 + WAIT_MS
-    scene.gate.feed(sg.Elapsed(due_ms))
-
-    assert scene.written[1:] == [join("a")]
-    scene.answer(ALL)  # late: from now on
-    scene.send(LATER[0])
-    assert scene.written[-1] == LATER[0]
+    assert [scene.gate.as_read(each) for each in LATER] == LATER
+    assert scene.looks == 0
 
 
-def test_an_older_job_refuses_the_question_and_reads_no_new_field() -> None:
+def test_an_older_job_gets_the_request_without_them_at_once() -> None:
     """INV-84"""
     scene = Scene()
-    scene.send(LATER[0])
-    refused = rs.Rejected(
-        id="cafe-1", client="c", group="", cause="r0-0", error="UNSUPPORTED_VERSION", message="No."
-    )
-    scene.gate.feed(sg.Received(10_100, refused))
 
-    assert scene.written[1:] == [join("a")]
+    assert scene.gate.as_read(LATER[0]) == join("a")
+    assert scene.looks == 0
 
 
-@pytest.mark.parametrize("types", [{}, {"JoinGroup": ["host"]}])
-def test_a_job_that_starts_anew_is_asked_anew_and_nobody_waits(types: dict[str, Any]) -> None:
-    """INV-84: it may have been set back to older code; a member at work must not stand still."""
+def test_a_job_that_is_newer_by_now_is_noticed_after_a_while() -> None:
+    """Consumers started first, or the job was upgraded under them."""
     scene = Scene()
-    scene.send(LATER[0])
-    scene.answer(ALL)
-    scene.gate.feed(sg.Received(20_000, rs.CoordinatorLoading()))
-    scene.send(LATER[0])
+    scene.recorded = frozenset(FEATURES)
+    scene.now_ms += LOOK_INTERVAL_MS - 1
+    assert scene.gate.as_read(LATER[0]) == join("a")
+    assert scene.looks == 0
+    scene.now_ms += 1
+    scene.gate.as_read(LATER[0])
+    scene.look_ends()
 
-    question, second = scene.written[-2:]
-    assert isinstance(question, rq.ApiVersions)
-    assert second == join("a")
-    scene.answer(types, number=2)
-    scene.send(LATER[0])
-    assert scene.written[-1] == (LATER[0] if types else join("a"))
+    assert scene.gate.as_read(LATER[0]) == LATER[0]
 
 
-@pytest.mark.parametrize("event", ["lost", "failed"])
-def test_a_question_that_is_lost_holds_nothing_up(event: str) -> None:
-    """The broker refuses it: what waits is written."""
-    scene = Scene()
-    scene.send(LATER[0])
-    if event == "lost":
-        scene.gate.feed(sg.NotWritten(10_100, "cafe-1", "no right to write"))
-    else:
-        scene.gate.fail(RuntimeError("wrong"))
+def test_brokers_that_are_away_change_nothing() -> None:
+    """INV-84: what was known remains, and the next look comes after the interval."""
+    scene = Scene("JoinGroup.host")
+    scene.recorded = None
+    scene.now_ms += LOOK_INTERVAL_MS
+    assert scene.gate.as_read(LATER[1]) == subscribe("a")
+    scene.look_ends()
+    scene.gate.as_read(LATER[1])
 
-    assert scene.written[1:] == [join("a")]
+    assert scene.gate.as_read(LATER[0]) == LATER[0]
+    assert scene.looks == 1
+
+
+def test_a_request_without_such_fields_is_passed_on_as_it_is() -> None:
+    """A heartbeat costs no copy."""
+    request = heartbeat("a", 1, "m")
+
+    assert Scene().gate.as_read(request) is request
+
+
+def test_what_a_job_records_is_what_it_reads() -> None:
+    """A field that is recorded and not read would be refused for ever."""
+    for name in LATER_FEATURES:
+        tag, _, field = name.partition(".")
+        assert field in REGISTRY.reader.fields[tag]
 
 
 # ---- whole members ----------------------------------------------------------------------------
@@ -187,6 +166,6 @@ def test_members_tell_a_job_of_today_all(kind: type[Any]) -> None:
 def test_members_tell_an_older_job_nothing_that_it_refuses(kind: type[Any]) -> None:
     """INV-84"""
     log = FakeLog({"t": 1})
-    log.types = {}
+    log.features = frozenset()
 
     assert not any(map(has_later_fields, written_by(log, kind)))

@@ -17,12 +17,11 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.later_fields import as_read
 from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler, concerns
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
-from coordlib.coordinators.registry import REGISTRY
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.records.stored import Layout
+from coordlib.records.stored import FEATURES, Layout
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.scheduler import Channel, Clock, Process
 from tests.tools.simulation.violation import Violation
@@ -123,7 +122,7 @@ class SimulatedTransport:
             raise Violation(f"INV-29: {handler.identity.client} sends {kind} when it is closed")
         if isinstance(request, rq.LeaveGroup):
             self.said_leave |= {each.member for each in request.members}
-        known = as_read(request, REGISTRY.reader.fields)
+        known = as_read(request, FEATURES)
         self._unwritten.append(_Unwritten(handler, known, self.now_ms()))
         if not self._is_writing:
             self._is_writing = True
