@@ -86,6 +86,7 @@ class BareTransport(KafkaTransport):
         self._producer: Any = Producer(self)
         self._reader: Any = Reader(self, list(values))
         self._told_ms = 0
+        self._config: dict[str, Any] = {}
         self.place, self.reply = Place("coord", 1, 1, "incarn-0"), 0
         self._reads = JobReads(frozenset(), self.features, self.now_ms)
 
