@@ -47,12 +47,18 @@ def without(stack: Stack, right: Right) -> Iterator[None]:
 
 
 @pytest.fixture
-def stopped(secured_stack: Stack) -> Iterator[Stack]:
-    """The stack without its job, which runs again afterwards."""
-    assert secured_stack.stop_job() == 0
-    yield secured_stack
+def stopped(secured_stack: Stack) -> Stack:
+    """The stack without its job. A start takes a while: it is left to who needs the job."""
+    secured_stack.stop_job()
+    return secured_stack
+
+
+@pytest.fixture
+def running(secured_stack: Stack) -> Stack:
+    """The stack with its job, which a test before may have stopped."""
     if not secured_stack.job.is_running:
         secured_stack.start_job(ARGUMENTS, progress=silent)
+    return secured_stack
 
 
 @pytest.mark.parametrize("right", NEEDED_AT_START, ids=str)
@@ -74,35 +80,35 @@ def test_a_job_whose_consumers_may_not_ask_for_coordinators_says_so(stopped: Sta
         stopped.stop_job()
 
 
-def test_lag_of_topics_that_may_not_be_described_is_a_trouble(secured_stack: Stack) -> None:
+def test_lag_of_topics_that_may_not_be_described_is_a_trouble(running: Stack) -> None:
     every = Right(Kind.TOPIC, "*", Operation.DESCRIBE)
     told = f"Describe on the topic {TOPIC}"
-    _commit(secured_stack, "seen", 1)
+    _commit(running, "seen", 1)
 
-    with without(secured_stack, every):
-        _until(lambda: told in str(secured_stack.job.told().get("watches_failing")))
-    _until(lambda: told not in str(secured_stack.job.told().get("watches_failing")))
+    with without(running, every):
+        _until(lambda: told in str(running.job.told().get("watches_failing")))
+    _until(lambda: told not in str(running.job.told().get("watches_failing")))
 
 
-def test_each_right_of_the_mirror_is_named(secured_stack: Stack) -> None:
+def test_each_right_of_the_mirror_is_named(running: Stack) -> None:
     """Mirrored offsets are for tools that nobody watches: the job's status must tell."""
-    failing: Callable[[], str] = lambda: str(secured_stack.job.told().get("offsets_failing"))  # noqa: E731
-    _commit(secured_stack, "mirrored", 1)
+    failing: Callable[[], str] = lambda: str(running.job.told().get("offsets_failing"))  # noqa: E731
+    _commit(running, "mirrored", 1)
     _until(lambda: "A right is missing" in failing())
-    grant(secured_stack.client(), JOB, MIRRORED)
+    grant(running.client(), JOB, MIRRORED)
     _until(lambda: failing() == "{}")
 
     offset = 1
     for right in MIRRORED:
         if right.operation is not Operation.DELETE:
             offset += 1
-            with without(secured_stack, right):
-                _commit(secured_stack, "mirrored", offset)
+            with without(running, right):
+                _commit(running, "mirrored", offset)
                 _until(lambda right=right: str(right) in failing())
             _until(lambda: failing() == "{}")
 
     delete = next(right for right in MIRRORED if right.operation is Operation.DELETE)
-    with without(secured_stack, delete), Admin(secured_stack.client()) as admin:
+    with without(running, delete), Admin(running.client()) as admin:
         admin.delete_group("mirrored")
         _until(lambda: str(delete) in failing())
 
