@@ -84,7 +84,7 @@ def _unseen(
     progress = f"{prefix}.progress"
     asked = [f"{prefix}.requests", f"{prefix}.responses", progress]
     absent = [topic for topic in asked if topic not in counts]
-    unseen = hidden(open_admin(config), absent, timeout_s)
+    unseen = hidden(open_admin(config), absent, timeout_s) if absent else []
     if progress in unseen:
         raise missing(reading(progress), config)
     if nowhere := [each for each in absent if each not in unseen and each != progress]:
