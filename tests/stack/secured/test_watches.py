@@ -1,4 +1,4 @@
-"""Lag and mirror at secured brokers: what they may not do is a trouble of the job, which goes on."""
+"""Lag and mirror at secured brokers: what they may not do is a trouble, and the job goes on."""
 
 import json
 import time
