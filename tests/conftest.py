@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("stack") or item.get_closest_marker("fault"):
             used = set(getattr(item, "fixturenames", ()))
             own = "demo" if "demo" in item.path.name else "own stack"
-            fixtures = ("secured_stack", "shared_stack", "spark", "broker")
+            fixtures = ("secured_broker", "shared_stack", "spark", "broker")
             shared = next((each for each in fixtures if each in used), own)
             item.add_marker(pytest.mark.xdist_group(shared))
 

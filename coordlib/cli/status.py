@@ -51,7 +51,7 @@ def collect(where: WhereTables) -> Status:
     found = Status(
         now(),
         {
-            "bootstrap_servers": local.bootstrap_servers if local else where.bootstrap_servers,
+            "bootstrap_servers": local.bootstrap_servers if local else where.servers,
             "topic_prefix": where.topic_prefix(),
             "shards": local.shards if local else None,
             "job": {

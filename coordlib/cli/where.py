@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from coordlib.cli.output import Format, say
 from coordlib.errors import CannotReach, SetupError
 from coordlib.folders import folder_named
-from coordlib.kafka.options import KafkaOptions
+from coordlib.kafka.options import SERVERS, KafkaOptions, read_options
 from coordlib.kafka.roles import Role
 from coordlib.local.home import (
     DEFAULT_STACK,
@@ -47,6 +47,13 @@ def servers_named(_: Any, tokens: Sequence[Any]) -> str | None:
         f"--bootstrap-servers {token.value[:200]!r}",
         "Give HOST:PORT, or leave the option out for the local stack.",
     )
+
+
+def file_named(_: Any, tokens: Sequence[Any]) -> str | None:
+    """The file that was named; a variable without text is an unset one."""
+    (token,) = tokens
+    is_unset = token.keyword == FILE_VARIABLE and not token.value.strip()
+    return None if is_unset else str(token.value)
 
 
 def require_topic_prefix(_: Any, prefix: str | None) -> None:
@@ -100,7 +107,7 @@ class Where(Output):
         str | None,
         Parameter(env_var=SERVERS_VARIABLE, alias="-b", converter=servers_named),
     ] = None
-    """host:port[,host:port] of a Kafka cluster; by default the local stack's."""
+    """host:port[,host:port] of a Kafka cluster; by default the file's or the local stack's."""
     prefix: Annotated[
         str | None, Parameter(env_var="COORD_PREFIX", validator=require_topic_prefix)
     ] = None
@@ -109,7 +116,7 @@ class Where(Output):
         default_factory=list
     )
     """key=value for librdkafka; ${ENV:NAME} takes a secret from the environment."""
-    kafka_file: Annotated[str | None, Parameter(env_var=FILE_VARIABLE)] = None
+    kafka_file: Annotated[str | None, Parameter(env_var=FILE_VARIABLE, converter=file_named)] = None
     """File with such options, a line each; by default that of a secured local stack's operator."""
     stack: StackName = DEFAULT_STACK
     """Name of the local stack: its folder below .coord/stacks."""
@@ -119,7 +126,17 @@ class Where(Output):
     @property
     def is_local(self) -> bool:
         """Whether the local stack is meant."""
-        return self.bootstrap_servers is None
+        return self.servers is None
+
+    @property
+    def servers(self) -> str | None:
+        """The brokers that were named, as an option or in the file; None: those of a local stack.
+
+        Raises SetupError: the file cannot be read.
+        """
+        if self.bootstrap_servers is not None or self.kafka_file is None or self.names_stack:
+            return self.bootstrap_servers
+        return read_options(self.kafka_file).get(SERVERS)
 
     @property
     def names_stack(self) -> bool:
@@ -145,7 +162,7 @@ class Where(Output):
         Raises:
             CannotReach: the local stack was never started.
         """
-        servers = self.bootstrap_servers
+        servers = self.servers
         if servers is None:
             servers = self._local_servers()
         options = KafkaOptions.parse(self.kafka, file=self._file(user)).librdkafka()
@@ -209,7 +226,7 @@ class WhereTables(Where):
         if not self.is_local:
             raise SetupError(
                 "The history of this cluster is in an unknown place.",
-                f"--bootstrap-servers {self.bootstrap_servers}",
+                f"--bootstrap-servers {self.servers}",
                 "Name the folder that the archive writes to: --tables FOLDER",
             )
         return str(self.local().tables)

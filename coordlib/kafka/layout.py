@@ -15,11 +15,12 @@ from confluent_kafka import KafkaException, TopicCollection
 from coordlib.errors import CannotReach
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
-from coordlib.kafka.contact import unreachable
+from coordlib.kafka.contact import unreachable, why_silent
 from coordlib.kafka.denied import describing, hidden, missing, reading
 from coordlib.records.stored import Layout
 
 INCARNATION_LENGTH = 8
+FIRST_LOOK_S = 5.0  # then it is asked why brokers do not answer; a reachable one does at once
 _KEY = b"layout"
 
 
@@ -55,7 +56,7 @@ def find_place(config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0) 
         SetupError: an option is wrong, or the brokers refuse who asks.
     """
     try:
-        counts = _partition_counts(config, timeout_s)
+        counts = _first_counts(config, timeout_s)
         unseen = _unseen(config, prefix, counts, timeout_s)
         layout = _recorded(config, prefix, timeout_s) if f"{prefix}.progress" in counts else None
         if layout is None and unseen:
@@ -86,7 +87,7 @@ def _unseen(
     progress = f"{prefix}.progress"
     asked = [f"{prefix}.requests", f"{prefix}.responses", progress]
     absent = [topic for topic in asked if topic not in counts]
-    unseen = hidden(open_admin(config), absent, timeout_s)
+    unseen = hidden(open_admin(config), absent, timeout_s) if absent else []
     if progress in unseen:
         raise missing(reading(progress), config)
     if nowhere := [each for each in absent if each not in unseen and each != progress]:
@@ -115,6 +116,18 @@ def _place_of(
         incarnation=topic_id[:INCARNATION_LENGTH],
         features=frozenset(layout.features if layout is not None else ()),
     )
+
+
+def _first_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, int]:
+    """A wrong password never gets an answer: it is looked for before the whole time is over."""
+    try:
+        return _partition_counts(config, min(timeout_s, FIRST_LOOK_S))
+    except KafkaException as problem:
+        if timeout_s <= FIRST_LOOK_S:
+            raise
+        if reason := why_silent(config):
+            raise reason from problem
+        return _partition_counts(config, timeout_s - FIRST_LOOK_S)
 
 
 def _partition_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Which cluster a command speaks to, where the name of it is missing by mistake."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Where]]:
     """The clusters that commands have asked; none of them answers."""
     found: list[Where] = []
 
-    def reach(where: Where) -> dict[str, Any]:
+    def reach(where: Where, user: str = "operator") -> dict[str, Any]:
         found.append(where)
+        where.servers  # noqa: B018  # a file that cannot be read is found here
         raise TimeoutError
 
     monkeypatch.setattr(Where, "reach", reach)
@@ -56,3 +58,30 @@ def test_an_empty_option_is_refused_beside_a_variable(
 
     assert main(["groups", "list", "-b", ""]) == USAGE
     assert asked == []
+
+
+def test_a_file_may_name_the_cluster(
+    asked: list[Where], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`coord up --secure` writes such files; the local stack is not meant then."""
+    file = tmp_path / "member.properties"
+    file.write_text("bootstrap.servers=there:1\nsasl.username=member\n")
+
+    main(["groups", "list", "--kafka-file", str(file)])
+    main(["groups", "list", "--kafka-file", str(file), "-b", "elsewhere:1"])
+    main(["groups", "list", "--kafka-file", str(file), "--stack", "another"])
+    monkeypatch.setenv("COORD_KAFKA_FILE", str(file))
+    main(["groups", "list"])
+    monkeypatch.setenv("COORD_KAFKA_FILE", "")
+    main(["groups", "list"])
+
+    assert [each.servers for each in asked] == ["there:1", "elsewhere:1", None, "there:1", None]
+    assert asked[0].client() == {"bootstrap.servers": "there:1", "sasl.username": "member"}
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(
+    asked: list[Where], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topics", "check", "--kafka-file", ""]) == USAGE
+    assert main(["topics", "check", "--kafka-file", "/does/not/exist"]) == USAGE
+    assert "--kafka-file /does/not/exist" in capsys.readouterr().err

@@ -266,7 +266,7 @@ def test_a_question_to_a_coordinator_that_reads_its_state_back_says_so() -> None
         asked.feed(sg.Received(0, rs.CoordinatorLoading()))
 
         with pytest.raises(GroupError) as told:
-            asked.wait(0.01)
+            asked.wait(0.01, lambda: None)
 
     assert told.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

@@ -3,7 +3,14 @@
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from coordlib.errors import CannotReach, CoordError, NotReady, SetupError, StartRefused
+from coordlib.errors import (
+    CannotReach,
+    CoordError,
+    NotAllowed,
+    NotReady,
+    SetupError,
+    StartRefused,
+)
 from coordlib.streaming.batch_size import too_large
 from coordlib.streaming.failures import explain, explain_archive
 from coordlib.streaming.operator import UnreadableState, judge_readable
@@ -35,6 +42,28 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
         "Stop one of them",
     ),
     ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "goes on where it"),
+    (
+        "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access "
+        "topics: [coord.requests]",
+        NotAllowed,
+        "coord acl apply",
+    ),
+    (
+        "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized to access "
+        "group: spark-kafka-source-1",
+        NotAllowed,
+        "coord acl apply",
+    ),
+    (
+        "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed",
+        SetupError,
+        "sasl.password",
+    ),
+    (
+        "org.apache.kafka.common.errors.SslAuthenticationException: SSL handshake failed",
+        CannotReach,
+        "coord status",
+    ),
     ("Python worker exited unexpectedly (crashed)", CoordError, "Start the job again"),
     ("  File operator.py\nMemoryError: Unable to allocate 16 MiB", StartRefused, "--rebuild"),
     (

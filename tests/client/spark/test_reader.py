@@ -290,7 +290,7 @@ def test_a_partition_whose_commit_is_refused_is_committed_again(
     clock = SimpleNamespace(monotonic=lambda: log.time_ms / 1000)
     monkeypatch.setattr(spark_reader, "time", clock)
     logs = {Place("t", number): Bounds(0, 10) for number in (0, 1)}
-    monkeypatch.setattr(spark_beginnings, "log_bounds", lambda *_: logs)
+    monkeypatch.setattr(spark_beginnings, "log_bounds", lambda *_, **__: logs)
     reader = SparkGroupReader(
         spark,  # type: ignore[arg-type]
         "orders",

@@ -15,14 +15,10 @@ from tests.stack.secured.scene import RECORDS, TOPIC, TRIAL, Scene
 
 
 @pytest.fixture(scope="session")
-def secured_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Its job logs in as the role job, and has a topic to be shared."""
+def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Its broker, with a topic to be shared, and a prefix at which no job runs."""
     stack = Stack(tmp_path_factory.mktemp("secured") / "stack", is_secured=True)
-    watches = (
-        *("--set", "engine.lag_interval_ms=1000"),
-        *("--set", 'engine.mirror_offsets=["mirrored"]'),
-    )
-    stack.up(job_args=(*JOB_ARGS, *watches, "--without-archive"))
+    stack.start_broker()
     create_topic(stack.client(), TOPIC, 2)
     topics.create(stack.client(), TRIAL, 1, 1, 1)
     _fill(stack.client())
@@ -31,11 +27,24 @@ def secured_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack.down()
 
 
+@pytest.fixture(scope="session")
+def secured_stack(secured_broker: Stack) -> Stack:
+    """The same with its job, which logs in as the role job."""
+    secured_broker.start_job((*JOB_ARGS, "--without-archive"))
+    return secured_broker
+
+
 def _fill(options: dict[str, str]) -> None:
     producer = Producer(options)
     for number in range(RECORDS):
         producer.produce(TOPIC, b"%d" % number, partition=number % 2)
     assert producer.flush(20) == 0
+
+
+@pytest.fixture
+def principals(secured_broker: Stack) -> Principals:
+    """Principals without any right."""
+    return Principals(secured_broker.client())
 
 
 @pytest.fixture

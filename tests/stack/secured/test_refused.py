@@ -28,7 +28,9 @@ FIRST_CONTACTS: dict[str, Callable[[Mapping[str, str]], object]] = {
 }
 
 
-@pytest.mark.parametrize("asks", ["job", "member", "archive"])
+@pytest.mark.parametrize(
+    "asks", ["job", "member", pytest.param("archive", marks=pytest.mark.chaos)]
+)
 def test_a_wrong_password_is_told_and_not_tried_again(scene: Scene, asks: str) -> None:
     """A supervisor that starts a job again and again locks the account."""
     options = {**scene.stack.client(str(Role.JOB)), "sasl.password": WRONG}

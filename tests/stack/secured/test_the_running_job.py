@@ -1,34 +1,21 @@
-"""Rights that are taken from the job itself: it does not start, or says what it does without."""
+"""Rights that are taken from the job itself: it does not start, and says which one it lacks."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from coordlib.client.admin import Admin
-from coordlib.client.spark.progress import Publication
 from coordlib.errors import NotReady
 from coordlib.kafka.acls import grant, withdraw
-from coordlib.kafka.roles import Kind, Operation, Right, Role, rights
+from coordlib.kafka.roles import Kind, Right, Role, rights
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
 from tests.stack.conftest import JOB_ARGS
-from tests.stack.secured.scene import TOPIC
 
 pytestmark = [pytest.mark.stack, pytest.mark.chaos]
 
 JOB = f"User:{Role.JOB}"
-ARGUMENTS = (
-    *JOB_ARGS,
-    *("--set", "engine.lag_interval_ms=1000"),
-    *("--set", 'engine.mirror_offsets=["mirrored"]', "--without-archive"),
-)
-MIRRORED = tuple(
-    right
-    for right in rights(Role.JOB, "coord", [TOPIC], ["mirrored"])
-    if right not in rights(Role.JOB, "coord")
-)
+ARGUMENTS = (*JOB_ARGS, "--without-archive")
 NEEDED_AT_START = [
     right
     for right in rights(Role.JOB, "coord")
@@ -47,12 +34,10 @@ def without(stack: Stack, right: Right) -> Iterator[None]:
 
 
 @pytest.fixture
-def stopped(secured_stack: Stack) -> Iterator[Stack]:
-    """The stack without its job, which runs again afterwards."""
-    assert secured_stack.stop_job() == 0
-    yield secured_stack
-    if not secured_stack.job.is_running:
-        secured_stack.start_job(ARGUMENTS, progress=silent)
+def stopped(secured_stack: Stack) -> Stack:
+    """The stack without its job. A start takes a while: it is left to who needs the job."""
+    secured_stack.stop_job()
+    return secured_stack
 
 
 @pytest.mark.parametrize("right", NEEDED_AT_START, ids=str)
@@ -63,59 +48,3 @@ def test_a_job_without_a_right_ends_with_a_sentence(stopped: Stack, right: Right
 
     assert f"A right is missing: {right.operation} on" in str(refused.value)
     assert right.name in str(refused.value)
-
-
-def test_a_job_whose_consumers_may_not_ask_for_coordinators_says_so(stopped: Stack) -> None:
-    unused = Right(Kind.GROUP, "coordlib-", Operation.DESCRIBE, is_prefix=True)
-
-    with without(stopped, unused):
-        stopped.start_job(ARGUMENTS, progress=silent)
-        _until(lambda: str(unused) in str(stopped.job.told().get("watches_failing")))
-        stopped.stop_job()
-
-
-def test_lag_of_topics_that_may_not_be_described_is_a_trouble(secured_stack: Stack) -> None:
-    every = Right(Kind.TOPIC, "*", Operation.DESCRIBE)
-    told = f"Describe on the topic {TOPIC}"
-    _commit(secured_stack, "seen", 1)
-
-    with without(secured_stack, every):
-        _until(lambda: told in str(secured_stack.job.told().get("watches_failing")))
-    _until(lambda: told not in str(secured_stack.job.told().get("watches_failing")))
-
-
-def test_each_right_of_the_mirror_is_named(secured_stack: Stack) -> None:
-    """Mirrored offsets are for tools that nobody watches: the job's status must tell."""
-    failing: Callable[[], str] = lambda: str(secured_stack.job.told().get("offsets_failing"))  # noqa: E731
-    _commit(secured_stack, "mirrored", 1)
-    _until(lambda: "A right is missing" in failing())
-    grant(secured_stack.client(), JOB, MIRRORED)
-    _until(lambda: failing() == "{}")
-
-    offset = 1
-    for right in MIRRORED:
-        if right.operation is not Operation.DELETE:
-            offset += 1
-            with without(secured_stack, right):
-                _commit(secured_stack, "mirrored", offset)
-                _until(lambda right=right: str(right) in failing())
-            _until(lambda: failing() == "{}")
-
-    delete = next(right for right in MIRRORED if right.operation is Operation.DELETE)
-    with without(secured_stack, delete), Admin(secured_stack.client()) as admin:
-        admin.delete_group("mirrored")
-        _until(lambda: str(delete) in failing())
-
-
-def _commit(stack: Stack, group: str, offset: int) -> None:
-    publication = Publication(stack.client(str(Role.PUBLISHER)), group, stack.prefix)
-    source = {"description": "KafkaV2[Subscribe[orders]]", "endOffset": {TOPIC: {"0": offset}}}
-    publication.hear({"batchId": 1, "sources": [source]})
-    assert publication.close(30)
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.2)
