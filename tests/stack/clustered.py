@@ -48,6 +48,7 @@ class ClusterScene(Scene):
         self.cluster = cluster
         self.spark_args = flags(cluster)
         self.ready_timeout_s = READY_TIMEOUT_S
+        self.patience_s = PATIENCE_S
 
 
 class Probe:

@@ -57,6 +57,7 @@ class Scene(AbstractContextManager["Scene"]):
         #: For spark-submit, before the script.
         self.spark_args: list[str] = []
         self.ready_timeout_s = READY_TIMEOUT_S
+        self.patience_s = PATIENCE_S
 
     # ---- the job --------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class Scene(AbstractContextManager["Scene"]):
     def job_goes_on(self) -> None:
         """Wait until it has committed further batches."""
         before = self.batch()
-        wait_until("further batches", lambda: self.batch() > before + 1, PATIENCE_S)
+        wait_until("further batches", lambda: self.batch() > before + 1, self.patience_s)
 
     def programs(self) -> list[Program]:
         """The job's processes: launcher, JVM, driver, workers."""
