@@ -6,12 +6,17 @@ for as long as it stays open.
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coordlib.config import EngineConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+#: How long a task waits for a broker; Spark's default is spark.network.timeout, which is about
+#: executors here.
+BROKER_TIMEOUT_MS: Final = 120_000
 
 
 def read_inputs(
@@ -38,6 +43,7 @@ def read_inputs(
     return (
         spark.readStream.format("kafka")
         .option("kafka.fetch.max.wait.ms", engine.fetch_wait_ms)
+        .option("kafkaConsumer.pollTimeoutMs", BROKER_TIMEOUT_MS)
         .options(**options)
         .option("subscribe", ",".join(inputs.values()))
         .option("startingOffsets", start)

@@ -78,6 +78,24 @@ def test_a_laptop_keeps_its_small_driver() -> None:
     assert Submission.parse(["coordinate"]).properties()["spark.driver.memory"] == "1g"
 
 
+def seconds(properties: dict[str, str], key: str) -> int:
+    return int(properties[key].removesuffix("s"))
+
+
+def test_an_executor_that_is_cut_off_is_missed_within_a_minute() -> None:
+    """Spark refuses a heartbeat that comes as seldom as its timeout; three may be lost."""
+    timeout = seconds(DEFAULTS, "spark.network.timeout")
+
+    assert timeout + seconds(DEFAULTS, "spark.network.timeoutInterval") < 60
+    assert seconds(DEFAULTS, "spark.executor.heartbeatInterval") * 4 < timeout
+
+
+def test_a_laptop_may_sleep_for_a_minute() -> None:
+    properties = Submission.parse(["coordinate"]).properties()
+
+    assert seconds(properties, "spark.network.timeout") == 120
+
+
 def test_every_setting_has_a_reason() -> None:
     """A value without one is never dared to be changed."""
     blocks = conf_file("spark-defaults.conf").read_text().split("\n\n")

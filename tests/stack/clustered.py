@@ -47,11 +47,8 @@ class ClusterScene(Scene):
         super().__init__(stack, folder)
         self.cluster = cluster
         self.spark_args = flags(cluster)
-
-    def launch_job(self, arguments: tuple[str, ...]) -> None:
-        self.stack.job.start(
-            self.stack._job_arguments(arguments), self.spark_args, timeout_s=READY_TIMEOUT_S
-        )
+        self.ready_timeout_s = READY_TIMEOUT_S
+        self.patience_s = PATIENCE_S
 
 
 class Probe:

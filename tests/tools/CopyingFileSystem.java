@@ -15,14 +15,14 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 
 /**
- * What an object store does to a checkpoint, on a local disk: copying:///folder.
+ * What an object store does to a checkpoint, on a local disk: copying://store/folder.
  *
  * <p>To rename is to copy and to delete, and takes the place of what is there, whoever wrote it. A copy
  * appears whole. There are no permissions and no checksum files. Each request takes
  * fs.copying.latency.ms.
  */
 public class CopyingFileSystem extends RawLocalFileSystem {
-  private static final URI ROOT = URI.create("copying:///");
+  private static final URI ROOT = URI.create("copying://store/");
   private long latencyMs;
 
   @Override

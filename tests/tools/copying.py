@@ -38,7 +38,7 @@ def build(folder: Path) -> Path:
 
 
 def settings(latency_ms: int = 0) -> dict[str, str]:
-    """Spark's settings that make `copying:///folder` a place for a checkpoint."""
+    """Spark's settings that make `copying://store/folder` a place for a checkpoint."""
     return {
         f"spark.hadoop.fs.{SCHEME}.impl": CLASS,
         f"spark.hadoop.fs.{SCHEME}.latency.ms": str(latency_ms),

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from coordlib import exit_codes
 from coordlib.errors import SetupError
+from coordlib.local.job import READY_TIMEOUT_S
 from coordlib.local.programs import Program, belonging_to
 from coordlib.local.stack import Stack
 from coordlib.streaming import crash
@@ -55,6 +56,8 @@ class Scene(AbstractContextManager["Scene"]):
         self.crashes: list[str] = []
         #: For spark-submit, before the script.
         self.spark_args: list[str] = []
+        self.ready_timeout_s = READY_TIMEOUT_S
+        self.patience_s = PATIENCE_S
 
     # ---- the job --------------------------------------------------------------------------------
 
@@ -66,7 +69,8 @@ class Scene(AbstractContextManager["Scene"]):
 
     def launch_job(self, arguments: tuple[str, ...]) -> None:
         """Start it where this scene has its jobs run; returns when it runs."""
-        self.stack.start_job(arguments, self.spark_args)
+        given = self.stack._job_arguments(arguments)
+        self.stack.job.start(given, self.spark_args, timeout_s=self.ready_timeout_s)
 
     def job_crashes(self, place: str, *arguments: str, after: int = 0) -> None:
         """Run the job until it dies at this place, in the first batch that has at least this
@@ -131,7 +135,7 @@ class Scene(AbstractContextManager["Scene"]):
     def job_goes_on(self) -> None:
         """Wait until it has committed further batches."""
         before = self.batch()
-        wait_until("further batches", lambda: self.batch() > before + 1, PATIENCE_S)
+        wait_until("further batches", lambda: self.batch() > before + 1, self.patience_s)
 
     def programs(self) -> list[Program]:
         """The job's processes: launcher, JVM, driver, workers."""
