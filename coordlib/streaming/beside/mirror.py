@@ -138,7 +138,9 @@ class Mirror:
         copy.is_ours = True  # for any answer, and if none comes
         refused = self._kafka.write(group, some)
         for place, error in refused.items():
-            if denied := denial(error, reading(place.topic), {}):
+            is_of_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            of_group = Right(Kind.GROUP, group, Operation.READ)
+            if denied := denial(error, of_group if is_of_group else reading(place.topic), {}):
                 raise denied
             if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise KafkaException(error)

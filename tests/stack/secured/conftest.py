@@ -48,6 +48,6 @@ def principals(secured_broker: Stack) -> Principals:
 
 
 @pytest.fixture
-def scene(secured_stack: Stack) -> Scene:
-    """A secured stack, and principals without any right."""
-    return Scene(secured_stack, Principals(secured_stack.client()))
+def scene(secured_broker: Stack, principals: Principals) -> Scene:
+    """A secured stack, whose job need not run, and principals without any right."""
+    return Scene(secured_broker, principals)

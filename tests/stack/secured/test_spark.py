@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-pytestmark = [pytest.mark.stack, pytest.mark.chaos]
+pytestmark = [pytest.mark.stack, pytest.mark.chaos, pytest.mark.usefixtures("secured_stack")]
 
 
 class Counter:
