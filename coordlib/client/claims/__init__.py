@@ -1,0 +1,1 @@
+"""Consumers of claims: partitions are claimed by writing to a coordination topic. No job needed."""
