@@ -1,11 +1,11 @@
 """Errors that consumers of claims raise, beside those of `coordlib.errors`.
 
-    CoordError
-    ├── ClaimLost               the claim was given up: another consumer may have the partition
-    ├── UnseenOffset            a commit of a message that was never handed out under this claim
-    ├── ForeignToken            a token of another claim, consumer or process
-    └── StartRefused
-        └── CoordinationTopicChanged    another topic id, or another number of partitions
+CoordError
+├── ClaimLost               the claim was given up: another consumer may have the partition
+├── UnseenOffset            a commit of a message that was never handed out under this claim
+├── ForeignToken            a token of another claim, consumer or process
+└── StartRefused
+    └── CoordinationTopicChanged    another topic id, or another number of partitions
 """
 
 from coordlib.errors import CoordError, StartRefused

@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class Stop(Enum):
-    """Why a claim was given up. The value ends the sentence "The partition may not be worked on"."""
+    """Why a claim was given up: the end of the sentence "The partition may not be worked on"."""
 
     #: The first produce() of its newest acknowledged sign is an interval old.
     NO_SIGN = "no sign of life was acknowledged for one heartbeat interval"
@@ -23,8 +23,6 @@ class Stop(Enum):
     FREED = "the log says that it was released"
     #: The user's thread did not take the release for an interval.
     UNHEARD = "it was to be released, and poll was not called for one heartbeat interval"
-    #: This consumer is closed, or has failed.
-    ENDED = "the consumer has ended"
 
 
 @dataclass(slots=True)

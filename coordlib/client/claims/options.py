@@ -57,9 +57,7 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         if self.delivery not in (AT_LEAST_ONCE, AT_MOST_ONCE):
-            raise SetupError(
-                f"delivery is {AT_LEAST_ONCE} or {AT_MOST_ONCE}.", repr(self.delivery)
-            )
+            raise SetupError(f"delivery is {AT_LEAST_ONCE} or {AT_MOST_ONCE}.", repr(self.delivery))
         _at_least("maximum_claims", self.maximum_claims, 0)
         _at_least("max_message_queue", self.max_message_queue, 1)
         _at_least("fetch_wait_ms", self.fetch_wait_ms, 0)

@@ -13,7 +13,9 @@ def test_the_defaults_are_those_of_marshal() -> None:
 
     assert options.fast_reclaim
     assert options.release_claims_if_behind
-    assert not (options.claim_entire_topic or options.greedy_claims or options.strict_ordering)
+    assert not (options.claim_entire_topic)
+    assert not (options.greedy_claims)
+    assert not (options.strict_ordering)
     assert (options.maximum_claims, options.max_message_queue) == (0, 1_000)
 
 

@@ -31,7 +31,8 @@ def test_gaps_of_the_log_hold_nothing_up() -> None:
     """A compacted or transactional topic lacks offsets: nobody commits those."""
     tracker = tracker_of(3, 7, 20, position=2)
 
-    assert tracker.commit(3) and tracker.commit(7)
+    assert tracker.commit(3)
+    assert tracker.commit(7)
     assert tracker.position == 8
     assert tracker.commit(20)
     assert tracker.position == 21
@@ -40,7 +41,8 @@ def test_gaps_of_the_log_hold_nothing_up() -> None:
 def test_a_commit_twice_changes_nothing() -> None:
     tracker = tracker_of(0, 1)
 
-    assert tracker.commit(1) and tracker.commit(1)
+    assert tracker.commit(1)
+    assert tracker.commit(1)
     assert (tracker.position, tracker.outstanding) == (0, 2)
 
 
