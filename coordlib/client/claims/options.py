@@ -62,6 +62,12 @@ class ConsumerOptions:
         _at_least("max_message_queue", self.max_message_queue, 1)
         _at_least("fetch_wait_ms", self.fetch_wait_ms, 0)
         _at_least("max_message_bytes", self.max_message_bytes, 1_000)
+        if self.is_at_most_once and self.strict_ordering:
+            raise SetupError(
+                "strict_ordering waits for commits, and delivery at most once has none.",
+                "strict_ordering=True",
+                "Leave out one of them.",
+            )
         if self.is_at_most_once and not self.commit_to_kafka:
             raise SetupError(
                 "At most once needs commit_to_kafka.",

@@ -62,7 +62,7 @@ def to_reclaim(me: Standing, topic: str) -> list[Place]:
     mine = [
         Place(topic, number)
         for number, slot in sorted(found.items())
-        if slot.is_live and slot.client == me.identity.client and not me.is_self(slot)
+        if slot.is_live and slot.client == me.identity.client
     ]
     places = [each for each in mine if each not in me.claims and each not in me.attempts]
     if me.options.claim_entire_topic and (Place(topic, 0) not in places or room(me) <= 0):
