@@ -9,7 +9,7 @@ import structlog
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
-from coordlib.streaming.plane import Plane
+from coordlib.streaming.plane import Plane, Restoring
 from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import NewestByKey
 
@@ -49,12 +49,12 @@ def _seed(
     read = time.monotonic()
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
-        blob = plane.restore(topics, position)
-        left_out = plane.left_out(topics)
-        if replay is not None:
+        if isinstance(plane.restore, Restoring):
+            blob, left_out = plane.restore.restore(topics, position), plane.restore.left_out(topics)
+        else:
+            assert replay is not None, "its input is folded again"
             judged = marker.next_offsets.get(plane.first_input, {})
-            blob = replay.brought_up(plane, shard, blob, judged.get(str(shard), 0))
-        assert blob is not None, "a plane without a replay restores every shard"
+            blob, left_out = replay.brought_up(plane, shard, topics, judged.get(str(shard), 0)), []
     except (UnknownSavedVersion, msgspec.MsgspecError) as problem:
         raise StartRefused(
             f"What is saved of shard {shard} cannot be read: {problem}",

@@ -3,7 +3,7 @@
 Some planes save no value per entity but a snapshot of a whole shard from time to time. Their
 restore gives a state at an older record; what was judged behind it is read from the input and
 folded again, without its outputs, which are committed. Where retention has deleted some of it, the
-plane begins late, with what the snapshot has (`Plane.late`).
+shard begins late, behind the marker, with what is saved (`Snapshots.late`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.places import Place
 from coordlib.kafka.reading import read_range
-from coordlib.streaming.plane import Plane
+from coordlib.streaming.plane import Plane, Snapshots, Topics
 
 #: Records that are folded at once: it bounds the memory of the driver.
 AT_ONCE: Final = 20_000
@@ -107,27 +107,28 @@ class Replay:
         }
         return {shard: (first, end) for shard, (first, end) in gone.items() if first < end}
 
-    def brought_up(self, plane: Plane, shard: int, blob: bytes | None, end: int) -> bytes:
-        """The state after the record before `end`, and of what is gone behind that.
+    def brought_up(self, plane: Plane, shard: int, topics: Topics, end: int) -> bytes:
+        """The state after the record before `end`, by the plane's snapshots.
 
         Raises:
             CannotReach: the input cannot be read, or a part of it was deleted meanwhile.
         """
+        snapshots = plane.restore
+        assert isinstance(snapshots, Snapshots)
         own = msgspec.structs.replace(self.settings, shard=shard)
+        blob = snapshots.begin(topics, own)
         first, start = _newest(plane, blob, own) + 1, self.starts.get(shard, 0)
-        if start > first and plane.late is not None:
-            gone = (end if start > end else first, start)
-            _log.warning("records are gone: the state begins late", shard=shard, gone=gone)
-            blob = plane.late(blob, own, *gone)
-        for some in _parts(self.log.read(shard, max(first, start), end)):
+        if start > first:
+            gap_from = end if start > end else first
+            _log.warning("records are gone: the state begins late", shard=shard, first=gap_from)
+            return snapshots.late(topics, own, gap_from)
+        for some in _parts(self.log.read(shard, first, end)):
             blob = plane.fold(blob, some, own).blob
-        return blob if blob is not None else plane.fold(None, [], own).blob
+        return plane.fold(None, [], own).blob if blob is None else blob
 
 
 def _newest(plane: Plane, blob: bytes | None, settings: ShardSettings) -> int:
     """The newest record that a state has judged; -1: none."""
-    if blob is None:
-        return -1
     letter = next(iter(plane.inputs))
     return plane.fold(blob, [], settings).status.position.offsets.get(letter, -1)
 
