@@ -17,6 +17,7 @@ from coordlib.streaming import rebuild
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import check_identity
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import NewestByKey, TransactionalSink
 
 _log = structlog.get_logger()
@@ -54,8 +55,12 @@ def agree(
     plane: Plane,
     newest_by_key: NewestByKey,
     is_rebuild: bool = False,
+    replay: Replay | None = None,
 ) -> Identity:
     """Fence older drivers and settle which checkpoint goes on.
+
+    Args:
+        replay: of a plane whose rebuild folds its input once more.
 
     Raises:
         StartRefused: the topics or the checkpoint are not what they must be.
@@ -77,8 +82,9 @@ def agree(
         return identity
     if marker is None:
         return folder.create(prefix, layout.shards, incarnation)
-    sink.tell_loading(layout.reply_partitions)
-    seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker)
+    if layout.reply_partitions:
+        sink.tell_loading(layout.reply_partitions)
+    seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker, replay)
     for shard, blob in seeds.items():
         folder.write_seed(shard, blob, marker)
     _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
