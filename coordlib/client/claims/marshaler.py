@@ -126,6 +126,5 @@ def _open(settings: Settings, coordination_topic: str) -> Transport:
         settings.common,
         coordination_topic,
         client=settings.client,
-        group=settings.group,
         prefix=settings.prefix,
     )
