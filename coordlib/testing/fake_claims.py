@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import Any, Final, NamedTuple
 
 from coordlib.client.claims import signals as sg
@@ -177,6 +178,9 @@ class FakeClaimsTransport:
 
     def new_instance(self) -> str:
         return self._log.new_instance()
+
+    def luck(self) -> Random:
+        return Random(self._log.new_instance())
 
     def view_of(self, topic: str) -> LogView:
         partition = marshal.partition_of(topic, self.place.partitions)

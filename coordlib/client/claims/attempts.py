@@ -100,6 +100,7 @@ class Attempts:
         ]
         for place, attempt in old:
             del me.attempts[place]
+            me.cool_down(place, now_ms)
             for verdict in attempt.verdicts.values():
                 if verdict.is_accepted:
                     self._release_unheld(verdict)
@@ -117,6 +118,7 @@ class Attempts:
             if topic in self._reclaimed or topic not in me.counts or not me.view_of(topic).may_act:
                 continue
             self._reclaimed.add(topic)
+            self.wake()
             for place in () if me.is_paused() else wanting.to_reclaim(me, topic):
                 slot = me.slot(place)
                 position = slot.position if slot is not None else None
@@ -129,7 +131,7 @@ class Attempts:
             for place in wanting.to_attempt(me, now_ms):
                 self._attempt(place, now_ms)
         for topic in sorted({each.topic for each in wanting.wanted(me)}):
-            if now_ms >= self._silent_until_ms(topic):
+            if me.reads(topic, now_ms) and now_ms >= self._silent_until_ms(topic):
                 self._fill(topic, now_ms)
 
     def _silent_until_ms(self, topic: str) -> int:

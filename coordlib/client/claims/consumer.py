@@ -266,6 +266,11 @@ class MarshalConsumer(AbstractContextManager["MarshalConsumer"]):
         with self._member.changed:
             return wanting.topics_claimed(self._member.life.me)
 
+    @property
+    def fast_forwards(self) -> int:
+        """How often a claim began behind its position, because that was deleted unread."""
+        return self._member.life.me.fast_forwards
+
     def current_load(self) -> int:
         """The number of claims."""
         return len(self.claims())

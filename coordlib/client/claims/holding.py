@@ -126,7 +126,7 @@ class Holding:
         assert claim.why is not None
         del me.claims[claim.place]
         if claim.why not in WITHOUT_COOL_DOWN:
-            me.cooling_ms[claim.place] = now_ms + me.interval_ms
+            me.cool_down(claim.place, now_ms)
         if claim.why not in (Why.CLOSED, Why.LEFT, Why.UNWANTED):
             me.say(sg.Warned(f"{claim.where} is released: {claim.why.value}."))
         if claim.why is not Why.LEFT:
@@ -142,6 +142,7 @@ class Holding:
         if claim.is_told:
             me.lost[claim.place] = claim
         me.say(sg.Warned(f"{claim.where} is lost: {stop.value}."))
+        me.cool_down(claim.place, now_ms)  # whatever kept it from the log may still do so
         knows_position = claim.is_started or claim.judged_position is not None
         if knows_position and me.owns_slot(claim):
             self._write_release(claim)

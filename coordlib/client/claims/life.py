@@ -154,6 +154,8 @@ class Life:
 
     def _counted(self, event: sg.Counted) -> None:
         """Topics grow, and shrink: what is gone cannot be read any more."""
+        if event.counts != self._me.counts:
+            self._attempts.wake()
         self._me.counts = event.counts
         for place in [p for p in self._me.claims if p.partition >= event.counts.get(p.topic, 0)]:
             if place.topic in event.counts:

@@ -7,7 +7,6 @@ polls or closes; whatever the transport's threads feed in is noted until then.
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from random import Random
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -69,7 +68,7 @@ class ClaimingMember:
         )
         #: Waited upon by `poll` and `close`; its lock is the transport's.
         self.changed = threading.Condition(transport.lock)
-        self.life = Life(self.identity, options, transport.view_of, Random())
+        self.life = Life(self.identity, options, transport.view_of, transport.luck())
         self._calls: list[sg.Call] = []
         #: The callback that runs, and its thread.
         self._running: tuple[sg.Call, int] | None = None

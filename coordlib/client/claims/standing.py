@@ -94,11 +94,21 @@ class Standing:
         identity = self.identity
         return slot.client == identity.client and slot.instance == identity.instance
 
+    def reads(self, topic: str, now_ms: int) -> bool:
+        """Whether the topic's log was read to its end within the interval. One that cannot read
+        must not write attempts: it would win what it cannot know to have won."""
+        read_ms = self.view_of(topic).read_ms
+        return read_ms is not None and now_ms - read_ms < self.interval_ms
+
     def is_paused(self) -> bool:
         """Whether another client pauses the group, by the log of any of the topics."""
         identity = self.identity
         by = (self.view_of(topic).paused_by(identity.group) for topic in identity.topics)
         return any(each is not None and each != identity.client for each in by)
+
+    def cool_down(self, place: TopicPartition, now_ms: int) -> None:
+        """Leave a partition to others for one interval."""
+        self.cooling_ms[place] = now_ms + self.interval_ms
 
     def jitter(self, most_ms: int) -> int:
         return self.luck.randint(0, most_ms)

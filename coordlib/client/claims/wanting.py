@@ -117,5 +117,4 @@ def _is_free(me: Standing, place: Place, now_ms: int) -> bool:
         return False
     view = me.view(place)
     slot = view.slot(me.identity.group, place)
-    is_read = view.read_ms is not None and now_ms - view.read_ms < me.interval_ms
-    return is_read and view.may_act and (slot is None or not slot.is_live)
+    return me.reads(place.topic, now_ms) and view.may_act and (slot is None or not slot.is_live)

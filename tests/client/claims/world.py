@@ -84,9 +84,7 @@ class World:
         self.log = FakeClaimsLog(topics or {"t": 4}, **more)
         self.users: list[User] = []
 
-    def enter(
-        self, client: str, topics: list[str] | None = None, **more: Any
-    ) -> User:
+    def enter(self, client: str, topics: list[str] | None = None, **more: Any) -> User:
         """A user whose consumer has these options; `begins`, `config` are its process's."""
         rest = {key: more.pop(key) for key in ("begins", "config") if key in more}
         user = User(self.log, client, topics or ["t"], ConsumerOptions(**more), **rest)

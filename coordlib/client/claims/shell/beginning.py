@@ -79,11 +79,13 @@ class Beginnings:
         return view
 
     def _first_of_window(self, admin: AdminClient, partition: int, bounds: Bounds) -> int:
-        newest = self._ask(admin, partition, OffsetSpec.max_timestamp())
+        newest_stamp = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+        newest = self._ask(admin, partition, newest_stamp)
         if newest.timestamp is None or newest.timestamp < 0:
             return bounds.start
-        since_ms = newest.timestamp - LATE_INTERVALS * self.place.interval_ms
-        found = self._ask(admin, partition, OffsetSpec.for_timestamp(max(0, since_ms)))  # type: ignore[no-untyped-call]
+        since_ms = max(0, newest.timestamp - LATE_INTERVALS * self.place.interval_ms)
+        since = OffsetSpec.for_timestamp(since_ms)
+        found = self._ask(admin, partition, since)
         return max(bounds.start, int(found.offset)) if found.offset >= 0 else bounds.start
 
     def _ask(self, admin: AdminClient, partition: int, spec: OffsetSpec) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import Empty, SimpleQueue
+from random import Random
 from secrets import token_hex
 from typing import Any, Final
 
@@ -99,6 +100,9 @@ class KafkaClaims:
 
     def new_instance(self) -> str:
         return token_hex(4)
+
+    def luck(self) -> Random:
+        return Random()
 
     # ---- handlers -----------------------------------------------------------------------------
 

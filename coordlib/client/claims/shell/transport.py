@@ -7,6 +7,7 @@ an input, and the thread that reads feeds handlers while it holds the views.
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Protocol
 
 from coordlib.client.claims import signals as sg
@@ -64,6 +65,9 @@ class Transport(Protocol):
 
     def new_instance(self) -> str:
         """8 lower-case hexadecimal digits that no other process has."""
+
+    def luck(self) -> Random:
+        """For jitter: every consumer has its own."""
 
     def view_of(self, topic: str) -> LogView:
         """The coordination partition of a topic. Read since a handler with this topic came."""
