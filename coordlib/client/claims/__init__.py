@@ -10,6 +10,7 @@ and what it is made of), Kafka around it (`shell/`), and the public faces: `mars
 `consumer.py`, `admin.py`.
 """
 
+from coordlib.client.claims.admin import ClaimsAdmin, NotSet
 from coordlib.client.claims.consumer import MarshalConsumer, Offsets
 from coordlib.client.claims.errors import (
     ClaimLost,
@@ -19,16 +20,20 @@ from coordlib.client.claims.errors import (
 )
 from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
+from coordlib.client.claims.resetting import Outcome
 from coordlib.client.claims.tracking import CommitToken
 
 __all__ = [
     "ClaimLost",
+    "ClaimsAdmin",
     "CommitToken",
     "ConsumerOptions",
     "CoordinationTopicChanged",
     "ForeignToken",
     "MarshalConsumer",
     "Marshaler",
+    "NotSet",
     "Offsets",
+    "Outcome",
     "UnseenOffset",
 ]

@@ -6,31 +6,24 @@ polls or closes; whatever the transport's threads feed in is noted until then.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, Protocol
 
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.life import Life
 from coordlib.client.claims.options import ConsumerOptions, Settings
+from coordlib.client.claims.shell.starts import find_starts
 from coordlib.client.claims.shell.transport import Transport
+from coordlib.client.claims.shell.writing import made_of
 from coordlib.client.claims.standing import Identity
 from coordlib.client.claims.view import LogView
-from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.claims.slot import Judgement
 from coordlib.errors import CannotReach, CoordError
 from coordlib.records import marshal
-from coordlib.records.marshal import AnyMessage
 
 _log = logging.getLogger("coordlib.client")
 
 WAIT_S: Final = 0.05
-_MADE: Final[Mapping[sg.Kind, Callable[..., AnyMessage]]] = {
-    sg.Kind.ATTEMPT: marshal.ClaimingPartition,
-    sg.Kind.SIGN: marshal.Heartbeat,
-    sg.Kind.RELEASE: marshal.ReleasingPartition,
-    sg.Kind.PROPOSAL: marshal.ClaimingMessages,
-}
 
 
 class Owner(Protocol):
@@ -232,16 +225,10 @@ class ClaimingMember:
                 transport.beside(self, lambda: self._commit(output))
 
     def _write(self, output: sg.Write) -> None:
-        identity, (topic, partition) = self.identity, output.place
-        epoch = marshal.BARE if output.epoch is None else output.epoch
-        names = (marshal.instance_of(identity.instance, epoch), identity.client, identity.group)
-        tail = () if output.kind is sg.Kind.ATTEMPT else (output.position,)
-
-        def made(time_s: int) -> AnyMessage:
-            fields = (marshal.OUR_VERSION, time_s, *names, topic, partition, *tail)
-            return _MADE[output.kind](*fields)
-
-        shard = marshal.partition_of(topic, self._transport.place.partitions)
+        identity = self.identity
+        made = made_of(output, identity.instance, identity.client, identity.group)
+        partitions = self._transport.place.partitions
+        shard = marshal.partition_of(output.place.topic, partitions)
         self._transport.send(self, output.id, shard, made)
 
     # ---- beside: these may block --------------------------------------------------------------
@@ -257,21 +244,7 @@ class ClaimingMember:
         self.feed(sg.Counted(self._transport.now_ms(), counts))
 
     def _find_starts(self, sought: tuple[sg.Sought, ...]) -> None:
-        places = [each.place for each in sought]
-        unknown = [each.place for each in sought if each.needs_committed]
-        try:
-            bounds = self._transport.bounds(places)
-            committed: Mapping[TopicPartition, int] = {}
-            if unknown:
-                committed = self._transport.committed(self.identity.group, unknown)
-        except CannotReach as problem:  # the state machine asks again
-            _log.info("%s: starts are not known: %s", self.where, problem.what)
-            return
-        found = tuple(
-            sg.Found(each.place, each.epoch, committed.get(each.place), *bounds[each.place])
-            for each in sought
-            if each.place in bounds
-        )
+        found = find_starts(self._transport, self.identity.group, sought)
         self.feed(sg.StartsFound(self._transport.now_ms(), found))
 
     def _find_ends(self, places: sg.Places) -> None:
