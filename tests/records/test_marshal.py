@@ -138,7 +138,7 @@ def test_bytes_that_are_no_text_are_rejected(value: bytes | None, fault: Fault) 
 def test_b6_what_kills_marshals_readers_is_rejected_beyond_its_decoder(
     text: str, fault: Fault
 ) -> None:
-    """Marshal decodes these, and one of them ends every consumer: an index of -1, or 2·10⁹."""
+    """Marshal decodes these, and one of them ends every consumer: its index is -1, or 2·10⁹."""
     assert not isinstance(decode(text.encode()), Rejected)
     assert read(text.encode()) == Rejected(fault)
 

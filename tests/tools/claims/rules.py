@@ -143,3 +143,8 @@ class Rules:
         if not self.is_late or self.clock_ms >= 4 * self.interval_ms:
             return False
         return slot is None or slot["tentative"] or epoch > slot["epoch"]
+
+    def fields(self, key: tuple[str, str, int]) -> tuple[Any, ...]:
+        """All that is kept of a slot."""
+        names = "client instance epoch heard position released proposed tentative"
+        return tuple(self.slots[key][name] for name in names.split())
