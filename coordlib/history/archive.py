@@ -1,11 +1,11 @@
 """The archive: what the engine wrote to Kafka, kept in Delta, each record exactly once.
 
 It reads `events`, `groups`, `committed` and `lag`, and where there are claims `claims.events` and
-`claims.lag`, a batch after the other, and makes at most one commit per table and batch. Every commit carries up to which Kafka offsets its table is complete;
-that decides where the next batch begins, and nothing else does. So nothing doubles when a batch is
-repeated, nor when an archive starts into tables that exist, or finds topics that are new. Kafka is
-always first and the tables follow, one after the other in a fixed order: they differ by one batch
-at most.  # INV-39
+`claims.lag`, a batch after the other, and makes at most one commit per table and batch. Every
+commit carries up to which Kafka offsets its table is complete; that decides where the next batch
+begins, and nothing else does. So nothing doubles when a batch is repeated, nor when an archive
+starts into tables that exist, or finds topics that are new. Kafka is always first and the tables
+follow, one after the other in a fixed order: they differ by one batch at most.  # INV-39
 
 Records that Kafka deletes before they are read are lost. Their place is taken by an event of the
 type `HistoryLost`, and the archive goes on behind them.

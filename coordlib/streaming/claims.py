@@ -118,6 +118,8 @@ class ClaimsQuery:
         self._batches, self._cut_after = 0, -1
         #: When the newest batch was told.
         self._told_ms = 0
+        #: Of each shard that was in a batch.
+        self._state_bytes: dict[int, int] = {}
         self._query: PlaneQuery | None = None
         self._offsets = OffsetWatch(
             options.of_query.client,
@@ -256,7 +258,9 @@ class ClaimsQuery:
             told.state, told.batch_id = "running", batch.number
             told.batch_records_max = self._query.records_max
             told.outputs += len(batch.outputs)
-            told.state_bytes = sum(report.state_bytes for report in batch.reports)
+            for report in batch.reports:
+                self._state_bytes[report.status.shard] = report.state_bytes
+            told.state_bytes = sum(self._state_bytes.values())
             _tell_marker(told, self._query.sink.marker)
             self._write()
 
