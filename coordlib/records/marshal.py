@@ -135,7 +135,11 @@ _TYPES: Final[dict[str, type[AnyMessage]]] = {
     each.__name__: each
     for each in (Heartbeat, ClaimingPartition, ReleasingPartition, ClaimingMessages, ReleaseGroup)
 }
-_WITH_NUMBER: Final[dict[str, Callable[..., AnyMessage]]] = dict(_TYPES)
+_WITH_NUMBER: Final[dict[str, Callable[..., AnyMessage]]] = {
+    name: each for name, each in _TYPES.items() if each is not ClaimingPartition
+}
+#: What `_read_plain` reads by the same rules.
+_SIGNS: Final = {name: each for name, each in _WITH_NUMBER.items() if name != "ReleaseGroup"}
 
 
 def decode(value: bytes | None) -> AnyMessage | Rejected:
@@ -146,20 +150,63 @@ def decode(value: bytes | None) -> AnyMessage | Rejected:
 
 def read(value: bytes | None) -> AnyMessage | Rejected:
     """Read a value as `decode`; reject partitions and names beyond the bounds too."""
-    text = _text_of(value)
-    if isinstance(text, Rejected):
-        return text
-    message = _parse(text)
+    # Most messages are short, ASCII and regular: they take the short way, to the same outcome.
+    if value is not None and len(value) <= limits.NAME_LENGTH_MAX and value.isascii():
+        message = _read_plain(value.decode())
+        if message is not None:
+            return message
+    return _read_any(value)
+
+
+def _read_any(value: bytes | None) -> AnyMessage | Rejected:
+    message = decode(value)
     if isinstance(message, Rejected):
         return message
     if not 0 <= message.partition <= limits.INT32_MAX:
         return Rejected(Fault.PARTITION)
-    # A text that is short and plain as a whole has short and plain names: most are.
-    if len(text) > limits.NAME_LENGTH_MAX or not (text.isascii() and text.isprintable()):
-        names = (message.instance, message.client, message.group, message.topic)
-        if not all(map(_is_name, names)):
-            return Rejected(Fault.NAME)
-    return message
+    names = (message.instance, message.client, message.group, message.topic)
+    return message if all(map(_is_name, names)) else Rejected(Fault.NAME)
+
+
+def _read_plain(text: str) -> AnyMessage | None:
+    """Read a short ASCII text whose numbers are digits alone; None: it is something else."""
+    parts = text.split("/", 3)
+    if len(parts) != 4:
+        return None
+    name, version, time_s, rest = parts
+    extra = "0"
+    if name != "ClaimingPartition":
+        rest, _, extra = rest.rpartition("/")
+    body = _body(rest)
+    if (
+        body is None
+        or not (version.isdigit() and time_s.isdigit() and extra.isdigit())
+        or len(version) > _SAFE_DIGITS
+        or len(time_s) > _SAFE_DIGITS
+        or len(extra) > _SAFE_DIGITS
+    ):
+        return None
+    instance, client, group, topic, partition = body
+    if name == "ClaimingPartition":
+        return ClaimingPartition(
+            int(version), int(time_s), instance, client, group, topic, partition
+        )
+    what = _SIGNS.get(name)
+    if what is None:
+        return None
+    return what(int(version), int(time_s), instance, client, group, topic, partition, int(extra))
+
+
+@lru_cache(maxsize=32_768)  # Marshal's own ceiling of claims in a partition is below
+def _body(text: str) -> tuple[str, str, str, str, int] | None:
+    """Instance to partition: what a claim's messages repeat; None: not as `_read_plain` wants."""
+    parts = text.split("/")
+    if len(parts) != 5 or not text.isprintable():
+        return None
+    number = parts[4]
+    if not number.isdigit() or len(number) > _SAFE_DIGITS or int(number) > limits.INT32_MAX:
+        return None
+    return parts[0], parts[1], parts[2], parts[3], int(number)
 
 
 def encode(message: AnyMessage) -> bytes:

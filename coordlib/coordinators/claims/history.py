@@ -6,7 +6,7 @@ Heartbeats that change nothing but a position have no line, nor have attempts on
 from typing import Any, Final
 
 from coordlib import limits
-from coordlib.coordinators.claims.slot import Judgement, Key, Slot, Verdict
+from coordlib.coordinators.claims.slot import SENTENCES, Judgement, Key, Refusal, Slot, Verdict
 from coordlib.coordinators.claims.slots import Slots
 from coordlib.coordinators.shard.transition import At
 from coordlib.effects import effect as fx
@@ -181,7 +181,7 @@ def _refused(judgement: Judgement, at: At) -> fx.History:
     }
     what = _REFUSED.get(type(message), stored.EVENT_CLAIM_REFUSED)
     key = judgement.key or (message.group, "", 0)
-    return _line(what, key, message.client, at, detail, judgement.error)
+    return _line(what, key, message.client, at, detail, SENTENCES[Refusal(judgement.error)])
 
 
 def _rejected(judgement: Judgement, at: At, value: bytes | None) -> fx.History:

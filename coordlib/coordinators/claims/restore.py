@@ -11,7 +11,7 @@ from coordlib.coordinators.claims.blob import (
     coordination,
     encode_blob,
 )
-from coordlib.coordinators.claims.fold import fold
+from coordlib.coordinators.claims.fold import Claims, fold
 from coordlib.coordinators.claims.pages import Snapshot
 from coordlib.coordinators.claims.slot import Key
 from coordlib.coordinators.claims.world import World
@@ -57,3 +57,8 @@ def positions_of(world: World) -> dict[Key, int]:
     """What a late reader may begin with."""
     slots = sorted(world.slots.items())
     return {key: slot.position for key, slot in slots if slot.position is not None}
+
+
+def begun(blob: bytes, settings: ShardSettings) -> World:
+    """The world in a blob. Raises UnknownStateVersion, msgspec.MsgspecError."""
+    return Claims(blob, settings).world

@@ -81,6 +81,17 @@ class Refusal(StrEnum):
     OTHER_EPOCH = "OTHER_EPOCH"
 
 
+SENTENCES: Final = {
+    Refusal.GROUP_PAUSED: "The group is paused, and not by this client.",
+    Refusal.FULL: "There is no room for more: all that is kept is in use.",
+    Refusal.NOT_CLAIMED: "Nothing is known of this partition.",
+    Refusal.NOT_LIVE: "The claim has expired: send an attempt.",
+    Refusal.RELEASED: "The claim was released: send an attempt.",
+    Refusal.OTHER_OWNER: "Another client or process has the claim.",
+    Refusal.OTHER_EPOCH: "The partition was won again since: this claim has ended.",
+}
+
+
 class Judgement(msgspec.Struct, frozen=True, gc=False):
     """What became of one record."""
 

@@ -136,12 +136,14 @@ class Slots:
 
     def put(self, key: Key, slot: Slot) -> Key | None:
         """Keep a slot; which one had to make room for it."""
-        dropped = None
         is_new = key not in self.slots
+        if not (is_new or slot.is_released):  # nearly always
+            self.slots[key] = slot
+            return None
+        dropped = None
         if is_new and len(self.slots) >= limits.SLOTS_MAX:
             dropped = self.room.longest_free()
             del self.slots[dropped]
         self.slots[key] = slot
-        if is_new or slot.is_released:
-            self.room.wait(key, slot)
+        self.room.wait(key, slot)
         return dropped

@@ -3,6 +3,7 @@
 from coordlib import limits
 from coordlib.coordinators.claims.slot import NO_EPOCH, Judgement, Verdict
 from coordlib.coordinators.claims.slots import Slots
+from coordlib.coordinators.claims.state import TRANSITIONS, state_of
 
 
 class Unsound(AssertionError):
@@ -34,7 +35,12 @@ def _check_bounds(slots: Slots) -> None:
 
 def _check_step(slots: Slots, judgement: Judgement) -> None:
     before, after = judgement.before, judgement.after
-    if after is before or after is None or before is None:
+    if after is before or after is None:
+        return
+    step = state_of(slots, before), state_of(slots, after)
+    if judgement.verdict not in TRANSITIONS.get(step, {}):
+        raise Unsound(f"INV-46: {judgement.key} is {judgement.verdict.value}, {step}")
+    if before is None:
         return
     if after.epoch < before.epoch and slots.is_settled:
         raise Unsound(f"INV-50: the epoch of {judgement.key} fell to {after.epoch}")

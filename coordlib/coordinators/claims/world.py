@@ -22,7 +22,7 @@ from coordlib.coordinators.claims.slot import Judgement, Key, Slot, Verdict
 from coordlib.coordinators.claims.slots import UNTRUSTED_TIME_MS, Slots
 from coordlib.coordinators.claims.snapshot import read_into, written
 from coordlib.records import marshal
-from coordlib.records.marshal import Fault, Rejected, sender_of
+from coordlib.records.marshal import Fault, Rejected, ReleaseGroup, sender_of
 
 __all__ = ["UNTRUSTED_TIME_MS", "Judgement", "Key", "Record", "Slot", "Verdict", "World"]
 
@@ -62,18 +62,22 @@ class World(Slots):
     def decide(self, value: bytes | None) -> Judgement:
         """Judge the value of the record that `advance` has moved to."""
         message = marshal.read(value)
-        what = type(message)
-        if isinstance(message, Rejected):
-            return Judgement(self.offset, Verdict.REJECTED, error=message.error.value)
-        if isinstance(message, marshal.ReleaseGroup):
-            return release_group.judge(self, message)
+        if isinstance(message, (Rejected, ReleaseGroup)):
+            return self._decide_other(message)
         key = (message.group, message.topic, message.partition)
         slot = self.slots.get(key)
         # A slot that is here belongs here: only for others the topic's hash is asked.
         if slot is None and not self.is_mine(message.topic):
             error = Fault.MISPLACED.value
             return Judgement(self.offset, Verdict.REJECTED, message, key, error=error)
-        return _RULES[what](self, message, key, slot, sender_of(message, self.offset))
+        rule = _RULES[type(message)]
+        return rule(self, message, key, slot, sender_of(message, self.offset))
+
+    def _decide_other(self, message: ReleaseGroup | Rejected) -> Judgement:
+        """What is about no slot."""
+        if isinstance(message, Rejected):
+            return Judgement(self.offset, Verdict.REJECTED, error=message.error.value)
+        return release_group.judge(self, message)
 
     def snapshot(self) -> bytes:
         """All that the log so far has led to, in one form: equal worlds give equal bytes."""
