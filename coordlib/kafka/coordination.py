@@ -20,6 +20,7 @@ from coordlib.kafka.findings import (
     missing,
     safety_findings,
 )
+from coordlib.kafka.layout import recorded_layout
 from coordlib.kafka.plans import CLAIMS_TABLE, TopicPlan, read_plans
 from coordlib.kafka.topics import (
     AdminConf,
@@ -89,6 +90,15 @@ def check(admin_conf: AdminConf, prefix: str, topic: str) -> Checked:
         ids = fixed_ids(plans, seen) | {topic: read.topic_id}
         layout = Layout(claims_prefix(prefix), count, 0, ids, topic)
     return Checked(layout, merged(findings))
+
+
+def followed(admin_conf: AdminConf, prefix: str) -> str | None:
+    """The coordination topic that a job of this prefix has followed; None: none. CannotReach."""
+    below = claims_prefix(prefix)
+    if f"{below}.progress" not in present_topics(open_admin(admin_conf)):
+        return None
+    layout = recorded_layout(admin_conf, below)
+    return layout.input or None if layout is not None else None
 
 
 def require(admin_conf: AdminConf, prefix: str, topic: str) -> tuple[Layout, tuple[Finding, ...]]:

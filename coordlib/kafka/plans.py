@@ -8,11 +8,11 @@ from typing import Literal
 
 from coordlib.errors import SetupError
 from coordlib.installation import conf_file
-from coordlib.records.own_topics import CLAIMS, LAG
+from coordlib.records.own_topics import CLAIMS_LAG, LAG
 
 #: Topics that may be lost and created again: no decision depends on them. By their names below the
 #: prefix of their plane, and below that of the groups.
-REPLACEABLE = frozenset({LAG, f"{CLAIMS}.{LAG}"})
+REPLACEABLE = frozenset({LAG, CLAIMS_LAG})
 #: Tables of topics.toml: the topics of the groups' plane, and those of the claims plane.
 GROUPS_TABLE, CLAIMS_TABLE = "topics", "claims"
 

@@ -23,8 +23,12 @@ OWN: Final = (*INPUTS, *OUTPUTS, LAG, "progress")
 CLAIMS: Final = "claims"
 CLAIMS_OUTPUTS: Final = ("assignments", "committed", "events", "snapshots")
 CLAIMS_OWN: Final = (*CLAIMS_OUTPUTS, LAG, "progress")
+CLAIMS_EVENTS: Final = f"{CLAIMS}.events"
+CLAIMS_LAG: Final = f"{CLAIMS}.{LAG}"
+#: The coordination topic of claims, where nothing else is said: Marshal's.
+COORDINATION_TOPIC: Final = "__marshal"
 #: What the archive reads; events first, which a prefix always has.
-ARCHIVED: Final = ("events", "groups", "committed", LAG, f"{CLAIMS}.events", f"{CLAIMS}.{LAG}")
+ARCHIVED: Final = ("events", "groups", "committed", LAG, CLAIMS_EVENTS, CLAIMS_LAG)
 
 
 def claims_prefix(prefix: str) -> str:

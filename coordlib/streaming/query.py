@@ -4,6 +4,7 @@ topics are as they must be -> fence older drivers -> read the marker -> layout a
 checkpoint belongs to them -> run
 """
 
+import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -76,7 +77,10 @@ class Coordinator:
         self._spark, self._options = spark, options
         self._times = times or StartTimes()
         self._client_options = options.of_query.client
-        self._status = StatusFile(options.status_file)
+        #: Written by all that the job runs.
+        self.status_file = self._status = StatusFile(options.status_file)
+        #: Set when the first batch has ended.
+        self.has_begun = threading.Event()
         self._status.status.checkpoint = options.checkpoint
         self._status.write()
         #: When the newest batch was told, or the start.
@@ -215,6 +219,7 @@ class Coordinator:
         # Not before: the first batch, brought by the tick at the start, compiles everything and
         # takes seconds; who waits for "running" is then answered at once.
         status.state = "running"
+        self.has_begun.set()
         status.batch_id = batch.number
         status.batch_records_max = records_max
         status.outputs += len(batch.outputs)
