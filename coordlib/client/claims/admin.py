@@ -92,7 +92,7 @@ class ClaimsAdmin(AbstractContextManager["ClaimsAdmin"]):
     def set_positions(
         self,
         group: str,
-        positions: Mapping[tuple[str, int], int],
+        positions: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
         *,
         timeout_s: float = PAUSE_TIMEOUT_S,
         on_waiting: Callable[[Mapping[TopicPartition, str]], None] = lambda _: None,

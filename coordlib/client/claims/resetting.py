@@ -152,7 +152,11 @@ class Resetting:
     def holders(self) -> dict[TopicPartition, str]:
         """Which client still holds each partition that this admin waits for."""
         found = {place: self._slot(place) for place, t in self._targets.items() if t.epoch is None}
-        return {place: slot.client for place, slot in found.items() if slot and slot.is_live}
+        return {
+            place: slot.client
+            for place, slot in found.items()
+            if slot is not None and slot.is_live and slot.client != self.plan.client
+        }
 
     def _error_of(self, target: _Target) -> str:
         return "" if target.is_set else target.error or self.failure or "not set"

@@ -51,13 +51,13 @@ class Beginnings:
             CannotReach: no broker answers.
             StartRefused: the topic has another number of partitions than before.
         """
-        bounds = self._bounds(admin, partition)
-        snapshot = self._snapshot(admin, partition)
+        bounds = self.bounds(admin, partition)
+        snapshot = self.snapshot(admin, partition)
         if snapshot is not None:
             follows = snapshot.offset + 1
             is_whole = bounds.start <= follows <= bounds.end
             if is_whole and bounds.end - follows <= BEHIND_SNAPSHOT_MAX:
-                return LogView(self._restored(snapshot, partition), now_ms)
+                return LogView(self.restored(snapshot, partition), now_ms)
         if bounds.start == 0 and bounds.end <= FROM_START_MAX:
             return LogView(self._world(partition), now_ms)
         return self._late(admin, partition, bounds, snapshot, now_ms)
@@ -72,7 +72,7 @@ class Beginnings:
     ) -> LogView:
         positions = {}
         if snapshot is not None:
-            positions = positions_of(self._restored(snapshot, partition))
+            positions = positions_of(self.restored(snapshot, partition))
         world = self._world(partition, is_late=True, positions=positions)
         view = LogView(world, now_ms)
         view.position = self._first_of_window(admin, partition, bounds)
@@ -96,7 +96,8 @@ class Beginnings:
         except (KafkaException, TimeoutError) as problem:
             raise self._silent(problem) from problem
 
-    def _bounds(self, admin: AdminClient, partition: int) -> Bounds:
+    def bounds(self, admin: AdminClient, partition: int) -> Bounds:
+        """Of a coordination partition's log. Raises CannotReach."""
         place = Place(self.place.topic, partition)
         try:
             found = log_bounds(admin, [place], ASK_TIMEOUT_S).get(place)
@@ -117,7 +118,7 @@ class Beginnings:
             "Check that the brokers run and that this client may read the topic.",
         )
 
-    def _snapshot(self, admin: AdminClient, partition: int) -> Snapshot | None:
+    def snapshot(self, admin: AdminClient, partition: int) -> Snapshot | None:
         """The engine's newest one; None: there is none for this topic."""
         topic = f"{claims_prefix(self.prefix)}.snapshots"
         try:
@@ -138,7 +139,8 @@ class Beginnings:
             )
         return found
 
-    def _restored(self, snapshot: Snapshot, partition: int) -> World:
+    def restored(self, snapshot: Snapshot, partition: int) -> World:
+        """The world of a snapshot."""
         place = self.place
         return World.restore(snapshot.world, place.topic, partition, place.partitions)
 
