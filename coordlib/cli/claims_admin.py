@@ -40,7 +40,7 @@ def pause(
     group
         The group's id.
     for_
-        How long: 90s, 10m, 2h, at most 7d. It ends by itself.
+        How long: 90s, 10m, 2h, at most 7d; it ends by itself.
     """
     with _admin(where) as admin:
         admin.pause(group, for_)
@@ -107,7 +107,7 @@ def set_position(
     apply
         Do it.
     timeout
-        How long consumers may take to let go: 90s, 10m. By default 15 minutes.
+        How long consumers may take to let go: 90s, 10m; by default 15 minutes.
     yes
         Do it without asking.
     """
