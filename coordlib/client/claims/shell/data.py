@@ -4,18 +4,22 @@
 once) and by what is still open (strict ordering), so each partition has a queue of its own here.
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.machine.signals import TopicPartition
 
+_log = logging.getLogger("coordlib.client")
+
 BATCH: Final = 500
+KNOW_TIMEOUT_S: Final = 1.0
 #: With so many waiting, no more are fetched of a partition; at half of it they are again.
 WAITING_MAX: Final = 2_000
 
@@ -58,6 +62,8 @@ class Data:
 
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these from here on."""
+        for topic in sorted({place.topic for place in starts}):
+            self._know(topic)
         self.waiting |= {place: deque() for place in starts}
         begun = [KafkaTopicPartition(*place, offset) for place, offset in starts.items()]
         self._reader.incremental_assign(begun)
@@ -89,6 +95,14 @@ class Data:
     def close(self) -> None:
         self.waiting.clear()
         self._reader.close()
+
+    def _know(self, topic: str) -> None:
+        """Ask for a topic's leaders. The library would look for them once a second: that second
+        would be most of what it takes to go on where another consumer has stopped."""
+        try:
+            self._reader.list_topics(topic, timeout=KNOW_TIMEOUT_S)
+        except KafkaException as problem:  # the library goes on looking
+            _log.info("No metadata of %s: %s", topic, problem)
 
     def _keep(self, message: Any) -> None:
         error, topic, partition = message.error(), message.topic(), message.partition()
