@@ -315,7 +315,7 @@ class FakeReader:
         found = iter(lambda: self.poll(timeout_s), None)
         return [message for message, _ in zip(found, range(count), strict=False)]
 
-    def list_topics(self, topic: str, timeout: float) -> None:  # noqa: ARG002
+    def list_topics(self, topic: str, timeout: float) -> None:
         """Everything is known here."""
 
     def close(self) -> None:
