@@ -74,6 +74,7 @@ def test_a_line_says_what_when_and_because_of_what() -> None:
             "topic": "t",
             "partition": 0,
             "epoch": 0,
+            "client": "a",
             "instance": process_of("a"),
             "position": None,
             "how": "claimed",
@@ -191,7 +192,7 @@ def test_a_position_that_goes_back_is_told() -> None:
     talk.send(message("Heartbeat", epoch=0, offset=4))
     (line,) = events(talk.news(), "PositionMoved")
 
-    assert (line["reason"], line["detail"]["from"], line["detail"]["to"]) == ("back", 9, 4)
+    assert (line["reason"], line["detail"]["from"], line["detail"]["position"]) == ("back", 9, 4)
 
 
 def test_a_clock_that_is_wrong_is_told_once_an_hour() -> None:
@@ -312,7 +313,10 @@ def test_a_log_that_was_cut_is_told_once_and_read_late() -> None:
     after = fold(done.blob, records[1:], how)
 
     gap, won = events(done.outputs)
-    assert (gap["type"], gap["detail"]) == ("LogGap", {"partition": 0, "from": 100, "to": 149})
+    assert (gap["type"], gap["detail"]) == (
+        "LogGap",
+        {"partition": 0, "from_offset": 100, "to_offset": 150},
+    )
     assert (won["type"], won["detail"]["position"]) == ("ClaimWon", 7)
     assert [each["type"] for each in events(after.outputs)] == ["ClaimLost", "ClaimWon"]
     world = restore.begun(after.blob, how)
