@@ -1,4 +1,4 @@
-"""Two planes beside each other: the groups' gives what it gave, and nothing of one is the other's."""
+"""Two planes beside each other: the groups' gives what it gave, and they share nothing."""
 
 import hashlib
 
