@@ -155,10 +155,11 @@ def read(value: bytes | None) -> AnyMessage | Rejected:
         message = _read_plain(value.decode())
         if message is not None:
             return message
-    return _read_any(value)
+    return read_any(value)
 
 
-def _read_any(value: bytes | None) -> AnyMessage | Rejected:
+def read_any(value: bytes | None) -> AnyMessage | Rejected:
+    """`read` of any value, without the short way."""
     message = decode(value)
     if isinstance(message, Rejected):
         return message

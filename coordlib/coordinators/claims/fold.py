@@ -2,7 +2,9 @@
 
     fold(blob, records, settings) -> (blob, outputs, status)
 
-is pure. History tells every change with its cause, in the order of the log. What only the newest
+is pure, and judges as every client does.  # INV-61
+
+History tells every change with its cause, in the order of the log. What only the newest
 value of counts (owners, positions, snapshots) is written once per batch: its last value is the
 same for any cut.  # INV-02
 """

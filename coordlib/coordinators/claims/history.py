@@ -5,6 +5,8 @@ Heartbeats that change nothing but a position have no line, nor have attempts on
 
 from typing import Any, Final
 
+import msgspec
+
 from coordlib import limits
 from coordlib.coordinators.claims.slot import SENTENCES, Judgement, Key, Refusal, Slot, Verdict
 from coordlib.coordinators.claims.slots import Slots
@@ -60,8 +62,7 @@ def lines_of(
 
 def expired(key: Key, slot: Slot, idle_ms: int, at: At) -> fx.History:
     """The log's time has gone on without a sign of the owner."""
-    detail = {"epoch": slot.epoch, "position": slot.position, "idle_ms": idle_ms}
-    return _line(stored.EVENT_CLAIM_EXPIRED, key, slot.client, at, detail)
+    return _of_claim(stored.EVENT_CLAIM_EXPIRED, key, slot, at, idle_ms=idle_ms)
 
 
 def log_gap(first: int, at: At) -> fx.History:
@@ -74,7 +75,7 @@ def log_gap(first: int, at: At) -> fx.History:
         generation=0,
         cause=at.coordinate,
         reason="records of the coordination topic were removed before this job read them",
-        detail={"partition": at.shard, "from": first, "to": at.offset - 1},
+        detail={"partition": at.shard, "from_offset": first, "to_offset": at.offset},
     )
 
 
@@ -106,17 +107,13 @@ def _won(judgement: Judgement, slots: Slots, was_live: bool, at: At) -> list[fx.
     lines = []
     is_other = was_live and before and judgement.verdict != Verdict.RECLAIMED
     if is_other and before:
-        detail = {"epoch": before.epoch, "position": before.position, "to": after.client}
-        lines.append(_line(stored.EVENT_CLAIM_LOST, key, before.client, at, detail))
-    detail = {
-        "epoch": after.epoch,
-        "instance": after.instance,
-        "position": after.position,
+        lines.append(_of_claim(stored.EVENT_CLAIM_LOST, key, before, at, to=after.client))
+    extra = {
         "how": HOW[judgement.verdict],
         "former": before.client if before else None,
         "skew_ms": skew_ms(judgement.message, at),
     }
-    lines.append(_line(stored.EVENT_CLAIM_WON, key, after.client, at, detail))
+    lines.append(_of_claim(stored.EVENT_CLAIM_WON, key, after, at, **extra))
     return lines + _moved(judgement, slots, at)
 
 
@@ -124,13 +121,12 @@ def _signed(judgement: Judgement, slots: Slots, was_live: bool, at: At) -> list[
     assert judgement.key
     assert judgement.after
     key, before, after = judgement.key, judgement.before, judgement.after
-    detail: dict[str, Any] = {"epoch": after.epoch, "position": after.position}
     lines = []
     if judgement.verdict == Verdict.RELEASED:
-        lines.append(_line(stored.EVENT_CLAIM_RELEASED, key, after.client, at, detail))
+        lines.append(_of_claim(stored.EVENT_CLAIM_RELEASED, key, after, at))
     elif not was_live and before:
-        detail["idle_ms"] = after.heard_ms - before.heard_ms
-        lines.append(_line(stored.EVENT_CLAIM_RESUMED, key, after.client, at, detail))
+        idle_ms = after.heard_ms - before.heard_ms
+        lines.append(_of_claim(stored.EVENT_CLAIM_RESUMED, key, after, at, idle_ms=idle_ms))
     return lines + _moved(judgement, slots, at)
 
 
@@ -144,9 +140,23 @@ def _moved(judgement: Judgement, slots: Slots, at: At) -> list[fx.History]:
     by_admin = slots.paused_by(judgement.key[0]) == after.client
     if after.position >= before.position and not (by_admin and after.position > before.position):
         return []
-    detail = {"epoch": after.epoch, "from": before.position, "to": after.position}
+    line = _of_claim(
+        stored.EVENT_POSITION_MOVED, judgement.key, after, at, **{"from": before.position}
+    )
     reason = "by the client that paused the group" if by_admin else "back"
-    return [_line(stored.EVENT_POSITION_MOVED, judgement.key, after.client, at, detail, reason)]
+    return [msgspec.structs.replace(line, reason=reason)]
+
+
+def _of_claim(what: str, key: Key, slot: Slot, at: At, **extra: Any) -> fx.History:
+    """A line about a claim, with its owner: for an end, the one that it had."""
+    detail = {
+        "epoch": slot.epoch,
+        "client": slot.client,
+        "instance": slot.instance,
+        "position": slot.position,
+        **extra,
+    }
+    return _line(what, key, slot.client, at, detail)
 
 
 def _paused(judgement: Judgement, at: At) -> fx.History:
@@ -174,6 +184,7 @@ def _refused(judgement: Judgement, at: At) -> fx.History:
     detail = {
         "error": judgement.error,
         "message": type(message).__name__,
+        "client": message.client,
         "instance": message.instance,
         "epoch": slot.epoch if slot else None,
         "owner": slot.client if slot else None,

@@ -34,6 +34,11 @@ class Room:
         heapq.heappop(self._waiting or [])
         return key
 
+    @property
+    def size(self) -> int:
+        """How much waits: bounded, whatever happens to slots."""
+        return len(self._waiting or ())
+
     def wait(self, key: Key, slot: Slot) -> None:
         """A slot is new, or became free before its time."""
         if self._waiting is None:

@@ -82,7 +82,7 @@ class Slots:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all owners are known, so that a reader may act."""
+        """Whether all owners are known, so that a reader may act.  # INV-62"""
         return not self.is_late or self.clock_ms >= SETTLING_INTERVALS * self.interval_ms
 
     # -- questions -------------------------------------------------------------------------

@@ -84,3 +84,19 @@ def _instance(dice: Random, offset: int) -> str:
     if roll > 0.93:
         return dice.choice(_ODD)
     return f"{process}-{max(0, offset - dice.randrange(-1, 8))}"
+
+
+def crowded(seed: int, length: int) -> list[InputRecord]:
+    """Attempts, signs and releases of more slots than there is room for."""
+    dice, log = Random(seed), list[InputRecord]()
+    world, now_ms = World(driving.TOPIC, 0, 1), driving.START_MS
+    for offset in range(length):
+        now_ms += dice.choice((0, 1_000, 1_000, 10_000, 24_000))
+        place = ("g", "t", dice.randrange(9))
+        slot = world.slots.get(place)
+        kind = "ClaimingPartition" if slot is None else dice.choice(KINDS[:-1])
+        epoch = slot.epoch if slot else offset
+        fields = {"partition": place[2], "instance": f"0123abcd-{epoch}"}
+        log.append(record(offset, now_ms, driving.message(kind, now_ms, fields)))
+        world.judge(log[-1])
+    return log

@@ -7,6 +7,7 @@ this, too: a mistake would have to be made twice.
 import re
 from typing import Any
 
+from coordlib.coordinators.claims.world import Slot, World
 from coordlib.coordinators.shard.blob import InputRecord
 from coordlib.records import marshal
 
@@ -27,7 +28,8 @@ class Rules:
     ) -> None:
         self.interval_ms, self.is_late = interval_ms, is_late
         self.partition, self.partitions = partition, partitions
-        self.clock_ms, self.stamp_ms = 0, None
+        self.clock_ms = 0
+        self.stamp_ms: int | None = None
         self.slots: dict[tuple[str, str, int], dict[str, Any]] = {}
         self.pauses: dict[str, tuple[int, str]] = {}
 
@@ -144,7 +146,28 @@ class Rules:
             return False
         return slot is None or slot["tentative"] or epoch > slot["epoch"]
 
-    def fields(self, key: tuple[str, str, int]) -> tuple[Any, ...]:
-        """All that is kept of a slot."""
-        names = "client instance epoch heard position released proposed tentative"
-        return tuple(self.slots[key][name] for name in names.split())
+    def difference(self, world: World) -> str | None:
+        """How a world differs from this reading; None: it does not."""
+        if (world.clock_ms, world.pauses) != (self.clock_ms, self.pauses):
+            return f"INV-06: the clock is {world.clock_ms}, pauses {world.pauses}; not {vars(self)}"
+        for key in sorted(world.slots.keys() | self.slots.keys()):
+            slot, fields = world.slots.get(key), self.slots.get(key)
+            if slot is None or fields is None or _fields(slot) != fields:
+                return f"INV-45: {key} is {slot}, by the rules {fields}"
+            owner = world.owner(key)
+            if (owner and (owner.client, owner.epoch)) != self.owner(key):
+                return f"INV-48: {key} is owned by {owner}, by the rules by {self.owner(key)}"
+        return None
+
+
+def _fields(slot: Slot) -> dict[str, Any]:
+    return {
+        "client": slot.client,
+        "instance": slot.instance,
+        "epoch": slot.epoch,
+        "heard": slot.heard_ms,
+        "released": slot.is_released,
+        "proposed": slot.proposed,
+        "tentative": slot.is_tentative,
+        "position": slot.position,
+    }
