@@ -160,9 +160,9 @@ def test_a_log_that_was_cut_under_the_job_is_followed_behind_the_cut(
         claimants.turn(number)
 
     def gaps() -> set[object]:
-        return {e["detail"]["to"] for e in claimants.events() if e["type"] == "LogGap"}
+        return {e["detail"]["to_offset"] for e in claimants.events() if e["type"] == "LogGap"}
 
-    wait_until("the gaps are told", lambda: gaps() == {end - 1 for end in ends.values()})
+    wait_until("the gaps are told", lambda: gaps() == {*ends.values()})
     assert "claims" not in failing(stack)
 
 

@@ -142,7 +142,9 @@ def test_a_state_whose_log_was_cut_begins_late_and_history_says_so_once() -> Non
         for each in [*first.outputs, *again.outputs]
         if each.topic == "events" and b"LogGap" in (each.value or b"")
     ]
-    assert [gap["detail"] for gap in gaps] == [{"partition": 0, "from": judged, "to": judged + 2}]
+    assert [gap["detail"] for gap in gaps] == [
+        {"partition": 0, "from_offset": judged, "to_offset": judged + 3}
+    ]
 
 
 def test_what_is_gone_is_what_lies_between_the_marker_and_the_log() -> None:
