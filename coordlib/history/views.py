@@ -147,8 +147,7 @@ VIEWS: Final[dict[str, str]] = {
                t.client_id, t.instance, t.epoch, t.position AS first_position,
                t.next_position AS last_position
         FROM (SELECT c.group_id, c.topic, c.partition, c.time, c.type, c.how, c.client_id, c.epoch,
-                     c.position, MAX(c.instance) OVER (PARTITION BY c.log, c.group_id, c.topic,
-                                                       c.partition, c.epoch) AS instance,
+                     c.position, c.instance,
                      LEAD(c.time) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
                                         ORDER BY c.log_offset, c.n) AS next_time,
                      LEAD(c.type) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
