@@ -170,6 +170,7 @@ def _print(fields: dict[str, Any]) -> None:
             "MARKER-AGE-MS": job["marker_age_ms"],
             "LAG-RECORDS": lag["records"],
             "LAG-MS": lag["ms"],
+            **_claims_lines(fields["claims"]),
             "CHECKPOINT": fields["checkpoint"],
             "CHECKPOINT-ID": fields["checkpoint_id"],
             "ARCHIVE-LAG-RECORDS": fields["archive_lag"]["records"],
@@ -177,6 +178,16 @@ def _print(fields: dict[str, Any]) -> None:
             **{f"TABLE-{name.upper().replace('_', '-')}": text for name, text in tables.items()},
         }
     )
+
+
+def _claims_lines(claims: dict[str, Any] | None) -> dict[str, Any]:
+    if claims is None:
+        return {}
+    return {
+        "CLAIMS-TOPIC": claims["topic"],
+        "CLAIMS": claims["state"],
+        "CLAIMS-BATCH": claims["batch_id"],
+    }
 
 
 def _table_text(table: dict[str, Any] | None) -> str | None:
