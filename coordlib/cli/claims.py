@@ -80,9 +80,10 @@ _EVENTS: Final = """
     FROM events WHERE space = 'claims' AND {which}
     ORDER BY time DESC, log_offset DESC, event_id DESC LIMIT ?"""
 _OF_GROUP: Final = "group_id = ?"
+#: A group may have a name of this form, too.
 _OF_PLACE: Final = (
-    "get_json_object(detail, '$.topic') = ? AND "
-    "TRY_CAST(get_json_object(detail, '$.partition') AS INT) = ?"
+    "(group_id = ? OR get_json_object(detail, '$.topic') = ? AND "
+    "TRY_CAST(get_json_object(detail, '$.partition') AS INT) = ?)"
 )
 
 
@@ -195,7 +196,7 @@ def history(
     topic, colon, number = what.rpartition(":")
     is_place = bool(colon) and number.isascii() and number.isdigit() and len(number) < 10
     which = _EVENTS.format(which=_OF_PLACE if is_place else _OF_GROUP)
-    arguments: list[Any] = [topic, int(number)] if is_place else [what]
+    arguments: list[Any] = [what, topic, int(number)] if is_place else [what]
     found = query_tables(where.tables_dir(), which, [*arguments, limit]).rows
     rows = list(reversed(found))
     if where.format == "json":

@@ -165,6 +165,8 @@ class FakeClaimsTransport:
         self.lock = threading.RLock()
         self.place = log.place
         self.is_cut = self.is_deaf = self.is_stopped = self.is_unacknowledged = False
+        #: So many of the next messages are given up by the producer.
+        self.fail_next = 0
         #: Which coordination partitions begin late, and where.
         self.begins: dict[int, int] = {}
         self._views: dict[int, LogView] = {}
@@ -255,6 +257,10 @@ class FakeClaimsTransport:
             self._work.popleft()()
         while self._unwritten:
             handler, id_, partition, message, produced_ms = self._unwritten.popleft()
+            if self.fail_next:
+                self.fail_next -= 1
+                handler.feed(sg.NotWritten(self.now_ms(), id_, "given up"))
+                continue
             offset = self._log.append(partition, marshal.encode(message))
             self._unheard.append(partial(self._acknowledge, handler, id_, offset, produced_ms))
         while self._unheard and not self.is_unacknowledged:

@@ -130,14 +130,9 @@ def test_messages_are_decoded_whatever_they_are(place: Place, cli: Cli) -> None:
     assert (code, len(out)) == (OK, 5)
     assert "\x1b" not in "".join(out)
     findings = cli.json("check")["findings"]
-    assert [
-        row["is"].split(": ")[1].split(",")[0] for row in findings if "rejected" in row["is"]
-    ] == [
-        "NAME",
-        "NOT_UTF8",
-        "NO_VALUE",
-        "UNKNOWN_TYPE",
-    ]
+    rejected = [row["is"] for row in findings if "rejected" in row["is"]]
+    faults = [each.split(": ")[1].split(",")[0] for each in rejected]
+    assert faults == ["NAME", "NOT_UTF8", "NO_VALUE", "UNKNOWN_TYPE"]
     assert any("clock" in row["is"] for row in findings)
 
 
@@ -268,9 +263,8 @@ def test_topics_are_created_once_and_checked(
     assert main(["claims", "check", "--claims-topic", f"{name}-none", *servers]) == UNHEALTHY
 
 
-@pytest.mark.parametrize("command", ["list", "describe g", "decode", "verify", "resume g"])
-def test_no_broker_is_three_lines(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["claims", *command.split(), "--bootstrap-servers", "127.0.0.1:1"])
+def test_no_broker_is_three_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["claims", "list", "--bootstrap-servers", "127.0.0.1:1"])
 
     assert code == UNREACHABLE
     assert len(capsys.readouterr().err.splitlines()) == 3
