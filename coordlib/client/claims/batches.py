@@ -3,7 +3,7 @@
 Seed 003, steps 1 to 9: read a batch, write ClaimingMessages with its end, read that back, write a
 Heartbeat with the end, then process. The seed leaves out that the Heartbeat must be read back, too,
 and judged a sign: a consumer that slept between the two would process what its successor has.
-Whatever is handed out is behind the position for ever, so nothing is handed out twice.
+Whatever is handed out is behind the position for ever, so nothing is handed out twice.  # INV-63
 """
 
 from coordlib.client.claims import signals as sg

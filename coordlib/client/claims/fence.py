@@ -2,7 +2,8 @@
 
 Others count a slot as live for two intervals of the log's clock; a consumer stops after one of its
 own. The interval between is the margin: for steps of the broker's clock, each of them clipped, and
-for the rates of both clocks. There is no way back: a claim that has stopped is given up, and comes
+for the rates of both clocks.  # INV-51
+There is no way back: a claim that has stopped is given up, and comes
 back by a new attempt only, which the log judges.
 """
 

@@ -32,6 +32,7 @@ class Holding:
             attempt.offset,
             Fence(me.interval_ms, attempt.produced_ms),
             # As judged at the winning record: its former owner may have moved it until then (B9).
+            # INV-49
             attempt.verdict.position,
             health=Health(options.release_claims_if_behind, options.claim_entire_topic),
             active_ms=now_ms,

@@ -10,7 +10,7 @@ from coordlib.client.claims.options import ConsumerOptions, Settings, read_setti
 from coordlib.client.claims.shell.data import data_consumer_of
 from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.errors import SetupError
+from coordlib.errors import CoordError, SetupError
 
 COORDINATION_TOPIC = "__marshal"
 
@@ -68,9 +68,13 @@ class Marshaler(AbstractContextManager["Marshaler"]):
         reader = self._data_consumer or data_consumer_of(
             self._settings.common, self._settings.client, options
         )
-        made = MarshalConsumer(
-            self._settings, wanted, options, self._transport, self.instance, reader
-        )
+        try:
+            made = MarshalConsumer(
+                self._settings, wanted, options, self._transport, self.instance, reader
+            )
+        except CoordError:
+            reader.close()
+            raise
         self._consumers.append(made)
         made.on_closed(lambda: self._consumers.remove(made))
         return made

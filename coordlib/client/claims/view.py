@@ -1,5 +1,5 @@
-"""One coordination partition as a client reads it: the fold that all readers run, and how far the
-reading is. Whoever calls it holds the transport's lock."""
+"""One coordination partition as a client reads it: the fold that all readers run (INV-61), and how
+far the reading is. Whoever calls it holds the transport's lock."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Delivery at most once: nothing is handed out twice, whatever pauses or dies."""
+"""INV-63: delivery at most once: nothing is handed out twice, whatever pauses or dies."""
 
 from random import Random
 

@@ -180,7 +180,7 @@ def test_b2_a_zombies_heartbeat_is_refused() -> None:
 
 
 def test_b9_the_start_is_the_position_as_judged_at_the_win() -> None:
-    """The former owner moves its position while the attempt is on its way."""
+    """INV-49: the former owner moves its position while the attempt is on its way."""
     world = World({"t": 1})
     world.log.put("t", 0, 30)
     world.marshals(HEARTBEAT, "go", 0, 5)

@@ -1,4 +1,4 @@
-"""A claim is worked on for one interval after its newest proof, and never again."""
+"""INV-51: a claim is worked on for one interval after its newest proof, and never again."""
 
 from coordlib.client.claims.fence import Fence, Stop
 

@@ -46,7 +46,6 @@ PRODUCER_CONFIG: Final[dict[str, Any]] = {
     "acks": "all",
     "linger.ms": 1,
     "reconnect.backoff.max.ms": 1_000,  # rule 12
-    "message.timeout.ms": 30_000,
     "compression.type": "none",
 }
 assert limits.CLAIM_BYTES_MAX < 1_000_000, "the producer's own bound"
@@ -75,10 +74,16 @@ class KafkaClaims:
         prefix: str = "coord",
     ) -> None:
         self._reader = LogReader(options, client, topic)
-        self.place = find_coordination(self._reader.admin, topic)
+        try:
+            self.place = find_coordination(self._reader.admin, topic)
+        except CoordError:
+            self._reader.close()  # bug B7: whoever fails here leaves nothing behind
+            raise
         self.lock = threading.RLock()
         self._beginnings = Beginnings(options, self.place, prefix)
-        self._producer = Producer({**options, "client.id": client, **PRODUCER_CONFIG})
+        # What is older than the interval proves nothing any more, and would be written in vain.
+        timing = {"message.timeout.ms": self.place.interval_ms}
+        self._producer = Producer({**options, "client.id": client, **PRODUCER_CONFIG, **timing})
         self._offsets = KafkaOffsets(options, client)
         self._workers = ThreadPoolExecutor(WORKERS, "coord-claims")
         self._views: dict[int, LogView] = {}
