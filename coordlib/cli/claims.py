@@ -13,7 +13,7 @@ from coordlib.cli.claims_where import (
     WhereClaimsTables,
     as_of,
 )
-from coordlib.cli.names import GroupName, TopicName
+from coordlib.cli.names import GroupName, TopicName, require_name
 from coordlib.cli.numbers import Count, NotNegative
 from coordlib.cli.output import (
     counted,
@@ -194,6 +194,7 @@ def history(
     from coordlib.history.sql import query_tables
 
     topic, colon, number = what.rpartition(":")
+    require_name("group", "GROUP", topic if colon else what)
     is_place = bool(colon) and number.isascii() and number.isdigit() and len(number) < 10
     which = _EVENTS.format(which=_OF_PLACE if is_place else _OF_GROUP)
     arguments: list[Any] = [what, topic, int(number)] if is_place else [what]

@@ -10,7 +10,7 @@ from coordlib.client.claims import signals as sg
 from coordlib.client.claims.claim import Asked, Batch, Claim, Phase
 from coordlib.client.claims.fence import Stop
 from coordlib.client.claims.holding import Holding
-from coordlib.client.claims.standing import Standing
+from coordlib.client.claims.standing import RETRY_PARTS, Standing
 from coordlib.client.claims.tracking import CommitTracker
 
 
@@ -40,7 +40,18 @@ class Batches:
         if event.is_done:
             self._sign(claim, event.now_ms)
         else:
-            self._commit(claim)
+            claim.again_ms = event.now_ms + self._me.interval_ms // RETRY_PARTS
+
+    def due_ms(self) -> int | None:
+        """When `go_on` has something to do at the latest."""
+        due = (claim.again_ms for claim in self._me.claims.values())
+        return min((each for each in due if each is not None), default=None)
+
+    def go_on(self, now_ms: int) -> None:
+        """Try again what Kafka did not take."""
+        for claim in self._me.claims.values():
+            if claim.again_ms is not None and now_ms >= claim.again_ms:
+                self._commit(claim)
 
     def judged(self, event: sg.Judged) -> None:
         """A record of this process about a claimed slot."""
@@ -70,7 +81,7 @@ class Batches:
         self._await(claim, id_, now_ms)
 
     def _commit(self, claim: Claim) -> None:
-        claim.batch, claim.asked = Batch.COMMITTING, None
+        claim.batch, claim.asked, claim.again_ms = Batch.COMMITTING, None, None
         self._me.say(sg.CommitToKafka(claim.place, claim.batch_end, claim.epoch, is_awaited=True))
 
     def _sign(self, claim: Claim, now_ms: int) -> None:

@@ -115,6 +115,8 @@ class Claim:
     batch: Batch = Batch.NONE
     batch_end: int = 0
     asked: Asked | None = None
+    #: At most once: when the commit to Kafka is tried again; None: it is under way, or not due.
+    again_ms: int | None = None
     #: At most once: messages below it may be handed out; the next one that was not.
     allowed_end: int = 0
     next_offset: int = 0

@@ -62,7 +62,7 @@ class Life:
         """When `Elapsed` must be fed at the latest."""
         if self._is_closed:
             return None
-        due = [self._fence_ms, self._attempts.due_ms()]
+        due = [self._fence_ms, self._attempts.due_ms(), self._batches.due_ms()]
         due += [c.beat_ms if c.is_started else c.looks_again_ms for c in self._me.claims.values()]
         if not self._me.is_closing:
             due.append(self._count_ms)
@@ -201,6 +201,7 @@ class Life:
             for claim in list(me.claims.values()):
                 self._holding.release(claim, Why.PAUSED, now_ms)
         self._attempts.go_on(now_ms)
+        self._batches.go_on(now_ms)
         self._beat(now_ms)
         self._fence_ms = self._newest_closing()
         self._end_if_closed()

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from coordlib.errors import CannotReach
 from coordlib.records import marshal
 from tests.client.claims.world import GROUP, HI_MS, User, World, t
 
@@ -34,6 +35,56 @@ def test_nothing_is_handed_out_before_both_are_judged(fault: str) -> None:
     world.run(HI_MS // 2)
 
     assert a.read == []
+
+
+def test_nothing_is_handed_out_before_kafkas_group_has_the_end() -> None:
+    """A reader that begins late may have no other position. It is tried again, at a pace."""
+    world = World({"t": 1})
+    a = world.enter("a", **AMO)
+    world.run(1_000)
+    tries = _fail_commits(a)
+    world.log.put("t", 0, 5)
+    world.run(2_000)
+    assert world.kinds().count("ClaimingMessages") == 1
+    assert a.read == []
+    assert 5 <= len(tries) <= 15
+    del a.transport.commit  # type: ignore[misc]
+    world.run(1_000)
+
+    assert a.offsets(0) == [0, 1, 2, 3, 4]
+
+
+def _fail_commits(user: User) -> list[int]:
+    tries: list[int] = []
+
+    def commit(group: str, offsets: object, is_awaited: bool) -> None:
+        tries.append(1)
+        raise CannotReach("Kafka took no commit.")
+
+    user.transport.commit = commit  # type: ignore[method-assign]
+    return tries
+
+
+def test_nothing_is_handed_out_before_the_heartbeat_itself_is_judged() -> None:
+    """The seed leaves this out: ClaimingMessages is judged, and the Heartbeat only written."""
+    world = World({"t": 1})
+    a = world.enter("a", **AMO)
+    world.run(1_000)
+    commit = a.transport.commit
+
+    def deafen(*arguments: object, **named: object) -> None:
+        commit(*arguments, **named)  # type: ignore[arg-type]
+        a.transport.is_deaf = True
+
+    a.transport.commit = deafen  # type: ignore[method-assign,assignment]
+    world.log.put("t", 0, 5)
+    world.run(2_000)
+    assert world.position(0) == 5
+    assert a.read == []
+    a.transport.is_deaf = False
+    world.run(500)
+
+    assert a.offsets(0) == [0, 1, 2, 3, 4]
 
 
 def test_what_a_sleeper_has_announced_its_successor_does_not_hand_out_again() -> None:

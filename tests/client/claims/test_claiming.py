@@ -131,6 +131,27 @@ def test_an_owner_that_cannot_prove_its_claim_stops_before_it_is_given_away(faul
     assert owner.told[-1] == ("lost", t(0))
 
 
+def test_a_sign_counts_from_the_call_and_not_from_its_acknowledgement() -> None:
+    """The log may have taken it at any moment after the call: others count from there."""
+    world = World({"t": 1})
+    a = world.enter("a")
+    world.run(1_000)
+    signs = world.kinds().count("Heartbeat")
+    a.transport.is_unacknowledged = True
+    while world.kinds().count("Heartbeat") == signs:
+        world.run(100)
+    signed_ms = world.log.now_ms
+    world.run(1_000)
+    a.transport.is_unacknowledged = False
+    world.log.pump()
+    a.transport.is_unacknowledged = True
+    world.run(signed_ms + HI_MS - 200 - world.log.now_ms)
+    assert a.claims == t(0)
+    world.run(200)
+
+    assert a.claims == ()
+
+
 def test_an_acknowledgement_revives_nothing() -> None:
     """Held back for more than an interval, it proves nothing about the time since."""
     world = World({"t": 1})

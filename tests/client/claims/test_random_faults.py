@@ -11,7 +11,7 @@ SWITCHES = ("is_cut", "is_deaf", "is_stopped", "is_unacknowledged")
 
 @pytest.mark.parametrize("seed", range(6))
 def test_one_owner_at_any_time_and_nothing_is_left_out(seed: int) -> None:
-    """INV-51: `World.check` compares what each may work on, also stopped processes, in every step."""
+    """INV-51: `World.check` compares what each may work on in every step, stopped or not."""
     luck = Random(seed)
     world = World({"t": 3}, now_ms=seed * 1_000)
     for number in range(4):
