@@ -4,6 +4,7 @@
     ├── SetupError            the machine, a port, a jar, a setting
     │   └── NotReady          something here did not start or is busy: another try may help
     ├── StartRefused          the job found topics or a checkpoint that it must not touch
+    ├── LogCut                records were deleted before a query had judged them
     ├── DriverFenced          a newer driver took over the transactional id
     ├── ReplayDiffers         a batch ran again and gave other bytes
     ├── CannotReach           no broker, no job, no table
@@ -114,6 +115,10 @@ class NotReady(SetupError):
 
 class StartRefused(CoordError):
     """The job will not start on these topics or this checkpoint."""
+
+
+class LogCut(CoordError):
+    """Records of an input were deleted before they were judged; a query can begin behind them."""
 
 
 class DriverFenced(CoordError):

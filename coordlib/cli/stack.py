@@ -19,15 +19,18 @@ from coordlib.cli.where import (
 )
 from coordlib.errors import SetupError
 from coordlib.local.home import DEFAULT_STACK
+from coordlib.records.own_topics import COORDINATION_TOPIC
 
 
-def up(
+def up(  # noqa: PLR0913  # all by keyword, each with a default
     *,
     stack: StackName = DEFAULT_STACK,
     stack_folder: StackFolder = None,
     prefix: Annotated[str, Parameter(validator=require_topic_prefix)] = "coord",
     shards: Partitions = 2,
     responses: Partitions = 4,
+    claims: Annotated[bool, Parameter(negative="")] = False,
+    claims_topic: str = COORDINATION_TOPIC,
     new_ports: bool = False,
     job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
 ) -> int:
@@ -45,6 +48,10 @@ def up(
         Partitions of the requests topic; fixed from the first start on.
     responses
         Partitions of the responses topic; fixed from the first start on.
+    claims
+        The job also follows a coordination topic of claims, of 4 partitions if it is made here.
+    claims_topic
+        The name of that topic; one that ends in .6s has a heartbeat interval of 6 s, not 60.
     new_ports
         Use other ports than at the last start.
     job_arg
@@ -52,11 +59,26 @@ def up(
     """
     from coordlib.local.stack import Stack
 
-    running = Stack(named_stack(stack, stack_folder), prefix, shards, responses)
+    topic = _coordination_topic(claims_topic) if claims else ""
+    running = Stack(named_stack(stack, stack_folder), prefix, shards, responses, topic)
     running.up(progress(), job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
+    if topic:
+        say(f"The job follows the claims of {topic}: coord status tells how far it is")
     say("Look around: coord status · coord groups list · coord demo")
     return 0
+
+
+def _coordination_topic(name: str) -> str:
+    """Raises SetupError: no heartbeat interval belongs to this name."""
+    from coordlib.records.marshal import heartbeat_interval_ms
+
+    try:
+        heartbeat_interval_ms(name)
+    except ValueError as problem:
+        mend = "Name one that ends in .6s to .3600s, or without such an end: 60 s."
+        raise SetupError(str(problem), f"--claims-topic {name[:200]!r}", mend) from problem
+    return name
 
 
 def down(
@@ -148,6 +170,7 @@ def _print(fields: dict[str, Any]) -> None:
             "MARKER-AGE-MS": job["marker_age_ms"],
             "LAG-RECORDS": lag["records"],
             "LAG-MS": lag["ms"],
+            **_claims_lines(fields["claims"]),
             "CHECKPOINT": fields["checkpoint"],
             "CHECKPOINT-ID": fields["checkpoint_id"],
             "ARCHIVE-LAG-RECORDS": fields["archive_lag"]["records"],
@@ -155,6 +178,16 @@ def _print(fields: dict[str, Any]) -> None:
             **{f"TABLE-{name.upper().replace('_', '-')}": text for name, text in tables.items()},
         }
     )
+
+
+def _claims_lines(claims: dict[str, Any] | None) -> dict[str, Any]:
+    if claims is None:
+        return {}
+    return {
+        "CLAIMS-TOPIC": claims["topic"],
+        "CLAIMS": claims["state"],
+        "CLAIMS-BATCH": claims["batch_id"],
+    }
 
 
 def _table_text(table: dict[str, Any] | None) -> str | None:

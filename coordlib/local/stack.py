@@ -15,7 +15,7 @@ from typing import Any
 
 from coordlib.errors import NotReady, StartRefused
 from coordlib.installation import require_job_modules
-from coordlib.kafka import topics
+from coordlib.kafka import coordination, topics
 from coordlib.local import class_archive, stack_folder
 from coordlib.local.broker import Broker
 from coordlib.local.home import command_for, stack_home
@@ -51,6 +51,7 @@ class Stack:
         prefix: of the topics.
         shards: partitions of the requests topic; fixed from the first `up` on.
         responses: partitions of the responses topic; fixed likewise.
+        claims: a coordination topic that the job follows, made where it is missing; empty: none.
     """
 
     def __init__(
@@ -59,9 +60,11 @@ class Stack:
         prefix: str = "coord",
         shards: int = 2,
         responses: int = 4,
+        claims: str = "",
     ) -> None:
         self.home = stack_home(stack)
         self.prefix, self.shards, self.responses = prefix, shards, responses
+        self.claims = claims
         self.broker = Broker(self.home / "broker", (), self.home, self.home / "logs/broker.log")
         self.job = Job(self.home)
 
@@ -137,6 +140,10 @@ class Stack:
         with phase(progress, f"Preparing the topics {self.prefix}.*"):
             topics.create(conf, self.prefix, self.shards, self.responses, replication=1)
             layout, _ = topics.require(conf, self.prefix)
+            if self.claims:
+                coordination.create_coordination(conf, self.claims, coordination.PARTITIONS, 1)
+                coordination.create(conf, self.prefix, self.claims, 1)
+                coordination.require(conf, self.prefix, self.claims)
         if (layout.shards, layout.responses) != (self.shards, self.responses):
             raise StartRefused(
                 f"The topics have {layout.shards} shards and {layout.responses} response "
@@ -223,7 +230,9 @@ class Stack:
         return [
             *("--bootstrap-servers", self.bootstrap_servers, "--prefix", self.prefix),
             *("--checkpoint", str(self.checkpoint), "--tables", str(self.tables)),
-            *("--status-file", str(self.job.status_file), *extra),
+            *("--status-file", str(self.job.status_file)),
+            *(("--set", f"claims.topic={self.claims}") if self.claims else ()),
+            *extra,
         ]
 
     def _wait_for_job(self, progress: Progress, began_s: float) -> None:

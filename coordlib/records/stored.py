@@ -174,6 +174,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     state_version: int = 1
     #: FEATURES of the job that started last: a client sends the fields of no others.
     features: tuple[str, ...] = ()
+    #: The topic that the plane reads, whose partitions are its shards; empty: `<prefix>.requests`.
+    input: str = ""
 
 
 class ControlKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -110,7 +110,7 @@ class TransactionalSink:
         self.layout: Layout | None = None
         #: Of control records; None: no driver has signed any.
         self.keys: ControlKeys | None = None
-        self._crash = Crash.from_environment()
+        self._crash = Crash.from_environment(plane.label)
 
     def open(self) -> None:
         """Fence older drivers, then learn what they have committed."""

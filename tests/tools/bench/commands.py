@@ -235,5 +235,18 @@ def batch(
     )
 
 
+def claims(*, repeats: Count = 20, kills: Count = 5) -> int:
+    """How quickly consumers of claims claim, hand over and take over, on a broker of its own.
+
+    Parameters
+    ----------
+    repeats
+        Hand-overs that are timed, and ten times as many attempts.
+    kills
+        Owners that are killed; each costs a quarter of a minute.
+    """
+    return _run("claims_clients", repeats=repeats, kills=kills)
+
+
 def _run(name: str, **options: Any) -> int:
     return int(import_module(f"tests.tools.bench.{name}").run(**options))
