@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from coordlib.coordinators.claims.judging import refused
-from coordlib.coordinators.claims.slot import NO_EPOCH, Judgement, Key, Refusal, Slot, Verdict
+from coordlib.coordinators.claims.slot import Judgement, Key, Refusal, Slot, Verdict
 from coordlib.records.marshal import ClaimingPartition, Sender
 
 if TYPE_CHECKING:
@@ -14,7 +14,8 @@ def judge(
     slots: "Slots", message: ClaimingPartition, key: Key, slot: Slot | None, sender: Sender | None
 ) -> Judgement:
     """A live slot keeps its owner, and is not renewed, whoever asks.  # INV-46"""
-    if slots.is_live(slot):
+    is_news = slots.is_news(slot)
+    if slots.is_live(slot) and not is_news:
         return Judgement(slots.offset, Verdict.IGNORED, message, key, slot, slot)
     if sender is not None and slots.paused_by(message.group) not in (None, message.client):
         return refused(slots, message, key, slot, Refusal.GROUP_PAUSED)  # INV-64
@@ -27,13 +28,7 @@ def judge(
         slots.clock_ms,
         # The position is kept: a claim that wiped it began again at the log's start (PR #95).
         None if slot is None else slot.position,
-        is_tentative=_is_tentative(slots, slot),
+        is_tentative=is_news,
     )
     dropped = slots.put(key, won)
     return Judgement(slots.offset, Verdict.WON, message, key, slot, won, dropped=dropped)
-
-
-def _is_tentative(slots: "Slots", slot: Slot | None) -> bool:
-    """Whether an owner that this late reader has not heard of may live."""
-    is_unknown = slot is None or slot.epoch == NO_EPOCH
-    return slots.is_late and slots.clock_ms < slots.lifetime_ms and is_unknown

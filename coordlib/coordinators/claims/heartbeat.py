@@ -42,22 +42,26 @@ def _sign(
 
 
 def _reclaim(slots: "Slots", message: Heartbeat, key: Key, slot: Slot | None) -> Judgement:
-    if slot is None or not slots.is_live(slot):
-        why = Refusal.NOT_CLAIMED if slot is None else Refusal.NOT_LIVE
-        return refused(slots, message, key, slot, why)
-    if slot.client != message.client:
-        return refused(slots, message, key, slot, Refusal.OTHER_OWNER)
+    is_news = slots.is_news(slot)
+    if not is_news:
+        if slot is None or not slots.is_live(slot):
+            why = Refusal.NOT_CLAIMED if slot is None else Refusal.NOT_LIVE
+            return refused(slots, message, key, slot, why)
+        if slot.client != message.client:
+            return refused(slots, message, key, slot, Refusal.OTHER_OWNER)
+    elif not slots.has_room(key):
+        return refused(slots, message, key, slot, Refusal.FULL)
     # The position stays that of the process before: this one cannot know better.
     taken = Slot(
-        slot.client,
+        message.client,
         message.instance,
         slots.offset,
         slots.clock_ms,
-        slot.position,
-        is_tentative=slot.is_tentative,
+        None if slot is None else slot.position,
+        is_tentative=is_news or (slot is not None and slot.is_tentative),
     )
-    slots.put(key, taken)
-    return Judgement(slots.offset, Verdict.RECLAIMED, message, key, slot, taken)
+    dropped = slots.put(key, taken)
+    return Judgement(slots.offset, Verdict.RECLAIMED, message, key, slot, taken, dropped=dropped)
 
 
 def _take_over(slots: "Slots", message: Heartbeat, key: Key, slot: Slot | None) -> Judgement:

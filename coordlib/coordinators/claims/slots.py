@@ -124,9 +124,24 @@ class Slots:
 
     def learns_from(self, slot: Slot | None, sender: Sender) -> bool:
         """Whether a late reader must believe a message with an epoch that it cannot know."""
-        if sender.epoch == BARE or self.is_settled:
+        if not self.is_late or sender.epoch == BARE:
             return False
-        return slot is None or slot.is_tentative or sender.epoch > slot.epoch
+        if slot is not None and slot.is_tentative:
+            return True
+        return not self.is_settled and (slot is None or sender.epoch > slot.epoch)
+
+    def is_news(self, slot: Slot | None) -> bool:
+        """Whether a late reader cannot tell yet if an attempt or a reclaim is right.
+
+        Of an unknown slot it can tell after the lifetime of a claim: by then the signs of before
+        have expired. Of a tentative one the newest attempt counts until the reader has settled: who
+        owns the slot has won it by then, and when this attempt has expired nobody owns it.
+        """
+        if not self.is_late or self.is_settled:
+            return False
+        if slot is None or slot.epoch == NO_EPOCH:
+            return self.clock_ms < self.lifetime_ms
+        return slot.is_tentative and self.is_live(slot)
 
     # -- changes ---------------------------------------------------------------------------
 

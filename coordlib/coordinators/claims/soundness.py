@@ -42,9 +42,9 @@ def _check_step(slots: Slots, judgement: Judgement) -> None:
         raise Unsound(f"INV-46: {judgement.key} is {judgement.verdict.value}, {step}")
     if before is None:
         return
-    if after.epoch < before.epoch and slots.is_settled:
+    if after.epoch < before.epoch and slots.is_settled and not before.is_tentative:
         raise Unsound(f"INV-50: the epoch of {judgement.key} fell to {after.epoch}")
     if judgement.verdict == Verdict.WON and after.position != before.position:
         raise Unsound(f"INV-49: a claim moved the position of {judgement.key}")
-    if judgement.verdict == Verdict.WON and slots.is_live(before):
+    if judgement.verdict == Verdict.WON and slots.is_live(before) and not before.is_tentative:
         raise Unsound(f"INV-46: {judgement.key} was won while it had an owner")

@@ -44,13 +44,16 @@ TRANSITIONS: Final[dict[tuple[State, State], dict[Verdict, str]]] = {
         Verdict.WON: "the first attempt",
         Verdict.TAKEN_OVER: "a heartbeat by Marshal's rules",
         Verdict.LEARNT: "a late reader reads a sign with an epoch",
+        Verdict.RECLAIMED: "a late reader reads a reclaim, which it cannot judge yet",
     },
     (State.UNCLAIMED, State.RELEASED): {
         Verdict.RELEASED: "a late reader reads a release with an epoch",
     },
     (State.LIVE, State.LIVE): {
         Verdict.SIGN: "a heartbeat of the owner",
-        Verdict.RECLAIMED: "a bare heartbeat of the owner's client id: a process that restarted",
+        Verdict.RECLAIMED: "a bare heartbeat of the owner's client id (a process that restarted); "
+        "or a late reader reads one of a tentative slot",
+        Verdict.WON: "a late reader reads one more attempt on a tentative slot",
         Verdict.TAKEN_OVER: "a heartbeat of another by Marshal's rules",
         Verdict.LEARNT: "a late reader reads a sign with a higher epoch, or of a tentative slot",
         Verdict.PROPOSED: "the owner says what it is about to process",

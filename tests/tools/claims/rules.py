@@ -85,12 +85,18 @@ class Rules:
             **fields,
         }
 
+    def _is_news(self, slot: dict[str, Any] | None) -> bool:
+        """Of an unknown slot for 2 HI, of a tentative one for 4."""
+        is_open = slot is not None and slot["tentative"] and self._lives(slot)
+        intervals = 2 if slot is None else 4 if is_open else 0
+        return self.is_late and self.clock_ms < intervals * self.interval_ms
+
     def _attempt(self, message: Any, key: tuple[str, str, int], offset: int) -> None:
         before = self.slots.get(key)
-        is_early = self.is_late and self.clock_ms < 2 * self.interval_ms
         position = before["position"] if before else None
-        is_tentative = is_early and before is None
-        self._set(key, message, offset, position=position, tentative=is_tentative)
+        is_news = self._is_news(before)
+        if is_news or not self._lives(before):
+            self._set(key, message, offset, position=position, tentative=is_news)
 
     def _marshals(self, what: str, message: Any, key: tuple[str, str, int], offset: int) -> None:
         slot = self.slots.get(key)
@@ -99,7 +105,7 @@ class Rules:
             message.client,
             message.instance,
         )
-        if what == "ClaimingPartition" and not lives:
+        if what == "ClaimingPartition":
             self._attempt(message, key, offset)
         elif what == "Heartbeat":
             epoch = slot["epoch"] if slot and is_same and lives else offset
@@ -114,7 +120,7 @@ class Rules:
         if what == "ClaimingPartition":
             until_ms, pauser = self.pauses.get(message.group, (0, message.client))
             is_paused = self.clock_ms < until_ms and pauser != message.client
-            if not self._lives(slot) and not is_paused:
+            if not is_paused:
                 self._attempt(message, key, offset)
         elif epoch is None:
             self._reclaim(what, message, key, offset)
@@ -127,9 +133,13 @@ class Rules:
 
     def _reclaim(self, what: str, message: Any, key: tuple[str, str, int], offset: int) -> None:
         slot = self.slots.get(key)
-        if what == "Heartbeat" and slot and self._lives(slot) and slot["client"] == message.client:
-            position, tentative = slot["position"], slot["tentative"]
-            self._set(key, message, offset, position=position, tentative=tentative)
+        if what != "Heartbeat":
+            return
+        position = slot["position"] if slot else None
+        if self._is_news(slot):
+            self._set(key, message, offset, position=position, tentative=True)
+        elif slot and self._lives(slot) and slot["client"] == message.client:
+            self._set(key, message, offset, position=position, tentative=slot["tentative"])
 
     def _is_owner(self, slot: dict[str, Any], message: Any, epoch: int) -> bool:
         process = message.instance.split("-")[0]
@@ -142,9 +152,10 @@ class Rules:
     def _is_sign(self, slot: dict[str, Any] | None, message: Any, epoch: int) -> bool:
         if slot and not slot["released"] and self._is_owner(slot, message, epoch):
             return True
-        if not self.is_late or self.clock_ms >= 4 * self.interval_ms:
-            return False
-        return slot is None or slot["tentative"] or epoch > slot["epoch"]
+        if slot and slot["tentative"]:
+            return True
+        is_early = self.is_late and self.clock_ms < 4 * self.interval_ms
+        return is_early and (slot is None or epoch > slot["epoch"])
 
     def difference(self, world: World) -> str | None:
         """How a world differs from this reading; None: it does not."""
