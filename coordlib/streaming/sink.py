@@ -6,7 +6,7 @@ inside a transaction the driver ends: its supervisor starts it anew, and the bat
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -14,6 +14,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
+from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
 from coordlib.records import codec
 from coordlib.records import responses as rs
@@ -158,6 +159,12 @@ class TransactionalSink:
         """Notify waiting clients: the state is being restored, and answers will follow."""
         told = codec.encode(rs.CoordinatorLoading())
         self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
+
+    def withdraw(self, outputs: Iterable[Output]) -> None:
+        """Write records that no batch has: tombstones, which may be written again."""
+        rows = [(o.topic, o.partition, o.key, o.value) for o in outputs]
+        if rows:
+            self._transact(rows)
 
     def write(self, batch: Batch, identity: Identity, taken_over: int = -1) -> Written:
         """Commit a batch, unless it is committed already; returns where its outputs end.
