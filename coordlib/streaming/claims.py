@@ -21,7 +21,6 @@ from coordlib.kafka import coordination
 from coordlib.kafka import topics as kafka_topics
 from coordlib.records.own_topics import claims_prefix
 from coordlib.records.stored import Layout, Marker
-from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming import failures
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.lag_sampler import Whose
@@ -121,8 +120,8 @@ class ClaimsQuery:
         query = self._query = PlaneQuery(
             self._spark, self._plane, self._options.of_query, self._batch_committed
         )
-        self._start(query)
         try:
+            self._start(query)
             while not stop.is_set():
                 query.plan_other_batches()
                 assert query.query is not None
@@ -132,8 +131,7 @@ class ClaimsQuery:
                 if query.query.lastProgress is not None:
                     self._works()
         finally:
-            if query.query is not None:
-                stop_between_batches(query.query)
+            query.close()
 
     def _start(self, query: PlaneQuery) -> None:
         options = self._options

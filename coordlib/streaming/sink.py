@@ -125,6 +125,10 @@ class TransactionalSink:
             ) from problem
         self.read_progress()
 
+    def close(self) -> None:
+        """Let go of the producer, whose threads end with it: Spark may keep this sink for long."""
+        self._producer = _Closed()
+
     def read_progress(self) -> None:
         """Learn layout, marker and keys, without fencing anybody."""
         found = self._newest_by_key(self._plane.progress, 0)
@@ -264,6 +268,15 @@ class TransactionalSink:
         spent_ms = (self._now_s() - self._began_s) * 1000
         timeout_ms = self._transaction_timeout_ms
         return timeout_ms is not None and spent_ms >= timeout_ms
+
+
+class _Closed:
+    """Stands for the producer of a query that has ended; a batch that comes late writes nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise CannotReach(
+            "The query of this batch has ended.", name, "Nothing: the next run repeats the batch."
+        )
 
 
 class _Delivered:
