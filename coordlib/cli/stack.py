@@ -57,9 +57,12 @@ def up(  # noqa: PLR0913  # all by keyword, each with a default
     job_arg
         An argument for the job (see: coord submit coordinate --help); may be repeated.
     """
+    from coordlib.kafka.coordination import require_name
     from coordlib.local.stack import Stack
 
-    topic = _coordination_topic(claims_topic) if claims else ""
+    topic = claims_topic if claims else ""
+    if topic:
+        require_name(topic, "--claims-topic")
     running = Stack(named_stack(stack, stack_folder), prefix, shards, responses, topic)
     running.up(progress(), job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
@@ -67,18 +70,6 @@ def up(  # noqa: PLR0913  # all by keyword, each with a default
         say(f"The job follows the claims of {topic}: coord status tells how far it is")
     say("Look around: coord status · coord groups list · coord demo")
     return 0
-
-
-def _coordination_topic(name: str) -> str:
-    """Raises SetupError: no heartbeat interval belongs to this name."""
-    from coordlib.records.marshal import heartbeat_interval_ms
-
-    try:
-        heartbeat_interval_ms(name)
-    except ValueError as problem:
-        mend = "Name one that ends in .6s to .3600s, or without such an end: 60 s."
-        raise SetupError(str(problem), f"--claims-topic {name[:200]!r}", mend) from problem
-    return name
 
 
 def down(

@@ -40,8 +40,9 @@ class ArchivedTable:
     def __init__(self, spark: "SparkSession", table: str, path: str, app_id: str) -> None:
         self._spark, self._table, self._path, self._app_id = spark, table, path, app_id
         _create_table(spark, table, path)
-        self._version, number = self._snapshot()
-        self.newest = self._find(number)
+        snapshot = self._snapshot()
+        self._version = int(snapshot.version())
+        self.newest = self._find(self._number_in(snapshot))
         self._keep_position()
         self._add_columns()
         #: The table is complete up to here: its newest commit, and what was read since then and
@@ -80,25 +81,26 @@ class ArchivedTable:
         Args:
             ours: the commit that must be the newest of any archive.
         """
-        version, number = self._snapshot()
+        snapshot = self._snapshot()
+        version = int(snapshot.version())
         if version < self._version:
             raise CoordError(
                 "A table was deleted, or made anew, while it was written.",
                 f"{self._path}: version {version}, and {self._version} before",
                 "Its rows are gone; what is still in Kafka is written into it again.",
             )
-        # A file that is missing was removed by Delta's own cleaning: then the number must do.
-        for found in self._commits(range(self._version + 1, version + 1)):
+        texts = [self._commit_file(each) for each in range(self._version + 1, version + 1)]
+        for found in filter(None, map(commit_in, filter(None, texts))):
             if found != ours:
                 raise _another_archive(self._path, found)
-        if number > ours.number:
+        # A file that is missing was removed by Delta's own cleaning: then the number must do.
+        if None in texts and (number := self._number_in(snapshot)) > ours.number:
             raise _another_archive(self._path, Commit("unknown", number))
         self._version = version
 
     def _find(self, number: int) -> Commit:
         """The newest commit of an archive: by the log, else by the file of positions."""
-        versions = range(self._version, -1, -1)
-        commit = next(self._commits(versions), None) or self._in_position_file(number)
+        commit = next(self._commits(), None) or self._in_position_file(number)
         if commit is not None:
             return commit
         if number == 0 and self._is_empty_and_ours():
@@ -109,15 +111,18 @@ class ArchivedTable:
             "Continuing could double rows: name a fresh folder for the tables, and keep this one.",
         )
 
-    def _commits(self, versions: range) -> Iterator[Commit]:
-        """Those of archives among these versions whose files are still there."""
-        for version in versions:
-            text = read_text(self._spark, f"{self._path}/_delta_log/{version:020d}.json")
-            if text is None and versions.step < 0:
+    def _commits(self) -> Iterator[Commit]:
+        """Those of archives whose files are still there, the newest first."""
+        for version in range(self._version, -1, -1):
+            text = self._commit_file(version)
+            if text is None:
                 return  # Delta removes them from the oldest on
-            commit = commit_in(text) if text is not None else None
+            commit = commit_in(text)
             if commit is not None:
                 yield commit
+
+    def _commit_file(self, version: int) -> str | None:
+        return read_text(self._spark, f"{self._path}/_delta_log/{version:020d}.json")
 
     def _in_position_file(self, number: int) -> Commit | None:
         folder = f"{self._path}/{POSITIONS_FOLDER}"
@@ -166,16 +171,20 @@ class ArchivedTable:
         found = self._spark.read.format("delta").load(self._path).columns
         return {name: kind for name, kind in COLUMNS[self._table].items() if name not in found}
 
-    def _snapshot(self) -> tuple[int, int]:
-        """Version of the table as it is now, and the number of the newest commit of an archive.
-
-        Delta keeps the number in its checkpoints, for ever. No public API of Delta returns it.
-        """
+    def _snapshot(self) -> Any:
+        """Delta's snapshot of the table as it is now; its version costs no Spark job."""
         jvm: Any = self._spark._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog
-        snapshot = log.forTableWithSnapshot(self._spark._jsparkSession, self._path)._2()
+        return log.forTableWithSnapshot(self._spark._jsparkSession, self._path)._2()
+
+    def _number_in(self, snapshot: Any) -> int:
+        """The number of the newest commit of an archive; 0: there is none.
+
+        Delta keeps it in its checkpoints, for ever. No public API of Delta returns it, and asking
+        for it makes Delta read the whole table's log in Spark jobs of seconds.
+        """
         number = snapshot.transactions().get(self._app_id)
-        return int(snapshot.version()), int(number.get()) if number.isDefined() else 0
+        return int(number.get()) if number.isDefined() else 0
 
 
 def _another_archive(path: str, found: Commit) -> StartRefused:

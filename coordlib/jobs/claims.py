@@ -16,7 +16,8 @@ from coordlib.streaming import lifecycle, logs
 from coordlib.streaming.arguments import claims_options, parse_claims_arguments
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.troubles import Troubles
-from coordlib.streaming.claims import ClaimsOptions, ClaimsQuery
+from coordlib.streaming.claims import ClaimsQuery
+from coordlib.streaming.claims_options import ClaimsOptions
 
 
 def main() -> int:

@@ -19,7 +19,8 @@ from coordlib.streaming.arguments import (
 )
 from coordlib.streaming.beside.archive_watch import ArchiveWatch
 from coordlib.streaming.beside.claims_watch import ClaimsWatch
-from coordlib.streaming.claims import ClaimsOptions, ClaimsQuery
+from coordlib.streaming.claims import ClaimsQuery
+from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 from coordlib.streaming.start_times import StartTimes, wait_to_begin
 

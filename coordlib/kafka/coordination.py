@@ -30,6 +30,7 @@ from coordlib.kafka.topics import (
     describe,
     present_topics,
 )
+from coordlib.records.marshal import heartbeat_interval_ms
 from coordlib.records.own_topics import claims_prefix
 
 #: Partitions of a coordination topic, where no number is given: enough for a laptop.
@@ -45,6 +46,25 @@ _CONFIG: Final = {
     "unclean.leader.election.enable": "false",  # readers would disagree about who owns what
     "min.insync.replicas": "2",
 }
+
+
+def require_name(topic: str, named_by: str) -> None:
+    """Check that a heartbeat interval belongs to a coordination topic's name.
+
+    Args:
+        named_by: the setting or option that names it.
+
+    Raises:
+        SetupError: none does.
+    """
+    try:
+        heartbeat_interval_ms(topic)
+    except ValueError as problem:
+        raise SetupError(
+            str(problem),
+            f"{named_by} {topic[:200]!r}",
+            "Name a topic that ends in .6s to .3600s, or one without such an end: 60 s.",
+        ) from problem
 
 
 def create(admin_conf: AdminConf, prefix: str, topic: str, replication: int) -> list[str]:

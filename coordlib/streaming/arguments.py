@@ -13,10 +13,11 @@ from coordlib.errors import SetupError
 from coordlib.folders import folder_named
 from coordlib.history.archive import ArchiveOptions
 from coordlib.installation import settings_file
+from coordlib.kafka.coordination import require_name
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.topics import require_prefix
 from coordlib.redaction import secrets_of, without
-from coordlib.streaming.claims import ClaimsOptions, require_interval
+from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.query import CoordinatorOptions
 
 _SERVER: Final = re.compile(r"[^\s,]+:[0-9]{1,5}")
@@ -138,7 +139,7 @@ def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
     require_places(arguments)
     config = load_config(arguments.config, arguments.set)
     if config.claims.topic:
-        require_interval(config.claims.topic)
+        require_name(config.claims.topic, "claims.topic")
     return CoordinatorOptions(
         bootstrap_servers=arguments.bootstrap_servers,
         prefix=arguments.prefix,
@@ -174,7 +175,7 @@ def claims_options(arguments: argparse.Namespace) -> ClaimsOptions:
             "claims.topic",
             "Name it: --topic __marshal, or claims.topic in the configuration.",
         )
-    require_interval(config.claims.topic)
+    require_name(config.claims.topic, "claims.topic")
     kafka = KafkaOptions.parse(arguments.kafka, config.kafka)
     return ClaimsOptions(
         bootstrap_servers=arguments.bootstrap_servers,

@@ -9,32 +9,27 @@ the snapshots from which clients begin.
 
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import structlog
 
-from coordlib.config import CoordinatorConfig
 from coordlib.coordinators.claims.blob import Coordination
 from coordlib.coordinators.claims.history import SPACE
 from coordlib.coordinators.shard.shard import ShardSettings
-from coordlib.errors import CoordError, LogCut, SetupError
+from coordlib.errors import CoordError, LogCut
 from coordlib.kafka import coordination
 from coordlib.kafka import topics as kafka_topics
-from coordlib.kafka.options import KafkaOptions
-from coordlib.records.marshal import heartbeat_interval_ms
 from coordlib.records.own_topics import claims_prefix
 from coordlib.records.stored import Layout, Marker
-from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming import failures
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.lag_sampler import Whose
 from coordlib.streaming.beside.offset_watch import OffsetWatch
 from coordlib.streaming.beside.status_file import ClaimsStatus, StatusFile
 from coordlib.streaming.beside.troubles import Troubles
+from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.plane import claims
-from coordlib.streaming.plane_query import PlaneQuery, QueryOptions
+from coordlib.streaming.plane_query import PlaneQuery
 from coordlib.streaming.replay import KafkaInput, Replay
 from coordlib.streaming.sink import Written
 from coordlib.streaming.start import refuse_other_topics
@@ -46,46 +41,6 @@ _log = structlog.get_logger()
 #: Name of the query among the troubles of its job.
 CLAIMS: Final = "claims"
 LOOK_EVERY_S: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimsOptions:
-    """What the claims query reads, and where it keeps its state."""
-
-    bootstrap_servers: str
-    #: Of the groups; the topics of claims lie below it.
-    prefix: str = "coord"
-    #: Folder or URI of this query's checkpoint.
-    checkpoint: str
-    #: `claims.topic` must name the coordination topic.
-    config: CoordinatorConfig
-    kafka: KafkaOptions = field(default_factory=KafkaOptions)
-    #: Begin a new checkpoint from the snapshots; refused where the folder holds one.
-    is_rebuild: bool = False
-    #: The same, where the folder is empty; else go on.
-    rebuilds_if_empty: bool = False
-
-    @property
-    def topic(self) -> str:
-        """The coordination topic."""
-        return self.config.claims.topic
-
-    @property
-    def of_query(self) -> QueryOptions:
-        """Those of the query: the engine's, but for the sizes of batches."""
-        own = self.config.claims
-        engine = msgspec.structs.replace(
-            self.config.engine,
-            trigger_interval_ms=own.trigger_interval_ms,
-            max_offsets_per_trigger=own.max_offsets_per_trigger,
-            mirror_offsets=(),  # Marshal's clients commit to Kafka themselves
-        )
-        return QueryOptions(
-            bootstrap_servers=self.bootstrap_servers,
-            checkpoint=self.checkpoint,
-            engine=engine,
-            kafka=self.kafka,
-        )
 
 
 class ClaimsQuery:
@@ -108,7 +63,7 @@ class ClaimsQuery:
         troubles: Troubles,
         is_alone: bool = False,
     ) -> None:
-        require_interval(options.topic)
+        coordination.require_name(options.topic, "claims.topic")
         # Another session: settings that a query is started with must not meet those of the other.
         self._spark, self._options = spark.newSession(), options
         self._plane = claims(options.prefix, options.topic)
@@ -165,8 +120,8 @@ class ClaimsQuery:
         query = self._query = PlaneQuery(
             self._spark, self._plane, self._options.of_query, self._batch_committed
         )
-        self._start(query)
         try:
+            self._start(query)
             while not stop.is_set():
                 query.plan_other_batches()
                 assert query.query is not None
@@ -176,8 +131,7 @@ class ClaimsQuery:
                 if query.query.lastProgress is not None:
                     self._works()
         finally:
-            if query.query is not None:
-                stop_between_batches(query.query)
+            query.close()
 
     def _start(self, query: PlaneQuery) -> None:
         options = self._options
@@ -287,19 +241,3 @@ def _layout_of(found: kafka_topics.Layout) -> Layout:
         topic_ids=dict(found.topic_ids),
         input=found.input,
     )
-
-
-def require_interval(topic: str) -> None:
-    """Check that a heartbeat interval belongs to a coordination topic's name.
-
-    Raises:
-        SetupError: none does.
-    """
-    try:
-        heartbeat_interval_ms(topic)
-    except ValueError as problem:
-        raise SetupError(
-            f"The name of the coordination topic gives no heartbeat interval: {problem}",
-            f"claims.topic {topic[:200]!r}",
-            "Name a topic that ends in .6s to .3600s, or one without such an end: 60 s.",
-        ) from problem

@@ -20,7 +20,7 @@ from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.coordinators.shard.restore import Topics, orphans, restore, topics_of
 from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
-from coordlib.effects.routing import COMMITTED, SNAPSHOTS
+from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, SNAPSHOTS
 from coordlib.records.own_topics import claims_prefix
 from coordlib.records.stored import CommittedValue, ShardPosition
 
@@ -63,6 +63,9 @@ class Snapshots(NamedTuple):
     begin: Callable[[Topics, ShardSettings], bytes | None]
     #: The state of a log that lacks records from this offset on, up to its beginning.
     late: Callable[[Topics, ShardSettings, int], bytes]
+    #: A compacted topic of which such a state knows nothing: what stands there is withdrawn, and
+    #: written again when it is learnt.
+    unknown_when_late: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ def claims(prefix: str, topic: str) -> Plane:
         inputs={MESSAGES: topic},
         fold=fold_claims,
         restored_from=(SNAPSHOTS, COMMITTED),
-        restore=Snapshots(_snapshot, _late),
+        restore=Snapshots(_snapshot, _late, ASSIGNMENTS),
         pool=CLAIMS,
     )
 

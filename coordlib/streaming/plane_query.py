@@ -161,6 +161,12 @@ class PlaneQuery:
         assert self._running is not None, "prepare comes first"
         return self._begin(self._running)
 
+    def close(self) -> None:
+        """Stop between two batches, and write nothing more."""
+        if self.query is not None:
+            stop_between_batches(self.query)
+        self.sink.close()
+
     def plan_other_batches(self) -> None:
         """Go on with another number of records in a batch, if the requests' sizes ask for it."""
         running, query = self._running, self.query

@@ -7,6 +7,7 @@ import msgspec
 import structlog
 
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
+from coordlib.effects.routing import Output
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.plane import Plane, Restoring
@@ -38,6 +39,19 @@ def seed_blobs(
             "Start without --rebuild.",
         )
     return {shard: _seed(newest_by_key, plane, shard, marker, replay) for shard in range(shards)}
+
+
+def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[Output]:
+    """Tombstones for what shards that began late know nothing of: a dead owner would stand there
+    for ever."""
+    if isinstance(plane.restore, Restoring):
+        return []
+    topic = plane.restore.unknown_when_late
+    return [
+        Output(topic, shard, key, None)
+        for shard in sorted(replay.late)
+        for key in sorted(newest_by_key(f"{plane.prefix}.{topic}", shard))
+    ]
 
 
 def _seed(

@@ -7,7 +7,7 @@ shard begins late, behind the marker, with what is saved (`Snapshots.late`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -89,6 +89,8 @@ class Replay:
     log: InputLog
     #: Shard -> where its input begins.
     starts: Mapping[int, int]
+    #: Shards whose states began late.
+    late: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, settings: ShardSettings, log: InputLog) -> "Replay":
@@ -121,6 +123,7 @@ class Replay:
         if start > first:
             gap_from = end if start > end else first
             _log.warning("records are gone: the state begins late", shard=shard, first=gap_from)
+            self.late.add(shard)
             return snapshots.late(topics, own, gap_from)
         for some in _parts(self.log.read(shard, first, end)):
             blob = plane.fold(blob, some, own).blob

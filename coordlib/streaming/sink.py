@@ -6,7 +6,7 @@ inside a transaction the driver ends: its supervisor starts it anew, and the bat
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -14,6 +14,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
+from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
 from coordlib.records import codec
 from coordlib.records import responses as rs
@@ -124,6 +125,10 @@ class TransactionalSink:
             ) from problem
         self.read_progress()
 
+    def close(self) -> None:
+        """Let go of the producer, whose threads end with it: Spark may keep this sink for long."""
+        self._producer = _Closed()
+
     def read_progress(self) -> None:
         """Learn layout, marker and keys, without fencing anybody."""
         found = self._newest_by_key(self._plane.progress, 0)
@@ -158,6 +163,12 @@ class TransactionalSink:
         """Notify waiting clients: the state is being restored, and answers will follow."""
         told = codec.encode(rs.CoordinatorLoading())
         self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
+
+    def withdraw(self, outputs: Iterable[Output]) -> None:
+        """Write records that no batch has: tombstones, which may be written again."""
+        rows = [(o.topic, o.partition, o.key, o.value) for o in outputs]
+        if rows:
+            self._transact(rows)
 
     def write(self, batch: Batch, identity: Identity, taken_over: int = -1) -> Written:
         """Commit a batch, unless it is committed already; returns where its outputs end.
@@ -257,6 +268,15 @@ class TransactionalSink:
         spent_ms = (self._now_s() - self._began_s) * 1000
         timeout_ms = self._transaction_timeout_ms
         return timeout_ms is not None and spent_ms >= timeout_ms
+
+
+class _Closed:
+    """Stands for the producer of a query that has ended; a batch that comes late writes nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise CannotReach(
+            "The query of this batch has ended.", name, "Nothing: the next run repeats the batch."
+        )
 
 
 class _Delivered:

@@ -87,6 +87,8 @@ def agree(
     seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker, replay)
     for shard, blob in seeds.items():
         folder.write_seed(shard, blob, marker)
+    if replay is not None:
+        sink.withdraw(rebuild.withdrawn(newest_by_key, plane, replay))
     _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
     return folder.create(prefix, layout.shards, incarnation, marker)
 

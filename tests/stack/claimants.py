@@ -141,7 +141,7 @@ class Claimants:
 
     def until_all_is_judged(self) -> None:
         ends = {str(shard): end for shard, end in enumerate(self.ends()) if end}
-        wait_until("all is judged", lambda: self.judged() == ends, 180.0)
+        wait_until("all is judged", lambda: self.judged() == ends, 240.0)
 
     def holds(self) -> int:
         """History exactly once, owners and positions as the log says; returns how many events.

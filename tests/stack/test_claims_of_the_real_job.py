@@ -67,7 +67,7 @@ def test_groups_are_answered_while_claims_fail_and_history_is_exactly_once_after
     claimants = Claimants(stack.bootstrap_servers)
     with Wire(stack.bootstrap_servers) as wire, claimants.at_work():
         start(fault="in-task:1@claims")
-        wait_until("claims fail", lambda: "claims" in failing(stack), 120.0)
+        wait_until("claims fail", lambda: "claims" in failing(stack), 240.0)
         since_ms = failing(stack)["claims"]["since_ms"]
         member = RawMember(wire, "g", "client", session_timeout_ms=60_000)
         settle([member])
@@ -77,7 +77,7 @@ def test_groups_are_answered_while_claims_fail_and_history_is_exactly_once_after
         stack.kill_job()
 
         start("--set", "engine.archive_interval_ms=500", archive=True)
-        wait_until("claims run", lambda: told(stack).get("state") == "running", 120.0)
+        wait_until("claims run", lambda: told(stack).get("state") == "running", 240.0)
         wire.answer(member.commit(6))
     claimants.until_all_is_judged()
 
@@ -85,7 +85,7 @@ def test_groups_are_answered_while_claims_fail_and_history_is_exactly_once_after
 
     assert count > 10
     assert "claims" not in failing(stack)
-    wait_until("history is in Delta", lambda: archived(stack) == (count, count), 120.0)
+    wait_until("history is in Delta", lambda: archived(stack) == (count, count), 240.0)
 
 
 def archived(stack: Stack) -> tuple[int, ...]:
@@ -109,7 +109,7 @@ def test_a_job_killed_inside_a_batch_of_claims_writes_everything_once(
         for batch in (1, 3):
             with suppress(SetupError):  # it may die before the groups' query is ready
                 start(fault=f"{place}:{batch}@claims")
-            wait_until("the job has died", lambda: not stack.job.is_running, 180.0)
+            wait_until("the job has died", lambda: not stack.job.is_running, 240.0)
         start()
         time.sleep(5)
     claimants.until_all_is_judged()
@@ -124,17 +124,17 @@ def test_a_lost_checkpoint_of_claims_is_refused_and_rebuilt(stack: Stack, start:
     claimants = Claimants(stack.bootstrap_servers)
     start()
     with claimants.at_work():
-        wait_until("a snapshot is due", lambda: claimants.sent > 300, 120.0)
+        wait_until("a snapshot is due", lambda: claimants.sent > 300, 240.0)
         assert stack.stop_job() == 0
         lost = stack.checkpoint.with_name("checkpoint-claims")
         lost.rename(stack.home / "lost")
         start()
-        wait_until("it is refused", lambda: "claims" in failing(stack), 120.0)
+        wait_until("it is refused", lambda: "claims" in failing(stack), 240.0)
         assert "--rebuild-claims" in str(failing(stack)["claims"]["error"])
         assert stack.status().job_state == "running"
         stack.stop_job()
         start("--rebuild-claims")
-        wait_until("claims run", lambda: told(stack).get("state") == "running", 120.0)
+        wait_until("claims run", lambda: told(stack).get("state") == "running", 240.0)
     claimants.until_all_is_judged()
 
     assert claimants.holds() > 10
@@ -149,13 +149,13 @@ def test_a_log_that_was_cut_under_the_job_is_followed_behind_the_cut(
     claimants = Claimants(stack.bootstrap_servers)
     start()
     with claimants.at_work(0.05):
-        wait_until("something is judged", lambda: len(claimants.judged()) == 4, 120.0)
+        wait_until("something is judged", lambda: len(claimants.judged()) == 4, 240.0)
         stack.kill_job()
         time.sleep(3)
     cut(stack, ends := {shard: end - 2 for shard, end in enumerate(claimants.ends())})
 
     start()
-    wait_until("claims run", lambda: told(stack).get("state") == "running", 120.0)
+    wait_until("claims run", lambda: told(stack).get("state") == "running", 240.0)
     for number in range(5):
         claimants.turn(number)
 

@@ -12,7 +12,7 @@ from coordlib.streaming.arguments import (
     parse_arguments,
     parse_claims_arguments,
 )
-from coordlib.streaming.claims import ClaimsOptions
+from coordlib.streaming.claims_options import ClaimsOptions
 
 PLACES = ["--bootstrap-servers", "127.0.0.1:9092", "--checkpoint", "/tmp/check/"]
 

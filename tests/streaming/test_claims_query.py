@@ -16,7 +16,8 @@ from coordlib.streaming import failures
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.troubles import Troubles
-from coordlib.streaming.claims import CLAIMS, ClaimsOptions, ClaimsQuery
+from coordlib.streaming.claims import CLAIMS, ClaimsQuery
+from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.replay import Replay
 from tests.history.claims_life import SETTINGS, TOPIC
 from tests.tools.core import Status

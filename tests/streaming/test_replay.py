@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coordlib.coordinators.claims.blob import decode_blob
 from coordlib.coordinators.claims.world import World
 from coordlib.coordinators.shard.blob import InputRecord
+from coordlib.effects.routing import Output
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming import rebuild, replay
@@ -40,7 +41,7 @@ class Log:
 
 def saved(life: ClaimsLife) -> dict[str, Saved]:
     """The compacted topics: the newest value under each key."""
-    found: dict[str, Saved] = {"snapshots": {}, "committed": {}}
+    found: dict[str, Saved] = {"snapshots": {}, "committed": {}, "assignments": {}}
     for key, value, topic, *_ in life.log.rows:
         name = topic.removeprefix("coord.claims.")
         if name in found:
@@ -144,6 +145,24 @@ def test_a_state_whose_log_was_cut_begins_late_and_history_says_so_once() -> Non
     ]
     assert [gap["detail"] for gap in gaps] == [
         {"partition": 0, "from_offset": judged, "to_offset": judged + 3}
+    ]
+
+
+def test_owners_that_a_late_state_does_not_know_are_withdrawn() -> None:
+    """Their clients may be dead: nobody would ever write that they own nothing any more."""
+    life = a_life_of_claims()
+    topics = saved(life)
+    replay = Replay.of(SETTINGS, Log(life.records, start=len(life.records) + 1))
+
+    def newest(topic: str, _: int) -> Saved:
+        return topics[topic.removeprefix("coord.claims.")]
+
+    assert rebuild.withdrawn(newest, PLANE, replay) == [], "no state has begun late"
+    rebuild.seed_blobs(newest, PLANE, 1, marker_at(len(life.records)), replay)
+
+    keys = [b'["payments","orders",0]', b'["payments","orders",1]']
+    assert rebuild.withdrawn(newest, PLANE, replay) == [
+        Output("assignments", 0, key, None) for key in keys
     ]
 
 

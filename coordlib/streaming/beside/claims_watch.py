@@ -19,8 +19,9 @@ from coordlib.streaming.beside.troubles import Troubles
 CLAIMS: Final = "claims"
 RETRY_FIRST_S: Final = 5.0
 RETRY_MAX_S: Final = 60.0
-#: How long the job's end waits for the batch that runs; a batch that is cut off is repeated.
-STOP_S: Final = 70.0
+#: How long the job's end waits for the batch that runs; a batch that is cut off is repeated. Not
+#: long: groups may be waiting for the job to be started again.
+STOP_S: Final = 10.0
 #: Groups come first: how long the query waits for their first batch, which compiles everything.
 WAIT_FOR_GROUPS_S: Final = 60.0
 
