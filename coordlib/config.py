@@ -84,12 +84,23 @@ class AssignedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     strategies: list[str] = []
 
 
+class ClaimsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The claims query. None of these changes a judgement: every reader of the topic agrees."""
+
+    #: The coordination topic; empty: there is no such query.
+    topic: str = ""
+    trigger_interval_ms: NotNegative = 2_000
+    #: Records per batch, at most.
+    max_offsets_per_trigger: Positive = 200_000
+
+
 class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `coordinator.toml`."""
 
     shard: ShardConfig = ShardConfig()
     group: GroupConfig = GroupConfig()
     assigned: AssignedConfig = AssignedConfig()
+    claims: ClaimsConfig = ClaimsConfig()
     engine: EngineConfig = EngineConfig()
     #: Passed to every Kafka client, in librdkafka's spelling: security.protocol, sasl.*, ssl.*
     kafka: dict[str, str] = {}

@@ -5,6 +5,7 @@
     │   ├── NotReady          something here did not start or is busy: another try may help
     │   └── NotAllowed        the brokers refuse it: a right is missing
     ├── StartRefused          the job found topics or a checkpoint that it must not touch
+    ├── LogCut                records were deleted before a query had judged them
     ├── DriverFenced          a newer driver took over the transactional id
     ├── ReplayDiffers         a batch ran again and gave other bytes
     ├── CannotReach           no broker, no job, no table
@@ -119,6 +120,10 @@ class NotAllowed(SetupError):
 
 class StartRefused(CoordError):
     """The job will not start on these topics or this checkpoint."""
+
+
+class LogCut(CoordError):
+    """Records of an input were deleted before they were judged; a query can begin behind them."""
 
 
 class DriverFenced(CoordError):

@@ -68,6 +68,16 @@ REBALANCE_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-F
 REBALANCE_TIMEOUT_MAX_MS = 24 * 3_600_000  # beyond a day a dead member would hold a group for ever
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # KAFKA-7610: a parked newcomer without an answer is dropped
 CLOCK_CAP_IDLE_MS = 600_000  # rule 1: CAP of a shard that waits for no member
+
+# Of claims; they are part of the protocol, so no setting changes them (coordinators/claims).
+CLAIM_BYTES_MAX = 2 * KIB  # a message: four names of 249 bytes and five numbers
+SLOTS_MAX = 50_000  # of a coordination partition; Marshal's own ceiling is 24,990 claims
+PAUSES_MAX = 10_000  # paused groups of a coordination partition
+PAUSE_MAX_MS = 7 * 24 * 3_600_000  # longer pauses end then: a mistyped year stops no group
+POSITION_KEPT_MS = 7 * 24 * 3_600_000  # offsets.retention.minutes of Kafka: after the last sign
+SNAPSHOT_PAGE_BYTES_MAX = 1 * MIB  # of one record of the snapshots
+CLOCKS_TOLD_MAX = 10_000  # clients whose clocks history has warned of within an hour
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DURATION_MAX_MS = INT32_MAX * 60_000  # of any setting: offsets.retention.minutes is an int32

@@ -8,6 +8,9 @@ from cyclopts.help import PlainFormatter
 
 from coordlib.cli import (
     acl,
+    claims,
+    claims_admin,
+    claims_check,
     demo,
     groups,
     history,
@@ -67,12 +70,23 @@ def build() -> App:
     topics_app = App(name="topics", help="Create and check the coordinator's own topics.")
     topics_app.command(topics.create, name="create")
     topics_app.command(topics.check, name="check")
+    claims_app = App(name="claims", help="Inspect and administer groups that share by claims.")
+    claims_app.command(claims.list_claims, name="list")
+    claims_app.command(claims.describe, name="describe")
+    claims_app.command(claims.history, name="history")
+    claims_app.command(claims.decode, name="decode")
+    claims_app.command(claims_admin.pause, name="pause")
+    claims_app.command(claims_admin.resume, name="resume")
+    claims_app.command(claims_admin.set_position, name="set-position")
+    claims_app.command(claims_check.create, name="create")
+    claims_app.command(claims_check.check, name="check")
+    claims_app.command(claims_check.verify, name="verify")
     acl_app = App(name="acl", help="Print and grant what each role may do at the brokers.")
     acl_app.command(acl.print_rights, name="print")
     acl_app.command(acl.apply, name="apply")
     log_app = App(name="log", help="Check recorded histories of members.")
     log_app.command(log.check, name="check")
-    for part in (groups_app, offsets_app, topics_app, acl_app, log_app):
+    for part in (groups_app, claims_app, offsets_app, topics_app, acl_app, log_app):
         app.command(part)
     return app
 

@@ -32,8 +32,8 @@ def sql(
     """Query the history in SQL (DuckDB's dialect), in UTC, without a job or a JVM.
 
     Tables: events, group_snapshots, lag. Views: group_events, generations, member_history,
-    offset_history, ownership, current_groups, current_offsets, current_lag, rejected,
-    lost_history. Quote the column "offset".
+    offset_history, ownership, current_groups, current_offsets, current_lag, claims,
+    current_claims, rejected, lost_history. Quote the column "offset".
 
     Example: coord sql "select * from ownership where topic = 'orders' and partition = 3"
 

@@ -20,6 +20,7 @@ from coordlib.cli.where import (
 from coordlib.errors import SetupError
 from coordlib.kafka.roles import Role
 from coordlib.local.home import DEFAULT_STACK, command_for
+from coordlib.records.own_topics import COORDINATION_TOPIC
 
 
 def up(  # noqa: PLR0913  # options of one command, each with a default
@@ -30,6 +31,8 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
     shards: Partitions = 2,
     responses: Partitions | None = None,
     secure: Annotated[bool, Parameter(negative="")] = False,
+    claims: Annotated[bool, Parameter(negative="")] = False,
+    claims_topic: str = COORDINATION_TOPIC,
     new_ports: bool = False,
     job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
 ) -> int:
@@ -50,18 +53,28 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
         shards, at least 16.
     secure
         Start the broker with TLS, passwords and ACLs; fixed from the first start on.
+    claims
+        The job also follows a coordination topic of claims, of 4 partitions if it is made here.
+    claims_topic
+        The name of that topic; one that ends in .6s has a heartbeat interval of 6 s, not 60.
     new_ports
         Use other ports than at the last start.
     job_arg
         An argument for the job (see: coord submit coordinate --help); may be repeated.
     """
+    from coordlib.kafka.coordination import require_name
     from coordlib.local.stack import Stack
 
-    running = Stack(named_stack(stack, stack_folder), prefix, shards, responses, secure)
+    topic = claims_topic if claims else ""
+    if topic:
+        require_name(topic, "--claims-topic")
+    running = Stack(named_stack(stack, stack_folder), prefix, shards, responses, secure, topic)
     running.up(progress(), job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
     if running.secured is not None:
         _say_clients(running)
+    if topic:
+        say(f"The job follows the claims of {topic}: coord status tells how far it is")
     say("Look around: coord status · coord groups list · coord demo")
     return 0
 
@@ -166,6 +179,7 @@ def _print(fields: dict[str, Any]) -> None:
             "MARKER-AGE-MS": job["marker_age_ms"],
             "LAG-RECORDS": lag["records"],
             "LAG-MS": lag["ms"],
+            **_claims_lines(fields["claims"]),
             "CHECKPOINT": fields["checkpoint"],
             "CHECKPOINT-ID": fields["checkpoint_id"],
             "ARCHIVE-LAG-RECORDS": fields["archive_lag"]["records"],
@@ -173,6 +187,16 @@ def _print(fields: dict[str, Any]) -> None:
             **{f"TABLE-{name.upper().replace('_', '-')}": text for name, text in tables.items()},
         }
     )
+
+
+def _claims_lines(claims: dict[str, Any] | None) -> dict[str, Any]:
+    if claims is None:
+        return {}
+    return {
+        "CLAIMS-TOPIC": claims["topic"],
+        "CLAIMS": claims["state"],
+        "CLAIMS-BATCH": claims["batch_id"],
+    }
 
 
 def _table_text(table: dict[str, Any] | None) -> str | None:

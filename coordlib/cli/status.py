@@ -64,6 +64,7 @@ def collect(where: WhereTables) -> Status:
             "lag": {"records": None, "ms": None},
             "offsets_failing": live.get("offsets_failing") or {},
             "watches_failing": live.get("watches_failing") or {},
+            "claims": _claims_of(live),
             "checkpoint": told.get("checkpoint") or None,
             "checkpoint_id": None,
             "tables": {"events": None, "group_snapshots": None, "lag": None},
@@ -77,6 +78,20 @@ def collect(where: WhereTables) -> Status:
         _ask(found, lambda: _from_archive(found, where))
     found.fields["errors"] = [error_fields(error) for error in found.errors]
     return found
+
+
+def _claims_of(live: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The claims query beside the groups; None: the job has none, or is not here."""
+    told = live.get("claims")
+    if not told:
+        return None
+    trouble = (live.get("watches_failing") or {}).get("claims")
+    return {
+        **{name: told.get(name) for name in ("topic", "state", "batch_id", "last_batch_ms")},
+        "next_offsets": told.get("next_offsets"),
+        "checkpoint": told.get("checkpoint"),
+        "failing_since_ms": trouble["since_ms"] if trouble else None,
+    }
 
 
 def exit_code(found: Status) -> int:

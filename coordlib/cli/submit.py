@@ -11,7 +11,10 @@ def build() -> App:
     """The command. Nothing that follows it is an option of `coord`: the job has a --help too."""
     app = App(
         name="submit",
-        usage="Usage: coord submit [SPARK-SUBMIT FLAGS] coordinate|archive|SCRIPT.py [ARGUMENTS]",
+        usage=(
+            "Usage: coord submit [SPARK-SUBMIT FLAGS] coordinate|archive|claims|SCRIPT.py "
+            "[ARGUMENTS]"
+        ),
         help_epilogue=(
             "Exit codes are the job's: 0 stopped when asked, 1 failed, 2 wrong usage or settings, "
             "3 a newer driver does this prefix's work, 4 refused: topics or checkpoint are not "
@@ -30,8 +33,8 @@ def build() -> App:
         """Launch a job with spark-submit, and stay until it ends; SIGTERM and Ctrl-C stop it.
 
         coordinate is the coordination job. archive writes the history in an application of its
-        own. SCRIPT.py is any script of yours. To see the arguments of a job: coord submit
-        coordinate --help
+        own, claims follows a coordination topic in one. SCRIPT.py is any script of yours. To see
+        the arguments of a job: coord submit coordinate --help
 
         Without --master the job runs on this machine. For a cluster this Python environment is
         packed and shipped, without what only the command line needs. COORD_ENV_ARCHIVE names a

@@ -10,6 +10,7 @@ def create(
     shards: Partitions | None = None,
     responses: Partitions | None = None,
     replication: Replication = 3,
+    claims: str | None = None,
     where: Where = HERE,
 ) -> int:
     """Create the topics that are missing; existing topics are left as they are.
@@ -23,11 +24,17 @@ def create(
         shards, at least 16.
     replication
         Replicas of each partition; 1 for a single broker.
+    claims
+        The coordination topic that the job is to follow: also its topics for that, with as many
+        partitions. The coordination topic itself is left as it is.
     """
-    from coordlib.kafka import topics
+    from coordlib.kafka import coordination, topics
 
     where.reach()
-    created = topics.create(where.client(), where.topic_prefix(), shards, responses, replication)
+    client, prefix = where.client(), where.topic_prefix()
+    created = topics.create(client, prefix, shards, responses, replication)
+    if claims:
+        created += coordination.create(client, prefix, claims, replication)
     if where.format == "json":
         print_json("topics create", created=created)
         return 0
@@ -37,23 +44,36 @@ def create(
     return 0
 
 
-def check(*, where: Where = HERE) -> int:
-    """Check the topics' settings; exit code 3 when the job would not start on them."""
-    from coordlib.kafka import topics
+def check(*, claims: str | None = None, where: Where = HERE) -> int:
+    """Check the topics' settings; exit code 3 when the job would not start on them.
+
+    Parameters
+    ----------
+    claims
+        Also a coordination topic of claims, and the job's topics for it; else those that the job
+        has followed before.
+    """
+    from coordlib.kafka import coordination, topics
 
     where.reach()
-    prefix = where.topic_prefix()
-    checked = topics.check(where.client(), prefix)
-    rows = [(f.topic, f.what, f.must, f.is_fatal, f.mend) for f in checked.findings]
+    client, prefix = where.client(), where.topic_prefix()
+    checked = topics.check(client, prefix)
+    followed = claims or coordination.followed(client, prefix)
+    beside = coordination.check(client, prefix, followed) if followed else None
+    findings = [*checked.findings, *(beside.findings if beside else ())]
+    rows = [(f.topic, f.what, f.must, f.is_fatal, f.mend) for f in findings]
+    is_good = checked.layout is not None and (beside is None or beside.layout is not None)
     if where.format == "json":
         keys = ("topic", "what", "must", "is_fatal", "mend")
         layout = checked.layout
         print_json(
             "topics check",
             topic_prefix=prefix,
-            ok=layout is not None,
+            ok=is_good,
             shards=layout.shards if layout else None,
             responses=layout.responses if layout else None,
+            claims=followed,
+            coordination_partitions=beside.layout.shards if beside and beside.layout else None,
             findings=[dict(zip(keys, row, strict=True)) for row in rows],
         )
     elif rows:
@@ -63,4 +83,6 @@ def check(*, where: Where = HERE) -> int:
     if checked.layout is not None:
         layout = checked.layout
         say(f"Topics of {prefix} are good: {layout.shards} shards, {layout.responses} responses")
-    return 0 if checked.layout is not None else 3
+    if beside is not None and beside.layout is not None:
+        say(f"Those for {followed} are good: {beside.layout.shards} coordination partitions")
+    return 0 if is_good else 3

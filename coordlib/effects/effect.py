@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from coordlib.records import stored
 from coordlib.records.responses import Notification, Progress, Response
 
 
@@ -78,4 +79,20 @@ class Save(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-Effect = Respond | Notify | Publish | Put | History | Event | Save
+class Own(msgspec.Struct, frozen=True):
+    """Who owns a partition by a claim; None: nobody does any more."""
+
+    group: str
+    topic: str
+    partition: int
+    owner: stored.OwnerValue | None
+
+
+class SavePage(msgspec.Struct, frozen=True):
+    """One page of a snapshot of claims; None: the snapshot has fewer pages than before."""
+
+    page: int
+    value: bytes | None
+
+
+Effect = Respond | Notify | Publish | Put | History | Event | Save | Own | SavePage

@@ -16,6 +16,8 @@ ASSIGNMENTS = "assignments"
 GROUPS = "groups"
 COMMITTED = "committed"
 EVENTS = "events"
+#: Of the claims' plane, which also has the topics of the three names before.
+SNAPSHOTS = "snapshots"
 OUTPUT_TOPICS = (RESPONSES, ASSIGNMENTS, GROUPS, COMMITTED, EVENTS)
 
 
@@ -55,6 +57,11 @@ def _route(effect: fx.Effect, shard: int) -> Output:
             return Output(topic, shard, key, _optional(entry))
         case fx.Save(topic, key, saved):
             return Output(topic, shard, key, saved)
+        case fx.Own(group, topic, partition, owner):
+            key = codec.encode((group, topic, partition))
+            return Output(ASSIGNMENTS, shard, key, _optional(owner))
+        case fx.SavePage(page, saved):
+            return Output(SNAPSHOTS, shard, str(page).encode(), saved)
         case _:
             raise AssertionError(f"{type(effect).__name__} has no route")
 

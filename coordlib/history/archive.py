@@ -1,9 +1,10 @@
 """The archive: what the engine wrote to Kafka, kept in Delta, each record exactly once.
 
-It reads `events`, `groups`, `committed` and `lag`, a batch after the other, and makes at most one
-commit per table and batch. Every commit carries up to which Kafka offsets its table is complete;
-that decides where the next batch begins, and nothing else does. So nothing doubles when a batch is
-repeated, nor when an archive starts into tables that exist. Kafka is always first and the tables
+It reads `events`, `groups`, `committed` and `lag`, and where there are claims `claims.events` and
+`claims.lag`, a batch after the other, and makes at most one commit per table and batch. Every
+commit carries up to which Kafka offsets its table is complete; that decides where the next batch
+begins, and nothing else does. So nothing doubles when a batch is repeated, nor when an archive
+starts into tables that exist, or finds topics that are new. Kafka is always first and the tables
 follow, one after the other in a fixed order: they differ by one batch at most.  # INV-39
 
 Records that Kafka deletes before they are read are lost. Their place is taken by an event of the
@@ -38,7 +39,7 @@ from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
 from coordlib.history.topics_read import ArchivedTopics
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.places import Place
-from coordlib.records.own_topics import ARCHIVED
+from coordlib.records.own_topics import ARCHIVED, CLAIMS_EVENTS, CLAIMS_LAG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,8 +53,17 @@ _PARSERS: Final = {
     "groups": parse.parse_groups,
     "committed": parse.parse_committed,
     "lag": parse.parse_lag,
+    CLAIMS_EVENTS: parse.parse_events,
+    CLAIMS_LAG: parse.parse_lag,
 }
-_TABLE_OF: Final = {"events": EVENTS, "groups": SNAPSHOTS, "committed": SNAPSHOTS, "lag": LAG}
+_TABLE_OF: Final = {
+    "events": EVENTS,
+    "groups": SNAPSHOTS,
+    "committed": SNAPSHOTS,
+    "lag": LAG,
+    CLAIMS_EVENTS: EVENTS,
+    CLAIMS_LAG: LAG,
+}
 
 _log = structlog.get_logger("coordlib.archive")
 
@@ -280,9 +290,9 @@ def _new(topic: str, rows: "DataFrame", done: Mapping[str, int]) -> "DataFrame":
 def _rows_of(table: str, good: Mapping[str, "DataFrame"]) -> "DataFrame":
     """What a table gets of the good records of each topic."""
     if table == EVENTS:
-        return good["events"].select("row.*")
+        return good["events"].unionByName(good[CLAIMS_EVENTS]).select("row.*")
     if table == LAG:
-        return parse.lag_rows(good["lag"])
+        return parse.lag_rows(good["lag"].unionByName(good[CLAIMS_LAG]))
     return parse.snapshot_rows(good["groups"], good["committed"])
 
 

@@ -126,11 +126,56 @@ VIEWS: Final[dict[str, str]] = {
     # The newest sample of each committed offset. A null `committed` says that it was deleted.
     "current_lag": """
         SELECT l.group_id, l.topic, l.partition, l.time, l.committed, l.log_start, l.log_end, l.lag,
-               l.lag_seconds, l.is_at_least, l.lost, l.is_beyond_end
-        FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id, topic, partition
-                                           ORDER BY time DESC) AS n
-              FROM lag WHERE COALESCE(space, 'group') = 'group') AS l
+               l.lag_seconds, l.is_at_least, l.lost, l.is_beyond_end, l.kind,
+               COALESCE(l.space, 'group') AS space
+        FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY COALESCE(space, 'group'), group_id, topic,
+                                                        partition ORDER BY time DESC) AS n
+              FROM lag) AS l
         WHERE l.n = 1 AND l.committed IS NOT NULL""",
+    # Who claimed a partition from when to when. A partition's events are all in one coordination
+    # partition, so that their offsets give their order; what begins a tenure is followed by what
+    # ends it. Where the log lacked records an owner may be told once more.
+    "claims": """
+        SELECT t.group_id, t.topic, t.partition, t.time AS since, t.next_time AS until,
+               CASE WHEN t.type = 'ClaimResumed' THEN 'resumed' ELSE t.how END AS began,
+               CASE t.next_type WHEN 'ClaimReleased' THEN 'released'
+                                WHEN 'ClaimExpired' THEN 'expired'
+                                WHEN 'ClaimLost' THEN 'lost'
+                                WHEN 'ClaimWon' THEN CASE WHEN t.next_epoch = t.epoch
+                                                          THEN 'log gap' ELSE 'reclaimed' END
+                                ELSE t.next_type END AS ended,
+               t.client_id, t.instance, t.epoch, t.position AS first_position,
+               t.next_position AS last_position
+        FROM (SELECT c.group_id, c.topic, c.partition, c.time, c.type, c.how, c.client_id, c.epoch,
+                     c.position, c.instance,
+                     LEAD(c.time) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
+                                        ORDER BY c.log_offset, c.n) AS next_time,
+                     LEAD(c.type) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
+                                        ORDER BY c.log_offset, c.n) AS next_type,
+                     LEAD(c.epoch) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
+                                         ORDER BY c.log_offset, c.n) AS next_epoch,
+                     LEAD(c.position) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
+                                            ORDER BY c.log_offset, c.n) AS next_position
+              FROM (SELECT group_id, time, type, member_id AS client_id, log_offset,
+                           regexp_extract(event_id, '^(.+)-m[0-9]+-[0-9]+-[0-9]+$', 1) AS log,
+                           TRY_CAST(regexp_extract(event_id, '([0-9]+)$', 1) AS BIGINT) AS n,
+                           get_json_object(detail, '$.topic') AS topic,
+                           TRY_CAST(get_json_object(detail, '$.partition') AS INT) AS partition,
+                           TRY_CAST(get_json_object(detail, '$.epoch') AS BIGINT) AS epoch,
+                           TRY_CAST(get_json_object(detail, '$.position') AS BIGINT) AS position,
+                           get_json_object(detail, '$.instance') AS instance,
+                           get_json_object(detail, '$.how') AS how
+                    FROM events WHERE space = 'claims'
+                         AND type IN ('ClaimWon', 'ClaimResumed', 'ClaimReleased', 'ClaimExpired',
+                                      'ClaimLost')) AS c) AS t
+        WHERE t.type IN ('ClaimWon', 'ClaimResumed')""",
+    # The claims that have not ended, with the newest sample of their positions.
+    "current_claims": """
+        SELECT c.group_id, c.topic, c.partition, c.client_id, c.instance, c.epoch, c.since, c.began,
+               l.committed AS position, l.lag, l.lag_seconds, l.time AS position_time
+        FROM (SELECT * FROM claims WHERE until IS NULL) AS c
+        LEFT JOIN (SELECT * FROM current_lag WHERE space = 'claims') AS l
+        ON l.group_id = c.group_id AND l.topic = c.topic AND l.partition = c.partition""",
     # Records that Kafka deleted before the archive read them: the tables lack them for this shard.
     # `time` is when that was found.
     "lost_history": """
@@ -138,21 +183,26 @@ VIEWS: Final[dict[str, str]] = {
                TRY_CAST(get_json_object(detail, '$.from_offset') AS BIGINT) AS from_offset,
                TRY_CAST(get_json_object(detail, '$.to_offset') AS BIGINT) AS to_offset
         FROM events WHERE type = 'HistoryLost'""",
-    # Requests that were refused: by a group (`request` says of which kind), or before any group
-    # could judge them (`bytes`: how they began). A refused commit has its error as its reason, and
-    # `offsets` where rows of it were refused: as JSON, each with its own error.
+    # Requests that were refused, and messages of claims: by a group (`request` says of which kind),
+    # or before any group could judge them (`bytes`: how they began). A refused commit has its error
+    # as its reason, and `offsets` where rows of it were refused: as JSON, each with its own error.
     "rejected": """
         SELECT time, group_id, member_id, type,
                CASE WHEN type = 'CommitRefused' THEN reason
                     ELSE get_json_object(detail, '$.error') END AS error,
                COALESCE(get_json_object(detail, '$.request'),
-                        CASE WHEN type = 'CommitRefused' THEN 'OffsetCommit' END) AS request,
-               get_json_object(detail, '$.client') AS client, reason,
+                        CASE WHEN type = 'CommitRefused' THEN 'OffsetCommit'
+                             WHEN space = 'claims' THEN get_json_object(detail, '$.message') END)
+                   AS request,
+               CASE WHEN space = 'claims' THEN NULLIF(member_id, '')
+                    ELSE get_json_object(detail, '$.client') END AS client, reason,
                get_json_object(detail, '$.bytes') AS bytes, generation, shard, log_offset, event_id,
                CASE WHEN type = 'CommitRefused'
                     THEN get_json_object(detail, '$.offsets') END AS offsets,
                COALESCE(space, 'group') AS space
-        FROM events WHERE type IN ('RequestRejected', 'CommitRefused')""",
+        FROM events WHERE type IN ('RequestRejected', 'CommitRefused')
+             OR (space = 'claims' AND type IN ('HeartbeatRefused', 'ReleaseRefused', 'ClaimRefused',
+                                               'MessageRejected'))""",
 }
 
 

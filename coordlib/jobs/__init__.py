@@ -1,1 +1,1 @@
-"""The applications that Spark runs: `coord submit coordinate` and `coord submit archive`."""
+"""The applications that Spark runs: `coord submit coordinate`, `archive` and `claims`."""

@@ -11,8 +11,16 @@ from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming import failures, lifecycle, logs
-from coordlib.streaming.arguments import archive_options, coordinator_options, parse_arguments
+from coordlib.streaming.arguments import (
+    archive_options,
+    claims_beside,
+    coordinator_options,
+    parse_arguments,
+)
 from coordlib.streaming.beside.archive_watch import ArchiveWatch
+from coordlib.streaming.beside.claims_watch import ClaimsWatch
+from coordlib.streaming.claims import ClaimsQuery
+from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 from coordlib.streaming.start_times import StartTimes, wait_to_begin
 
@@ -54,12 +62,14 @@ def _run(
     times.reach("session")
     wait_to_begin(stop_flag)
     times.reach("broker")
-    coordinator, archive = None, None
+    coordinator, archive, claims = None, None, None
     try:
         coordinator = Coordinator(spark, options, times)
         queries = [coordinator.start()]
         if not arguments.without_archive:
             archive = _start_archive(spark, archive_options(arguments, options), coordinator)
+        if beside := claims_beside(arguments, options):
+            claims = _start_claims(spark, beside, coordinator)
 
         def check() -> None:
             coordinator.check()
@@ -76,6 +86,8 @@ def _run(
     finally:
         if coordinator:
             coordinator.close()
+        if claims:
+            claims.stop()
         if archive:
             archive.stop()
         spark.stop()
@@ -100,6 +112,17 @@ def _start_archive(
     )
     archive.start()
     return archive
+
+
+def _start_claims(
+    spark: SparkSession, options: ClaimsOptions, coordinator: Coordinator
+) -> ClaimsWatch:
+    """Begin to follow the coordination topic; where that fails the coordinator goes on."""
+    troubles = coordinator.troubles
+    query = ClaimsQuery(spark, options, coordinator.status_file, troubles)
+    watch = ClaimsWatch(query, troubles, coordinator.has_begun)
+    watch.start()
+    return watch
 
 
 def _reason(problem: Exception, coordinator: Coordinator | None, checkpoint: str) -> Exception:

@@ -58,7 +58,9 @@ def find_place(config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0) 
     try:
         counts = _first_counts(config, timeout_s)
         unseen = _unseen(config, prefix, counts, timeout_s)
-        layout = _recorded(config, prefix, timeout_s) if f"{prefix}.progress" in counts else None
+        layout = (
+            recorded_layout(config, prefix, timeout_s) if f"{prefix}.progress" in counts else None
+        )
         if layout is None and unseen:
             raise missing(describing(unseen[0]), config)
         return _place_of(layout, config, prefix, counts, timeout_s)
@@ -73,7 +75,7 @@ def read_features(
 
     Empty: the job is older than all of them, or none has started yet. Raises CannotReach.
     """
-    layout = _recorded(config, prefix, timeout_s)
+    layout = recorded_layout(config, prefix, timeout_s)
     return frozenset(layout.features if layout is not None else ())
 
 
@@ -143,7 +145,9 @@ def _topic_id(config: Mapping[str, Any], topic: str, timeout_s: float) -> str:
     return found.replace("+", "-").replace("/", "_")
 
 
-def _recorded(config: Mapping[str, Any], prefix: str, timeout_s: float) -> Layout | None:
+def recorded_layout(
+    config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0
+) -> Layout | None:
     """The newest `layout` record; the topic is compacted and short. Raises CannotReach."""
     found = newest_by_key(config, f"{prefix}.progress", 0, timeout_s).get(_KEY)
     return None if found is None else msgspec.json.decode(found, type=Layout)

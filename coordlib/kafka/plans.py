@@ -8,10 +8,13 @@ from typing import Literal
 
 from coordlib.errors import SetupError
 from coordlib.installation import conf_file
-from coordlib.records.own_topics import LAG
+from coordlib.records.own_topics import CLAIMS_LAG, LAG
 
-#: Topics that may be lost and created again: no decision depends on them.
-REPLACEABLE = frozenset({LAG})
+#: Topics that may be lost and created again: no decision depends on them. By their names below the
+#: prefix of their plane, and below that of the groups.
+REPLACEABLE = frozenset({LAG, CLAIMS_LAG})
+#: Tables of topics.toml: the topics of the groups' plane, and those of the claims plane.
+GROUPS_TABLE, CLAIMS_TABLE = "topics", "claims"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,8 @@ class TopicPlan:
     config: Mapping[str, str]
 
 
-def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
-    """The plans of coordlib/conf/topics.toml, or of another file of that form.
+def read_plans(path: Path | None = None, plane: str = GROUPS_TABLE) -> tuple[TopicPlan, ...]:
+    """The plans of one plane in coordlib/conf/topics.toml, or in another file of that form.
 
     Raises:
         SetupError: there is no such file, or it is not TOML.
@@ -40,5 +43,5 @@ def read_plans(path: Path | None = None) -> tuple[TopicPlan, ...]:
         ) from error
     return tuple(
         TopicPlan(name, topic["partitions"], table["defaults"] | topic["config"])
-        for name, topic in table["topics"].items()
+        for name, topic in table[plane].items()
     )

@@ -90,6 +90,32 @@ def _of_topic(consumer: Consumer, topic: str, silence_s: float) -> KafkaError | 
     return None if found is None else found.error
 
 
+def read_range(
+    options: Mapping[str, Any],
+    topic: str,
+    partition: int,
+    first: int,
+    end: int,
+    silence_s: float = SILENCE_S,
+) -> Iterator[Message]:
+    """The records of a partition from `first` up to `end`, exclusive, uncommitted ones too.
+
+    Raises:
+        KafkaException: the partition cannot be read, `first` is not in it, or the broker is silent.
+    """
+    if first >= end:
+        return
+    uncommitted = reader_config(options, is_committed=False)
+    consumer = Consumer({**uncommitted, "auto.offset.reset": "error", "fetch.wait.max.ms": 20})
+    try:
+        consumer.assign([TopicPartition(topic, partition, first)])
+        for message in _until(consumer, end, silence_s):
+            if (message.offset() or 0) < end:  # what lies before it may be marks of transactions
+                yield message
+    finally:
+        consumer.close()
+
+
 def _bounds(consumer: Consumer, place: TopicPartition, silence_s: float) -> tuple[int, int]:
     deadline = time.monotonic() + silence_s
     while True:

@@ -7,7 +7,7 @@ the settings of a cluster are its owner's. The check reports differences, each w
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -21,14 +21,23 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 from coordlib.errors import CannotReach, SetupError, StartRefused
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.contact import unreachable
-from coordlib.kafka.denied import denial, hidden, missing, reading
-from coordlib.kafka.plans import REPLACEABLE, TopicPlan, read_plans
+from coordlib.kafka.denied import denial, hidden, reading
+from coordlib.kafka.denied import missing as missing_right
+from coordlib.kafka.findings import (
+    REPLICATION_SAFE,
+    Finding,
+    Seen,
+    differences,
+    fixed_ids,
+    merged,
+    missing,
+)
+from coordlib.kafka.plans import TopicPlan, read_plans
 from coordlib.kafka.roles import Kind, Operation, Right
 
 REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answers in milliseconds
 ADMIN_TIMEOUT_S = 15.0
 VISIBLE_TIMEOUT_S = 30.0
-REPLICATION_SAFE = 3  # survives one broker while writes go on
 SHARDS = 2  # partitions of a new prefix, where no number is given
 RESPONSES_PER_SHARD, RESPONSES_MIN = 4, 16
 INCARNATION_LENGTH = 8
@@ -48,26 +57,13 @@ class Layout:
     responses: int  # R
     #: By full topic name; Kafka's, so a re-created topic differs. Without REPLACEABLE ones.
     topic_ids: Mapping[str, str]
+    #: The topic whose partitions are the shards; empty: `<prefix>.requests`.
+    input: str = ""
 
     @property
     def incarnation(self) -> str:
-        """The first characters of the requests topic's id; part of every member id."""
-        return self.topic_ids[f"{self.prefix}.requests"][:INCARNATION_LENGTH]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One difference between a topic and what it must be."""
-
-    topic: str
-    what: str  # the actual value
-    must: str  # the required value
-    mend: str
-    is_fatal: bool = True  # False: it works, and survives less
-
-    def __str__(self) -> str:
-        word = "must be" if self.is_fatal else "should be"
-        return f"{self.topic}: {self.what}; {word} {self.must}. {self.mend}"
+        """The first characters of that topic's id; part of every member id."""
+        return self.topic_ids[self.input or f"{self.prefix}.requests"][:INCARNATION_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +82,6 @@ class Checked:
     def warnings(self) -> tuple[Finding, ...]:
         """The findings with which it starts."""
         return tuple(finding for finding in self.findings if not finding.is_fatal)
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """One topic as the cluster describes it."""
-
-    partitions: int
-    replication: int
-    topic_id: str
-    config: Mapping[str, str]
 
 
 def responses_for(shards: int) -> int:
@@ -140,14 +126,35 @@ def create(
             prefix has other numbers of partitions and lacks a topic.
     """
     admin = open_admin(admin_conf)
-    present = _present(admin, admin_conf)
-    plans = [plan for plan in read_plans() if f"{prefix}.{plan.name}" not in present]
+    present = present_topics(admin, admin_conf)
+    named = {f"{prefix}.{plan.name}": plan for plan in read_plans()}
+    plans = {name: plan for name, plan in named.items() if name not in present}
     if not plans:
         return []
     of_requests = _agreed(shards, f"{prefix}.requests", present, SHARDS)
     otherwise = responses_for(of_requests)
     counts = of_requests, _agreed(responses, f"{prefix}.responses", present, otherwise)
-    new = {f"{prefix}.{plan.name}": _new_topic(plan, prefix, counts, replication) for plan in plans}
+    return create_planned(admin, admin_conf, plans, counts, replication)
+
+
+def create_planned(
+    admin: AdminClient,
+    admin_conf: AdminConf,
+    plans: Mapping[str, TopicPlan],
+    counts: tuple[int, int],
+    replication: int,
+) -> list[str]:
+    """Create these topics; returns their names once every partition has a leader.
+
+    Args:
+        plans: by full name.
+        counts: shards, and partitions of the responses.
+
+    Raises:
+        CannotReach: no broker answers.
+        SetupError: the cluster refuses.
+    """
+    new = {name: _new_topic(name, plan, counts, replication) for name, plan in plans.items()}
     futures = admin.create_topics(list(new.values()), operation_timeout=ADMIN_TIMEOUT_S)
     for name, future in futures.items():
         try:
@@ -168,21 +175,15 @@ def check(admin_conf: AdminConf, prefix: str) -> Checked:
     """
     admin = open_admin(admin_conf)
     plans = {f"{prefix}.{plan.name}": plan for plan in read_plans()}
-    present = _present(admin, admin_conf)
-    _refuse_hidden(admin, [name for name in plans if name not in present], admin_conf)
-    seen = _describe(admin, [name for name in plans if name in present], admin_conf)
-    findings = list(_missing(prefix, plans, seen))
+    seen = describe(admin, plans, admin_conf)
+    findings = list(missing(plans, seen, f"coord topics create --prefix {prefix}"))
     shards = seen[f"{prefix}.requests"].partitions if f"{prefix}.requests" in seen else 0
-    for name, topic in seen.items():
-        findings += _partition_findings(name, plans[name], topic, shards)
-        findings += _config_findings(name, plans[name], topic)
-        findings += _safety_findings(name, topic)
+    findings += differences(plans, seen, shards, "the requests topic")
     layout = None
     if not any(finding.is_fatal for finding in findings):
-        fixed = [name for name in seen if plans[name].name not in REPLACEABLE]
-        ids = {name: seen[name].topic_id for name in fixed}
+        ids = fixed_ids(plans, seen)
         layout = Layout(prefix, shards, seen[f"{prefix}.responses"].partitions, ids)
-    return Checked(layout, _merged(findings))
+    return Checked(layout, merged(findings))
 
 
 def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, ...]]:
@@ -215,12 +216,12 @@ def _agreed(asked: int | None, topic: str, present: Mapping[str, Any], otherwise
     return found
 
 
-def _new_topic(plan: TopicPlan, prefix: str, counts: tuple[int, int], replication: int) -> NewTopic:
+def _new_topic(name: str, plan: TopicPlan, counts: tuple[int, int], replication: int) -> NewTopic:
     config = dict(plan.config)
     if replication < REPLICATION_SAFE:
         config["min.insync.replicas"] = "1"
     return NewTopic(
-        f"{prefix}.{plan.name}",
+        name,
         num_partitions=_partitions(plan, *counts),
         replication_factor=replication,
         config=config,
@@ -250,7 +251,7 @@ def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int], conf: Adm
     """Wait for new topics: clients see them a moment after their creation was acknowledged."""
     deadline = time.monotonic() + VISIBLE_TIMEOUT_S
     while time.monotonic() < deadline:
-        present = _present(admin, conf)
+        present = present_topics(admin, conf)
         _refuse_hidden(admin, [name for name in wanted if name not in present], conf)
         if all(_led(present.get(name)) == count for name, count in wanted.items()):
             return
@@ -262,8 +263,8 @@ def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int], conf: Adm
     )
 
 
-def _present(admin: AdminClient, conf: AdminConf) -> dict[str, Any]:
-    """All topics' metadata, by name."""
+def present_topics(admin: AdminClient, conf: AdminConf) -> dict[str, Any]:
+    """All topics' metadata, by name. Raises CannotReach."""
     try:
         return dict(admin.list_topics(timeout=REACH_TIMEOUT_S).topics)
     except KafkaException as error:
@@ -279,7 +280,7 @@ def _refuse_hidden(admin: AdminClient, names: list[str], conf: AdminConf) -> Non
         mend = "Look into the broker's log."
         raise unreachable(conf, "The topics are not described.", error, mend) from error
     if unseen:
-        raise missing(reading(unseen[0]), conf)
+        raise missing_right(reading(unseen[0]), conf)
 
 
 def _led(topic: Any) -> int:
@@ -287,7 +288,16 @@ def _led(topic: Any) -> int:
     return 0 if topic is None else sum(each.leader >= 0 for each in topic.partitions.values())
 
 
-def _describe(admin: AdminClient, names: list[str], conf: AdminConf) -> dict[str, _Seen]:
+def describe(admin: AdminClient, wanted: Iterable[str], conf: AdminConf) -> dict[str, Seen]:
+    """Those of these topics that are there.
+
+    Raises:
+        CannotReach: no broker answers.
+        NotAllowed: the cluster does not allow the description.
+    """
+    present, names = present_topics(admin, conf), list(wanted)
+    _refuse_hidden(admin, [name for name in names if name not in present], conf)
+    names = [name for name in names if name in present]
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -307,88 +317,11 @@ def _describe(admin: AdminClient, names: list[str], conf: AdminConf) -> dict[str
         ) from error
 
 
-def _seen(description: Any, config: Mapping[str, Any]) -> _Seen:
-    return _Seen(
+def _seen(description: Any, config: Mapping[str, Any]) -> Seen:
+    return Seen(
         partitions=len(description.partitions),
         replication=min((len(p.replicas) for p in description.partitions), default=0),
         # Kafka's own tools print the URL-safe form, librdkafka the other.
         topic_id=str(description.topic_id).replace("+", "-").replace("/", "_"),
         config={key: str(entry.value) for key, entry in config.items()},
-    )
-
-
-def _missing(
-    prefix: str, plans: Mapping[str, TopicPlan], seen: Mapping[str, _Seen]
-) -> Iterable[Finding]:
-    mend = f"Run: coord topics create --prefix {prefix}"
-    replication = min((topic.replication for topic in seen.values()), default=REPLICATION_SAFE)
-    if replication != REPLICATION_SAFE:
-        mend += f" --replication {replication}"
-    return (Finding(name, "does not exist", "there", mend) for name in plans if name not in seen)
-
-
-def _partition_findings(name: str, plan: TopicPlan, topic: _Seen, shards: int) -> Iterable[Finding]:
-    must = shards if plan.partitions == "shards" else plan.partitions
-    if must in ("responses", 0) or topic.partitions == must:
-        return
-    # Adding partitions would move groups to other shards, so nothing here is mended in place.
-    yield Finding(
-        name,
-        f"has {topic.partitions} partitions",
-        f"{must}" + (", as the requests topic has" if plan.partitions == "shards" else ""),
-        "The number is fixed for the topics' life: use another prefix, or delete all topics of "
-        "this one and create them again.",
-    )
-
-
-def _config_findings(name: str, plan: TopicPlan, topic: _Seen) -> Iterable[Finding]:
-    for key in ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable"):
-        must, found = plan.config.get(key), topic.config.get(key)
-        if must is not None and found != must:
-            yield Finding(name, f"{key} is {found}", must, _alter(name, key, must))
-    key = "max.message.bytes"
-    must, found = plan.config[key], topic.config.get(key, "0")
-    if int(found) < int(must):
-        yield Finding(name, f"{key} is {found}", f"{must} or more", _alter(name, key, must))
-
-
-def _safety_findings(name: str, topic: _Seen) -> Iterable[Finding]:
-    in_sync = int(topic.config.get("min.insync.replicas", "1"))
-    if in_sync > topic.replication:
-        yield Finding(
-            name,
-            f"min.insync.replicas is {in_sync} with {topic.replication} replicas",
-            f"at most {topic.replication}, or nothing can be written",
-            _alter(name, "min.insync.replicas", str(max(1, topic.replication - 1))),
-        )
-    elif topic.replication < REPLICATION_SAFE:
-        yield Finding(
-            name,
-            f"has {topic.replication} replica(s)",
-            f"{REPLICATION_SAFE} or more",
-            "A lost disk loses groups and offsets: good for a laptop only.",
-            is_fatal=False,
-        )
-    elif in_sync < REPLICATION_SAFE - 1:
-        yield Finding(
-            name,
-            f"min.insync.replicas is {in_sync}",
-            "2 or more",
-            _alter(name, "min.insync.replicas", "2"),
-            is_fatal=False,
-        )
-
-
-def _merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings that are equal for many topics, merged into one."""
-    alike: dict[Finding, list[str]] = {}
-    for finding in findings:
-        alike.setdefault(replace(finding, topic=""), []).append(finding.topic)
-    return tuple(replace(one, topic=", ".join(names)) for one, names in alike.items())
-
-
-def _alter(name: str, key: str, value: str) -> str:
-    return (
-        f"Run: kafka-configs.sh --bootstrap-server … --alter --entity-type topics "
-        f"--entity-name {name} --add-config {key}={value}"
     )

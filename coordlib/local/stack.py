@@ -15,7 +15,7 @@ from typing import Any
 
 from coordlib.errors import NotReady, StartRefused
 from coordlib.installation import require_job_modules
-from coordlib.kafka import topics
+from coordlib.kafka import coordination, topics
 from coordlib.kafka.roles import Role
 from coordlib.local import class_archive, stack_folder
 from coordlib.local.broker import Broker
@@ -55,6 +55,7 @@ class Stack:
         responses: partitions of the responses topic; fixed likewise. None: those that this stack
             has, else `topics.responses_for` the shards.
         is_secured: TLS, passwords and ACLs; fixed likewise. A stack that has them keeps them.
+        claims: a coordination topic that the job follows, made where it is missing; empty: none.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class Stack:
         shards: int = 2,
         responses: int | None = None,
         is_secured: bool = False,
+        claims: str = "",
     ) -> None:
         self.home = stack_home(stack)
-        self.prefix, self.shards = prefix, shards
+        self.prefix, self.shards, self.claims = prefix, shards, claims
         self.responses: int = responses or self._kept_responses() or topics.responses_for(shards)
         secured = Secured(self.home)
         self.secured = secured if is_secured or secured.is_made else None
@@ -153,6 +155,10 @@ class Stack:
         with phase(progress, f"Preparing the topics {self.prefix}.*"):
             topics.create(conf, self.prefix, self.shards, self.responses, replication=1)
             layout, _ = topics.require(conf, self.prefix)
+            if self.claims:
+                coordination.create_coordination(conf, self.claims, coordination.PARTITIONS, 1)
+                coordination.create(conf, self.prefix, self.claims, 1)
+                coordination.require(conf, self.prefix, self.claims)
         if self.secured is not None:
             with phase(progress, "Granting the roles their rights"):
                 self.secured.grant_roles(self.prefix)
@@ -256,7 +262,9 @@ class Stack:
         return [
             *("--bootstrap-servers", self.bootstrap_servers, "--prefix", self.prefix),
             *("--checkpoint", str(self.checkpoint), "--tables", str(self.tables)),
-            *("--status-file", str(self.job.status_file), *self._job_login(), *extra),
+            *("--status-file", str(self.job.status_file), *self._job_login()),
+            *(("--set", f"claims.topic={self.claims}") if self.claims else ()),
+            *extra,
         ]
 
     def _job_login(self) -> list[str]:

@@ -23,8 +23,9 @@ DEFAULT_MASTER = "local[2]"
 
 COORDINATE: Final = "coordinate"
 ARCHIVE: Final = "archive"
+CLAIMS: Final = "claims"
 #: Scripts that come with the package, in coordlib/jobs/, by the name that is given for them.
-JOBS: Final = (COORDINATE, ARCHIVE)
+JOBS: Final = (COORDINATE, ARCHIVE, CLAIMS)
 
 _SWITCHES = frozenset(
     {"--help", "-h", "--supervise", "--usage-error", "--verbose", "-v", "--version"}
@@ -166,8 +167,8 @@ class Submission:
 
 _CONF = ("--conf", "-c")
 _USAGE = (
-    "Usage: coord submit [flags of spark-submit] coordinate|archive|SCRIPT.py [its arguments]; "
-    "in a checkout ./spark-submit.sh takes the same."
+    "Usage: coord submit [flags of spark-submit] coordinate|archive|claims|SCRIPT.py "
+    "[its arguments]; in a checkout ./spark-submit.sh takes the same."
 )
 
 

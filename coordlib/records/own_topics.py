@@ -16,16 +16,30 @@ INPUTS: Final = ("requests", "offsets")
 OUTPUTS: Final = ("responses", "assignments", "groups", "committed", "events")
 #: Written beside the batches; nothing is decided by it.
 LAG: Final = "lag"
-#: What the archive reads; events first, which a prefix always has.
-ARCHIVED: Final = ("events", "groups", "committed", LAG)
 #: The coordinator's own topics, below its prefix: those of coordlib/conf/topics.toml. Users may
 #: have others there.
 OWN: Final = (*INPUTS, *OUTPUTS, LAG, "progress")
+#: The claims plane has topics of its own below `<prefix>.claims`; it reads a topic of others.
+CLAIMS: Final = "claims"
+CLAIMS_OUTPUTS: Final = ("assignments", "committed", "events", "snapshots")
+CLAIMS_OWN: Final = (*CLAIMS_OUTPUTS, LAG, "progress")
+CLAIMS_EVENTS: Final = f"{CLAIMS}.events"
+CLAIMS_LAG: Final = f"{CLAIMS}.{LAG}"
+#: The coordination topic of claims, where nothing else is said: Marshal's.
+COORDINATION_TOPIC: Final = "__marshal"
+#: What the archive reads; events first, which a prefix always has.
+ARCHIVED: Final = ("events", "groups", "committed", LAG, CLAIMS_EVENTS, CLAIMS_LAG)
+
+
+def claims_prefix(prefix: str) -> str:
+    """The prefix of the claims plane's topics."""
+    return f"{prefix}.{CLAIMS}"
 
 
 def own_topics(prefix: str) -> frozenset[str]:
-    """The coordinator's own topics under this prefix."""
-    return frozenset(f"{prefix}.{name}" for name in OWN)
+    """The coordinator's own topics under this prefix, those of the claims plane among them."""
+    claims = (f"{claims_prefix(prefix)}.{name}" for name in CLAIMS_OWN)
+    return frozenset((*(f"{prefix}.{name}" for name in OWN), *claims))
 
 
 def is_users(topic: str, own: frozenset[str]) -> bool:

@@ -41,6 +41,22 @@ EVENT_GROUP_KIND_CHANGED = "GroupKindChanged"
 EVENT_GROUP_QUARANTINED = "GroupQuarantined"
 EVENT_GROUP_RELEASED = "GroupReleased"
 
+#: Of claims (coordinators/claims/history.py).
+EVENT_CLAIM_WON = "ClaimWon"
+EVENT_CLAIM_RELEASED = "ClaimReleased"
+EVENT_CLAIM_EXPIRED = "ClaimExpired"
+EVENT_CLAIM_RESUMED = "ClaimResumed"
+EVENT_CLAIM_LOST = "ClaimLost"
+EVENT_POSITION_MOVED = "PositionMoved"
+EVENT_HEARTBEAT_REFUSED = "HeartbeatRefused"
+EVENT_RELEASE_REFUSED = "ReleaseRefused"
+EVENT_CLAIM_REFUSED = "ClaimRefused"
+EVENT_GROUP_PAUSED = "GroupPaused"
+EVENT_GROUP_RESUMED = "GroupResumed"
+EVENT_MESSAGE_REJECTED = "MessageRejected"
+EVENT_SENDER_CLOCK = "SenderClock"
+EVENT_LOG_GAP = "LogGap"
+
 
 class AssignmentValue(msgspec.Struct, frozen=True, kw_only=True):
     """A member's current assignment. Key: `["group","member"]`."""
@@ -51,6 +67,20 @@ class AssignmentValue(msgspec.Struct, frozen=True, kw_only=True):
     #: Log offset of the leader's SyncGroup: rises for ever, a fencing token for other systems.
     fence: int
     since_ms: int
+
+
+class OwnerValue(msgspec.Struct, frozen=True, kw_only=True):
+    """Who owns a partition by a claim. Key: `["group","topic",partition]`."""
+
+    client: str
+    #: As the message has it that made the client the owner.
+    instance: str
+    #: Offset of the record that won the slot: rises as long as the coordination topic lives.
+    epoch: int
+    #: Log time, epoch milliseconds.
+    since_ms: int
+    #: claimed, reclaimed, heartbeat or resumed.
+    how: str
 
 
 class CommittedValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +178,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     state_version: int = 1
     #: FEATURES of the job that started last: a client sends the fields of no others.
     features: tuple[str, ...] = ()
+    #: The topic that the plane reads, whose partitions are its shards; empty: `<prefix>.requests`.
+    input: str = ""
 
 
 class ControlKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,9 +13,11 @@ from coordlib.errors import SetupError
 from coordlib.folders import folder_named
 from coordlib.history.archive import ArchiveOptions
 from coordlib.installation import settings_file
+from coordlib.kafka.coordination import require_name
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.topics import require_prefix
 from coordlib.redaction import secrets_of, without
+from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.query import CoordinatorOptions
 
 _SERVER: Final = re.compile(r"[^\s,]+:[0-9]{1,5}")
@@ -34,14 +36,51 @@ class Parser(argparse.ArgumentParser):
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Read the coordination job's arguments; exits with 2 and usage when they are wrong."""
-    settings = settings_file()
     parser = Parser(arguments, prog="coordinate", description="Run the coordinator.")
+    _add_common(parser)
+    parser.add_argument("--tables", help="folder or URI of the Delta tables")
+    parser.add_argument(
+        "--without-archive", action="store_true", help="the job `archive` runs elsewhere"
+    )
+    parser.add_argument(
+        "--without-claims",
+        action="store_true",
+        help="the job `claims` runs elsewhere, or nobody follows claims.topic",
+    )
+    parser.add_argument(
+        "--rebuild", action="store_true", help="begin a new checkpoint from the compacted topics"
+    )
+    parser.add_argument(
+        "--rebuild-claims",
+        action="store_true",
+        help="begin a new checkpoint of the claims query (beside the other: -claims)",
+    )
+    parsed = parser.parse_args(arguments)
+    if not parsed.without_archive and parsed.tables is None:
+        parser.error("--tables is needed, or --without-archive")
+    return parsed
+
+
+def parse_claims_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Read the arguments of the job `claims`; exits with 2 and usage when they are wrong."""
+    parser = Parser(
+        arguments, prog="claims", description="Follow a coordination topic of claims, alone."
+    )
+    _add_common(parser)
+    parser.add_argument("--topic", help="the coordination topic (default: claims.topic)")
+    parser.add_argument(
+        "--rebuild", action="store_true", help="begin a new checkpoint from the snapshots"
+    )
+    return parser.parse_args(arguments)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    settings = settings_file()
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument("--prefix", default="coord", help="of every topic (default: coord)")
     parser.add_argument(
         "--checkpoint", required=True, help="folder or URI of the checkpoint; fixed for its life"
     )
-    parser.add_argument("--tables", help="folder or URI of the Delta tables")
     parser.add_argument(
         "--config",
         type=Path,
@@ -64,20 +103,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="a file of such options, a line each; secrets belong here",
     )
     parser.add_argument("--status-file", type=Path, help="keep the job's state here as JSON")
-    parser.add_argument(
-        "--without-archive", action="store_true", help="the job `archive` runs elsewhere"
-    )
-    parser.add_argument(
-        "--rebuild", action="store_true", help="begin a new checkpoint from the compacted topics"
-    )
-    parsed = parser.parse_args(arguments)
-    if not parsed.without_archive and parsed.tables is None:
-        parser.error("--tables is needed, or --without-archive")
-    return parsed
 
 
 def require_places(given: argparse.Namespace) -> None:
-    """Check what both jobs are told of brokers, topics and folders, before Spark is started.
+    """Check what jobs are told of brokers, topics and folders, before Spark is started.
 
     Raises:
         SetupError: it can be none.
@@ -91,7 +120,7 @@ def require_places(given: argparse.Namespace) -> None:
         )
     require_prefix(given.prefix)
     folder_named(given.checkpoint, "--checkpoint", may_be_uri=True)
-    if given.tables is not None:
+    if getattr(given, "tables", None) is not None:
         folder_named(given.tables, "--tables", may_be_uri=True)
 
 
@@ -114,6 +143,8 @@ def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
     """Raises SetupError when an argument or a setting is wrong."""
     require_places(arguments)
     config = load_config(arguments.config, arguments.set)
+    if config.claims.topic:
+        require_name(config.claims.topic, "claims.topic")
     return CoordinatorOptions(
         bootstrap_servers=arguments.bootstrap_servers,
         prefix=arguments.prefix,
@@ -135,4 +166,47 @@ def archive_options(arguments: argparse.Namespace, options: CoordinatorOptions) 
         kafka=options.kafka,
         interval_seconds=options.config.engine.archive_interval_ms / 1000,
         max_offsets_per_trigger=options.config.engine.archive_offsets_per_trigger,
+    )
+
+
+def claims_options(arguments: argparse.Namespace) -> ClaimsOptions:
+    """Those of the job `claims`. Raises SetupError when an argument or a setting is wrong."""
+    require_places(arguments)
+    named = [f"claims.topic={arguments.topic}"] if arguments.topic else []
+    config = load_config(arguments.config, [*arguments.set, *named])
+    if not config.claims.topic:
+        raise SetupError(
+            "No coordination topic is named.",
+            "claims.topic",
+            "Name it: --topic __marshal, or claims.topic in the configuration.",
+        )
+    require_name(config.claims.topic, "claims.topic")
+    kafka = KafkaOptions.parse(arguments.kafka, config.kafka)
+    return ClaimsOptions(
+        bootstrap_servers=arguments.bootstrap_servers,
+        prefix=arguments.prefix,
+        checkpoint=arguments.checkpoint,
+        config=config,
+        kafka=kafka,
+        is_rebuild=arguments.rebuild,
+    )
+
+
+def claims_beside(
+    arguments: argparse.Namespace, options: CoordinatorOptions
+) -> ClaimsOptions | None:
+    """Those of the claims query beside the coordinator's, whose checkpoint lies beside, too.
+
+    None: it is not wanted.
+    """
+    if arguments.without_claims or not options.config.claims.topic:
+        return None
+    return ClaimsOptions(
+        bootstrap_servers=options.bootstrap_servers,
+        prefix=options.prefix,
+        checkpoint=f"{options.checkpoint.rstrip('/')}-claims",
+        config=options.config,
+        kafka=options.kafka,
+        is_rebuild=arguments.rebuild_claims,
+        rebuilds_if_empty=options.is_rebuild,
     )

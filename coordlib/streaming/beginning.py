@@ -15,6 +15,7 @@ from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.operator import Beginning
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import NewestByKey
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def beginning_of(
     marker: Marker | None,
     plane: Plane,
     newest_by_key: NewestByKey,
+    replay: Replay | None = None,
 ) -> Beginning:
     """The states that shards begin from.
 
@@ -40,7 +42,7 @@ def beginning_of(
     if difference is None or newest != (identity.checkpoint, difference):
         return Beginning(seeds, {}, taken_over=-1)
     _log.warning("batch is taken over: other code judged it", batch=difference)
-    blobs = rebuild.seed_blobs(newest_by_key, plane, identity.shards, marker)
+    blobs = rebuild.seed_blobs(newest_by_key, plane, identity.shards, marker, replay)
     return Beginning(seeds, blobs, taken_over=difference)
 
 

@@ -95,6 +95,16 @@ class CheckpointFolder:
         self._write(_IDENTITY, msgspec.json.encode(identity))
         return identity
 
+    def clear(self) -> None:
+        """Remove all of it: Spark's files, too."""
+        path = self._path(self.path)
+        if self._fs.exists(path) and not self._fs.delete(path, True):
+            raise NotReady(
+                "The checkpoint's folder cannot be removed.",
+                self.path,
+                "Check that this job may write there, and that nobody else does.",
+            )
+
     def write_difference(self, batch: int) -> None:
         """Keep for the next start that this committed batch is not to be judged again."""
         self._write(_DIFFERENCE, msgspec.json.encode(Difference(batch=batch)))

@@ -2,6 +2,7 @@
 
     COORD_FAULT=before-commit:7         dies in batch 7, or in the first one after it that comes by
     COORD_FAULT=before-commit:7:stop    is suspended there (SIGSTOP) until somebody continues it
+    COORD_FAULT=before-commit:7@claims  in a batch of that plane; without one: of the groups
 
 The places, in the order of a micro-batch. Before the first and after the last of them only Spark's
 own code runs: who wants a crash there kills the job from outside when no batch runs.
@@ -24,6 +25,7 @@ import threading
 from typing import Final, Self
 
 VARIABLE: Final = "COORD_FAULT"
+_PLANES: Final = ("groups", "claims")
 PLACES: Final = (
     "batch-begins",
     "in-task",
@@ -44,14 +46,19 @@ class Crash:
         self._place, self._batch, self._signal = place, batch, number
 
     @classmethod
-    def from_environment(cls) -> Self:
-        """Raises ValueError: it names no place, or no batch."""
+    def from_environment(cls, plane: str = _PLANES[0]) -> Self:
+        """That of a plane, by its label. Raises ValueError: it names no place, or no batch."""
         given = os.environ.get(VARIABLE, "")
         if not given:
             return cls()
-        place, batch, how = [*given.split(":"), "", ""][:3]
-        if place not in PLACES or not batch.isdecimal() or how not in ("", "stop"):
-            raise ValueError(f"{VARIABLE}={given} is not PLACE:BATCH[:stop] with {PLACES}")
+        switch, at, named = given.partition("@")
+        place, batch, how = [*switch.split(":"), "", ""][:3]
+        is_switch = place in PLACES and batch.isdecimal() and how in ("", "stop")
+        if not is_switch or (at and named not in _PLANES):
+            form = f"PLACE:BATCH[:stop][@PLANE] with {PLACES} and {_PLANES}"
+            raise ValueError(f"{VARIABLE}={given} is not {form}")
+        if (named or _PLANES[0]) != plane:
+            return cls()
         return cls(place, int(batch), signal.SIGSTOP if how else signal.SIGKILL)
 
     def strike(self, place: str, batch: int) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from coordlib.errors import (
     CannotReach,
     CoordError,
+    LogCut,
     NotAllowed,
     NotReady,
     SetupError,
@@ -19,9 +20,11 @@ from coordlib.errors import (
 )
 from coordlib.kafka.options import wrong_option
 
+_COME_BACK: Final = "groups and offsets come back from the topics, members keep their places"
+_CLAIMS_COME_BACK: Final = "claims come back from the snapshots and the log behind them"
 _REBUILD: Final = (
-    "Name an empty folder and add --rebuild: groups and offsets come back from the topics, members "
-    "keep their places. Or put a whole copy of the folder back, if it is the newest."
+    f"Name an empty folder and add --rebuild: {_COME_BACK}. "
+    "Or put a whole copy of the folder back, if it is the newest."
 )
 
 _SMALLER: Final = (
@@ -192,6 +195,19 @@ _KNOWN_OF_ARCHIVE: Final = (
     ),
     *(known for known in _KNOWN if known[1] is not StartRefused),
 )
+#: The claims query has a log of its own, and rebuilds from snapshots.
+_KNOWN_OF_CLAIMS: Final = (
+    (
+        r"KAFKA_DATA_LOSS|Some data may have been lost because they are not available in Kafka",
+        LogCut,
+        "Messages were deleted from the coordination topic before the query had read them.",
+        "Nothing: the query begins behind them, and history says so.",
+    ),
+    *(
+        (pattern, kind, what, mend.replace(_COME_BACK, _CLAIMS_COME_BACK))
+        for pattern, kind, what, mend in _KNOWN
+    ),
+)
 _FILE: Final = re.compile(r"(?:hdfs|s3a|abfss|gs|file):/[^\s:,\]]+")
 
 
@@ -203,6 +219,11 @@ def explain(problem: BaseException, checkpoint: str) -> CoordError | None:
 def explain_archive(problem: BaseException) -> CoordError | None:
     """The same of the archive, which has no state and is not rebuilt."""
     return _explained(problem, "the archive", _KNOWN_OF_ARCHIVE)
+
+
+def explain_claims(problem: BaseException, checkpoint: str) -> CoordError | None:
+    """The same of the claims query; LogCut: it can begin behind what is gone."""
+    return _explained(problem, f"checkpoint {checkpoint}", _KNOWN_OF_CLAIMS)
 
 
 def _explained(problem: BaseException, place: str, known: tuple[_Known, ...]) -> CoordError | None:

@@ -26,7 +26,7 @@ from coordlib.coordinators.shard.shard import (
 from coordlib.streaming.batch import BatchReport, pack_outputs
 from coordlib.streaming.batch_size import held_bytes_max, too_large
 from coordlib.streaming.crash import Crash
-from coordlib.streaming.plane import Folding
+from coordlib.streaming.plane import GROUPS, Folding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,11 +68,13 @@ def judge(
     beginning: "Broadcast[Beginning]",
     worker_memory_bytes: int,
     keys: Sequence[int],
+    label: str = GROUPS,
 ) -> "DataFrame":
     """The outputs of each batch, with OUTPUT_SCHEMA; `settings.shard` is filled in per key.
 
     Args:
         keys: of each shard, in Spark's state.
+        label: the plane's.
     """
     from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
     from pyspark.sql.streaming.state import GroupStateTimeout
@@ -83,7 +85,7 @@ def judge(
         rows.withColumn("key", key)
         .groupBy("key")
         .applyInPandasWithState(
-            _judge_shard(folding, settings, beginning, worker_memory_bytes, shard_of),
+            _judge_shard(folding, settings, beginning, worker_memory_bytes, shard_of, label),
             OUTPUT_SCHEMA,
             STATE_SCHEMA,
             "append",
@@ -98,13 +100,14 @@ def _judge_shard(
     beginning: "Broadcast[Beginning]",
     worker_memory_bytes: int,
     shard_of: Mapping[int, int],
+    label: str,
 ) -> Callable[[Any, Any, Any], Iterator["pd.DataFrame"]]:
     def judge_shard(
         key: tuple[int], frames: Iterator["pd.DataFrame"], state: "GroupState"
     ) -> Iterator["pd.DataFrame"]:
         import pandas as pd
 
-        crash, batch = Crash.from_environment(), _batch_number()
+        crash, batch = Crash.from_environment(label), _batch_number()
         shard = shard_of[int(key[0])]
         crash.strike("in-task", batch)
         bytes_max = held_bytes_max(own_memory_bytes(worker_memory_bytes))

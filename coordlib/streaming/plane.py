@@ -1,19 +1,71 @@
 """A plane: what one query of the job reads, how it folds that, and from where it is restored.
 
-The query, its source, sink, marker and rebuild know planes and no protocol. Today there is one,
-that of the consumer groups. A protocol with a log of its own is another plane, and another query.
+The query, its source, sink, marker and rebuild know planes and no protocol. There are two: that of
+the consumer groups, and that of claims, whose log is a coordination topic of others.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
+import msgspec
+
+from coordlib.coordinators.claims.blob import MESSAGES, coordination
+from coordlib.coordinators.claims.fold import fold as fold_claims
+from coordlib.coordinators.claims.pages import Snapshot, read_pages
+from coordlib.coordinators.claims.restore import begin_at, begin_late, belongs, positions_of
+from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
+from coordlib.coordinators.claims.world import World
 from coordlib.coordinators.registry import REGISTRY
+from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.coordinators.shard.restore import Topics, orphans, restore, topics_of
 from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
-from coordlib.records.stored import ShardPosition
+from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, SNAPSHOTS
+from coordlib.records.own_topics import claims_prefix
+from coordlib.records.stored import CommittedValue, ShardPosition
 
+__all__ = [
+    "CLAIMS",
+    "GROUPS",
+    "Folding",
+    "Plane",
+    "Restoring",
+    "Snapshots",
+    "Topics",
+    "claims",
+    "fold_claims",
+    "fold_groups",
+    "groups",
+]
+
+#: Labels of planes.
+GROUPS: Final = "groups"
+CLAIMS: Final = "claims"
+#: The form of keys in `committed`.
+_decode_key: Final = msgspec.json.Decoder(tuple[str, str, int]).decode
+_decode_committed: Final = msgspec.json.Decoder(CommittedValue).decode
 #: State before, records, settings: what follows. Pure.
 Folding = Callable[[bytes | None, Iterable[InputRecord], ShardSettings], Fold]
+
+
+class Restoring(NamedTuple):
+    """Each change of an entity is saved: the topics have the state at the marker."""
+
+    restore: Callable[[Topics, ShardPosition], bytes]
+    #: The names of entities that a restore leaves out.
+    left_out: Callable[[Topics], list[str]]
+
+
+class Snapshots(NamedTuple):
+    """Whole shards are saved, from time to time: the input behind them is folded again."""
+
+    #: The state at the newest snapshot; None: there is none.
+    begin: Callable[[Topics, ShardSettings], bytes | None]
+    #: The state of a log that lacks records from this offset on, up to its beginning.
+    late: Callable[[Topics, ShardSettings, int], bytes]
+    #: A compacted topic of which such a state knows nothing: what stands there is withdrawn, and
+    #: written again when it is learnt.
+    unknown_when_late: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +76,16 @@ class Plane:
     prefix: str
     #: Names the query, and its transactional id.
     name: str
+    #: Names the plane itself: in logs, and where tests crash it.
+    label: str
     #: The topics that it reads, by letter. The id of the first one names the incarnation.
     inputs: Mapping[str, str]
     fold: Folding
     #: The compacted topics from which `restore` makes states, without the prefix.
     restored_from: tuple[str, ...]
-    restore: Callable[[Topics, ShardPosition], bytes]
-    #: The names of entities that a restore leaves out.
-    left_out: Callable[[Topics], list[str]]
+    restore: "Restoring | Snapshots"
+    #: The pool of Spark's scheduler in which it runs.
+    pool: str
 
     @property
     def first_input(self) -> str:
@@ -54,11 +108,26 @@ def groups(prefix: str) -> Plane:
     return Plane(
         prefix=prefix,
         name="coordinator",
+        label=GROUPS,
         inputs={each.letter: f"{prefix}.{each.topic}" for each in REGISTRY.inputs.values()},
         fold=fold_groups,
         restored_from=tuple(topics_of(REGISTRY)),
-        restore=_restore,
-        left_out=_orphans,
+        restore=Restoring(_restore, _orphans),
+        pool="coordinator",
+    )
+
+
+def claims(prefix: str, topic: str) -> Plane:
+    """The plane of claims beside the groups of this prefix; `topic`: the coordination topic."""
+    return Plane(
+        prefix=claims_prefix(prefix),
+        name="coordinator",
+        label=CLAIMS,
+        inputs={MESSAGES: topic},
+        fold=fold_claims,
+        restored_from=(SNAPSHOTS, COMMITTED),
+        restore=Snapshots(_snapshot, _late, ASSIGNMENTS),
+        pool=CLAIMS,
     )
 
 
@@ -75,3 +144,26 @@ def _restore(topics: Topics, position: ShardPosition) -> bytes:
 
 def _orphans(topics: Topics) -> list[str]:
     return orphans(topics, REGISTRY)
+
+
+def _snapshot(topics: Topics, settings: ShardSettings) -> bytes | None:
+    found = _newest(topics)
+    return begin_at(found) if found is not None and belongs(found, settings) else None
+
+
+def _late(topics: Topics, settings: ShardSettings, gap_from: int) -> bytes:
+    """Only positions are known: those of the snapshot, and what was committed since."""
+    found, positions = _newest(topics), {}
+    if found is not None and belongs(found, settings):
+        where = coordination(settings).topic, settings.shard, settings.shards
+        positions = positions_of(World.restore(found.world, *where))
+    for key, value in topics[COMMITTED].items():
+        positions[_decode_key(key)] = _decode_committed(value).offset
+    return begin_late(positions, gap_from, settings, found.pages if found else 0)
+
+
+def _newest(topics: Topics) -> Snapshot | None:
+    try:
+        return read_pages(topics[SNAPSHOTS].values())
+    except UnreadableSnapshot as problem:
+        raise UnknownSavedVersion(str(problem)) from problem

@@ -7,9 +7,11 @@ import msgspec
 import structlog
 
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
+from coordlib.effects.routing import Output
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
-from coordlib.streaming.plane import Plane
+from coordlib.streaming.plane import Plane, Restoring
+from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import NewestByKey
 
 #: Of the entities without a saved head, those that a warning names.
@@ -19,27 +21,54 @@ _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, published=-1)
 
 
 def seed_blobs(
-    newest_by_key: NewestByKey, plane: Plane, shards: int, marker: Marker | None
+    newest_by_key: NewestByKey,
+    plane: Plane,
+    shards: int,
+    marker: Marker | None,
+    replay: Replay | None = None,
 ) -> dict[int, bytes]:
-    """Fold the compacted topics into the shards' states at the marker."""
+    """Fold the compacted topics into the shards' states at the marker.
+
+    Args:
+        replay: of a plane whose topics have older states.
+    """
     if marker is None:
         raise StartRefused(
             "There is nothing to rebuild from: the topics have no progress marker.",
             f"prefix {plane.prefix}",
             "Start without --rebuild.",
         )
-    return {shard: _seed(newest_by_key, plane, shard, marker) for shard in range(shards)}
+    return {shard: _seed(newest_by_key, plane, shard, marker, replay) for shard in range(shards)}
 
 
-def _seed(newest_by_key: NewestByKey, plane: Plane, shard: int, marker: Marker) -> bytes:
+def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[Output]:
+    """Tombstones for what shards that began late know nothing of: a dead owner would stand there
+    for ever."""
+    if isinstance(plane.restore, Restoring):
+        return []
+    topic = plane.restore.unknown_when_late
+    return [
+        Output(topic, shard, key, None)
+        for shard in sorted(replay.late)
+        for key in sorted(newest_by_key(f"{plane.prefix}.{topic}", shard))
+    ]
+
+
+def _seed(
+    newest_by_key: NewestByKey, plane: Plane, shard: int, marker: Marker, replay: Replay | None
+) -> bytes:
     began = time.monotonic()
     prefix = plane.prefix
     topics = {name: newest_by_key(f"{prefix}.{name}", shard) for name in plane.restored_from}
     read = time.monotonic()
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
-        blob = plane.restore(topics, position)
-        left_out = plane.left_out(topics)
+        if isinstance(plane.restore, Restoring):
+            blob, left_out = plane.restore.restore(topics, position), plane.restore.left_out(topics)
+        else:
+            assert replay is not None, "its input is folded again"
+            judged = marker.next_offsets.get(plane.first_input, {})
+            blob, left_out = replay.brought_up(plane, shard, topics, judged.get(str(shard), 0)), []
     except (UnknownSavedVersion, msgspec.MsgspecError) as problem:
         raise StartRefused(
             f"What is saved of shard {shard} cannot be read: {problem}",

@@ -6,7 +6,7 @@ inside a transaction the driver ends: its supervisor starts it anew, and the bat
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
-from coordlib.effects.routing import OUTPUT_TOPICS
+from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
 from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
 from coordlib.kafka.roles import Kind, Operation, Right
@@ -109,13 +109,15 @@ class TransactionalSink:
         self._plane, self._options = plane, client_options or {}
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
+        #: The topics of the newest transaction, by full name.
+        self._outputs: list[str] = []
         self._producer = producer
         self._newest_by_key = newest_by_key
         self.marker: Marker | None = None
         self.layout: Layout | None = None
         #: Of control records; None: no driver has signed any.
         self.keys: ControlKeys | None = None
-        self._crash = Crash.from_environment()
+        self._crash = Crash.from_environment(plane.label)
 
     def open(self) -> None:
         """Fence older drivers, then learn what they have committed."""
@@ -129,6 +131,10 @@ class TransactionalSink:
                 "Check that the broker runs and that this job may write with this id.",
             ) from problem
         self.read_progress()
+
+    def close(self) -> None:
+        """Let go of the producer, whose threads end with it: Spark may keep this sink for long."""
+        self._producer = _Closed()
 
     def read_progress(self) -> None:
         """Learn layout, marker and keys, without fencing anybody."""
@@ -165,6 +171,12 @@ class TransactionalSink:
         told = codec.encode(rs.CoordinatorLoading())
         self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
 
+    def withdraw(self, outputs: Iterable[Output]) -> None:
+        """Write records that no batch has: tombstones, which may be written again."""
+        rows = [(o.topic, o.partition, o.key, o.value) for o in outputs]
+        if rows:
+            self._transact(rows)
+
     def write(self, batch: Batch, identity: Identity, taken_over: int = -1) -> Written:
         """Commit a batch, unless it is committed already; returns where its outputs end.
 
@@ -193,6 +205,7 @@ class TransactionalSink:
         # others need no report: a transaction of which one failed cannot be committed.
         last = {(topic, partition): number for number, (topic, partition, _, _) in enumerate(rows)}
         told = set(last.values())
+        self._outputs = sorted({f"{self._plane.prefix}.{topic}" for topic, *_ in rows})
         self._began_s = self._now_s()
         try:
             self._producer.begin_transaction()
@@ -266,9 +279,8 @@ class TransactionalSink:
         purged = error_of(problem)
         if purged is None or purged.code() != KafkaError._PURGE_QUEUE or not self._options:
             return None
-        outputs = [f"{self._plane.prefix}.{topic}" for topic in (*OUTPUT_TOPICS, "progress")]
         try:
-            lacking = unwritable(self._options, outputs, _LOOK_S)
+            lacking = unwritable(self._options, self._outputs, _LOOK_S)
         except (KafkaException, TimeoutError):
             return None  # the first failure is the one to tell
         return missing(right, self._options) if lacking else None
@@ -281,6 +293,15 @@ class TransactionalSink:
         spent_ms = (self._now_s() - self._began_s) * 1000
         timeout_ms = self._transaction_timeout_ms
         return timeout_ms is not None and spent_ms >= timeout_ms
+
+
+class _Closed:
+    """Stands for the producer of a query that has ended; a batch that comes late writes nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise CannotReach(
+            "The query of this batch has ended.", name, "Nothing: the next run repeats the batch."
+        )
 
 
 class _Delivered:

@@ -17,6 +17,7 @@ from coordlib.streaming import rebuild
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import check_identity
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import NewestByKey, TransactionalSink
 
 _log = structlog.get_logger()
@@ -54,8 +55,12 @@ def agree(
     plane: Plane,
     newest_by_key: NewestByKey,
     is_rebuild: bool = False,
+    replay: Replay | None = None,
 ) -> Identity:
     """Fence older drivers and settle which checkpoint goes on.
+
+    Args:
+        replay: of a plane whose rebuild folds its input once more.
 
     Raises:
         StartRefused: the topics or the checkpoint are not what they must be.
@@ -65,7 +70,7 @@ def agree(
     # Before anybody is fenced: a start with a wrong folder, or of older code, must not end a
     # healthy job.
     sink.read_progress()
-    _refuse_other_topics(sink.layout, layout, prefix)
+    refuse_other_topics(sink.layout, layout, prefix)
     _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     sink.open()
     _agree_on_layout(sink, layout, prefix)
@@ -77,10 +82,13 @@ def agree(
         return identity
     if marker is None:
         return folder.create(prefix, layout.shards, incarnation)
-    sink.tell_loading(layout.reply_partitions)
-    seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker)
+    if layout.reply_partitions:
+        sink.tell_loading(layout.reply_partitions)
+    seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker, replay)
     for shard, blob in seeds.items():
         folder.write_seed(shard, blob, marker)
+    if replay is not None:
+        sink.withdraw(rebuild.withdrawn(newest_by_key, plane, replay))
     _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
     return folder.create(prefix, layout.shards, incarnation, marker)
 
@@ -94,7 +102,7 @@ def _agree_on_layout(sink: TransactionalSink, layout: Layout, prefix: str) -> No
     if recorded is None:
         sink.write_layout(layout)
         return
-    _refuse_other_topics(recorded, layout, prefix)
+    refuse_other_topics(recorded, layout, prefix)
     # All else stays as it was recorded: its versions say nothing about topics.
     renewed = replace(recorded, topic_ids=layout.topic_ids, features=layout.features)
     if recorded == renewed:
@@ -105,8 +113,8 @@ def _agree_on_layout(sink: TransactionalSink, layout: Layout, prefix: str) -> No
     sink.write_layout(renewed)
 
 
-def _refuse_other_topics(recorded: Layout | None, layout: Layout, prefix: str) -> None:
-    """Topics may be more than the recorded ones; these must be as they were."""
+def refuse_other_topics(recorded: Layout | None, layout: Layout, prefix: str) -> None:
+    """Topics may be more than the recorded ones; these must be as they were. StartRefused."""
     if recorded is None:
         return
     if recorded.v != layout.v:
@@ -136,6 +144,8 @@ def _refuse_other_topics(recorded: Layout | None, layout: Layout, prefix: str) -
 
 
 def _changed_counts(recorded: Layout, layout: Layout) -> Iterator[str]:
+    if recorded.input != layout.input:
+        yield f"{layout.input or 'requests'} is read, not {recorded.input or 'requests'}"
     if recorded.shards != layout.shards:
         yield f"{layout.shards} shards, not {recorded.shards}"
     if recorded.reply_partitions != layout.reply_partitions:

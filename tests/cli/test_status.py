@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordlib.cli.main import main
-from coordlib.cli.status import Status
+from coordlib.cli.status import Status, _claims_of
 from coordlib.errors import CannotReach, CoordError, NotReady, SetupError
 from coordlib.exit_codes import OK, UNHEALTHY, UNREACHABLE, USAGE
 
@@ -127,3 +127,17 @@ def test_the_bound_of_history_needs_its_tables(
     assert main(["status", *NOBODY, "--max-archive-lag-ms", "5000"]) == USAGE
 
     assert "--tables" in capsys.readouterr().err
+
+
+def test_claims_are_shown_with_how_long_they_have_failed() -> None:
+    """Groups are answered, and nobody would look for a query that has stood still since noon."""
+    told = {"topic": "__marshal", "state": "failed", "batch_id": 7, "next_offsets": {"0": 9}}
+    live = {"claims": told, "watches_failing": {"claims": {"since_ms": 5, "error": "gone"}}}
+
+    assert _claims_of(live) == {
+        **told,
+        "last_batch_ms": None,
+        "checkpoint": None,
+        "failing_since_ms": 5,
+    }
+    assert _claims_of({"watches_failing": {}}) is None

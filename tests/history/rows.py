@@ -94,7 +94,12 @@ class Log:
         self.put("committed", key, value, seconds)
 
     def lag(
-        self, seconds: float, *lines: dict[str, Any], group: str = "payments", **of: str
+        self,
+        seconds: float,
+        *lines: dict[str, Any],
+        group: str = "payments",
+        below: str = "lag",
+        **of: str,
     ) -> None:
         value = codec.encode(
             stored.LagSample(
@@ -105,7 +110,7 @@ class Log:
                 **of,
             )
         )
-        self.put("lag", group.encode(), value, seconds)
+        self.put(below, group.encode(), value, seconds)
 
 
 def a_life_of_a_group() -> Log:

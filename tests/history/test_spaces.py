@@ -24,11 +24,14 @@ from tests.history.test_views import _utc, same_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Views whose rows may be of any space.
-OF_ALL_SPACES = {"rejected", "lost_history"}
+#: Views whose rows may be of any space, and those of another one.
+OF_ALL_SPACES = {"rejected", "current_lag", "lost_history"}
+OF_CLAIMS = {"claims", "current_claims"}
 #: Views of groups; those of snapshots read a table that has no other rows.
 OF_GROUPS = [
-    name for name in VIEWS if name not in OF_ALL_SPACES and tables_behind([name]) != {SNAPSHOTS}
+    name
+    for name in VIEWS
+    if name not in OF_ALL_SPACES | OF_CLAIMS and tables_behind([name]) != {SNAPSHOTS}
 ]
 SHIFT = pa.scalar(timedelta(seconds=5), pa.duration("us"))
 
@@ -98,16 +101,20 @@ def test_views_of_groups_have_groups_alone(alone: Path, shared: Path, view: str)
     assert ask(shared, sql) == expected
 
 
-def test_refusals_name_their_space(alone: Path, shared: Path) -> None:
-    """An operator wants to see all of them; who asks for one group names the space, too."""
-    sql = "SELECT * FROM rejected WHERE space = 'group' ORDER BY ALL"
+@pytest.mark.parametrize(("view", "copies"), [("rejected", 2), ("current_lag", 1)])
+def test_refusals_and_lag_name_their_space(
+    alone: Path, shared: Path, view: str, copies: int
+) -> None:
+    """An operator wants to see all of them; who asks for one group names the space, too. Of lag
+    the newer of two samples counts."""
+    sql = f"SELECT * FROM {view} WHERE space = 'group' ORDER BY ALL"
     expected = ask(alone, sql)
 
     assert len(expected) > 3
     assert ask(shared, sql) == expected
-    by_space = "SELECT space, count(*) FROM rejected GROUP BY ALL ORDER BY ALL"
+    by_space = f"SELECT space, count(*) FROM {view} GROUP BY ALL ORDER BY ALL"
     n = len(expected)
-    assert ask(shared, by_space) == (("cluster", 2 * n), ("group", n))
+    assert ask(shared, by_space) == (("cluster", copies * n), ("group", n))
 
 
 def test_samples_of_a_groups_lag_are_its_own(alone: Path, shared: Path) -> None:
@@ -158,7 +165,7 @@ def session(spark: "SparkSession", shared: Path) -> "SparkSession":
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("view", [*OF_GROUPS, "rejected"])
+@pytest.mark.parametrize("view", [*OF_GROUPS, "rejected", "current_lag"])
 def test_spark_keeps_them_apart_as_well(session: "SparkSession", shared: Path, view: str) -> None:
     """One SQL text for both engines, and the same rows."""
     answer, expected = query_tables(shared, f"SELECT * FROM {view}"), session.table(view)

@@ -15,13 +15,13 @@ from confluent_kafka.admin import (
 )
 
 from coordlib.errors import SetupError
-from coordlib.kafka import topics
+from coordlib.kafka import findings, topics
 from coordlib.kafka.plans import read_plans
 from coordlib.limits import OUTPUT_BYTES_MAX, REQUEST_BYTES_MAX
 from coordlib.local.broker import Broker
 
 PLANS = {plan.name: plan for plan in read_plans()}
-GOOD = topics._Seen(
+GOOD = findings.Seen(
     partitions=4,
     replication=3,
     topic_id="id",
@@ -29,13 +29,9 @@ GOOD = topics._Seen(
 )
 
 
-def found(seen: topics._Seen, name: str = "requests", shards: int = 4) -> list[topics.Finding]:
+def found(seen: findings.Seen, name: str = "requests", shards: int = 4) -> list[findings.Finding]:
     full = f"coord.{name}"
-    return [
-        *topics._partition_findings(full, PLANS[name], seen, shards),
-        *topics._config_findings(full, PLANS[name], seen),
-        *topics._safety_findings(full, seen),
-    ]
+    return [*findings.differences({full: PLANS[name]}, {full: seen}, shards, "the requests topic")]
 
 
 def test_plan_covers_the_wire_format() -> None:
@@ -83,9 +79,8 @@ def test_other_partition_count_than_the_requests_topic_is_fatal() -> None:
 
 def test_a_missing_topic_is_made_by_the_command_that_the_finding_names() -> None:
     """An upgrade brings a topic, and the job must say how to get it."""
-    (finding,) = topics._missing(
-        "p", {"p.requests": PLANS["requests"], "p.lag": PLANS["lag"]}, {"p.requests": GOOD}
-    )
+    plans = {"p.requests": PLANS["requests"], "p.lag": PLANS["lag"]}
+    (finding,) = findings.missing(plans, {"p.requests": GOOD}, "coord topics create --prefix p")
     assert (finding.topic, finding.is_fatal) == ("p.lag", True)
     assert finding.mend == "Run: coord topics create --prefix p"
 
@@ -117,7 +112,7 @@ def test_few_replicas_are_a_warning_said_once() -> None:
     (few,), (loose,) = found(one), found(weak)
     assert not few.is_fatal
     assert not loose.is_fatal
-    (merged,) = topics._merged([few, replace(few, topic="coord.events")])
+    (merged,) = findings.merged([few, replace(few, topic="coord.events")])
     assert merged.topic == "coord.requests, coord.events"
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from coordlib.coordinators.claims.world import World
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.step import Step
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from tests.tools.fuzz import corpus, decoding, shards
+from tests.tools.fuzz import claims, corpus, decoding, shards
 from tests.tools.fuzz.targets import ACCEPTED, BY_NAME, TARGETS
 
 CORPUS = corpus.read(Path(__file__).parent / "fuzz_corpus.jsonl")
@@ -41,6 +42,21 @@ def test_a_shard_amid_mutated_requests_sets_no_group_aside() -> None:
 
     assert folded.failures == []
     assert (folded.quarantined, folded.records >= 6_000) == (0, True)
+
+
+def test_streams_of_hostile_messages_break_no_promise_of_claims() -> None:
+    """INV-40, INV-45: anybody may write to the coordination topic, and all readers agree."""
+    folded = claims.fold(seed=1, count=3_000)
+
+    assert folded.failures == []
+    assert folded.records >= 3_000
+
+
+def test_a_world_that_judges_otherwise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blindness again: a world that believes any epoch."""
+    monkeypatch.setattr(World, "is_of_owner", lambda *_: True)
+
+    assert claims.fold(seed=1, count=3_000).failures
 
 
 @pytest.mark.parametrize(

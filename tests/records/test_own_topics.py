@@ -11,14 +11,23 @@ import coordlib
 from coordlib.client import AssignedMember, ClassicMember
 from coordlib.client.shell.member import Member
 from coordlib.effects import routing
-from coordlib.kafka.plans import REPLACEABLE, read_plans
-from coordlib.records.own_topics import ARCHIVED, OUTPUTS, OWN, is_users, own_topics
+from coordlib.kafka.plans import CLAIMS_TABLE, REPLACEABLE, read_plans
+from coordlib.records.own_topics import (
+    ARCHIVED,
+    CLAIMS_OUTPUTS,
+    CLAIMS_OWN,
+    OUTPUTS,
+    OWN,
+    is_users,
+    own_topics,
+)
 from coordlib.streaming.beside.topic_watch import KafkaCluster
 from coordlib.testing.fake_log import FakeLog
 
 PAGE = Path(coordlib.__file__).parent / "records" / "README.md"
 EVERYTHING = {
     **{f"coord.{name}": 1 for name in OWN},
+    **{f"coord.claims.{name}": 1 for name in CLAIMS_OWN},
     "__consumer_offsets": 1,
     "__mine": 1,
     "coord.orders": 1,
@@ -27,35 +36,48 @@ EVERYTHING = {
     "orders": 2,
     "other.requests": 1,
     "coord.requests.dead": 1,
+    "coord.claims": 1,
+    "coord.claims.orders": 1,
 }
-USERS = {"coord.orders", "coord.", "coord", "orders", "other.requests", "coord.requests.dead"}
+USERS = {"coord.orders", "coord.", "coord", "orders", "other.requests", "coord.requests.dead"} | {
+    "coord.claims",
+    "coord.claims.orders",
+}
 
 
 def test_the_list_is_the_plan() -> None:
     """`coord.lag` came later, and was read by groups that matched everything: each sample of their
     lag was a record more that they were behind."""
     assert tuple(plan.name for plan in read_plans()) == OWN
+    assert tuple(plan.name for plan in read_plans(plane=CLAIMS_TABLE)) == CLAIMS_OWN
 
 
 def test_the_list_is_what_batches_are_written_to_and_what_the_archive_reads() -> None:
     """A topic that is written and not in the list would be read by groups that match everything."""
     assert routing.OUTPUT_TOPICS == OUTPUTS
-    assert set(ARCHIVED) < set(OWN)
-    assert set(REPLACEABLE) < set(OWN)
+    every = {*OWN, *(f"claims.{name}" for name in CLAIMS_OWN)}
+    assert set(CLAIMS_OUTPUTS) < set(CLAIMS_OWN)
+    assert set(ARCHIVED) < every
+    assert set(REPLACEABLE) < every
 
 
 def test_the_page_about_the_wire_has_the_topics_of_the_plan() -> None:
     """Clients in other languages are written by it: names, partitions, how long records stay."""
-    count: dict[Any, str] = {"shards": "P", "responses": "R"}
-    table = re.findall(r"^\| `coord\.(\w+)` \| (\w+) \| (\w+)", PAGE.read_text(), re.MULTILINE)
+    row = r"^\| `coord\.([\w.]+)` \| (\w+) \| (\w+)"
+    table = re.findall(row, PAGE.read_text(), re.MULTILINE)
+    planned = [
+        (f"{below}{plan.name}", of_shards if plan.partitions == "shards" else plan.partitions, plan)
+        for table, below, of_shards in (("topics", "", "P"), (CLAIMS_TABLE, "claims.", "N"))
+        for plan in read_plans(plane=table)
+    ]
 
     assert table == [
         (
-            plan.name,
-            count.get(plan.partitions, str(plan.partitions)),
+            name,
+            "R" if partitions == "responses" else str(partitions),
             "compacted" if plan.config["cleanup.policy"] == "compact" else "deleted",
         )
-        for plan in read_plans()
+        for name, partitions, plan in planned
     ]
 
 

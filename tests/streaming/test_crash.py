@@ -70,7 +70,9 @@ def test_who_is_suspended_does_nothing_more_until_it_is_continued() -> None:
     assert written == [b""] + [b"x"] * 49
 
 
-@pytest.mark.parametrize("given", ["before-comit:3", "before-commit", "tick:1:wait", "tick:soon"])
+@pytest.mark.parametrize(
+    "given", ["before-comit:3", "before-commit", "tick:1:wait", "tick:soon", "tick:1@brokers"]
+)
 def test_a_switch_that_names_nothing_is_an_error(
     given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,3 +80,14 @@ def test_a_switch_that_names_nothing_is_an_error(
     monkeypatch.setenv(VARIABLE, given)
     with pytest.raises(ValueError, match=f"{VARIABLE}={given} "):
         Crash.from_environment()
+
+
+@pytest.mark.parametrize(("given", "struck"), [("tick:1", "groups"), ("tick:1@claims", "claims")])
+def test_one_plane_is_struck_and_the_other_is_not(
+    given: str, struck: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two queries run in one process: a test of one of them must not end by the other's batch."""
+    monkeypatch.setenv(VARIABLE, given)
+    places = {plane: Crash.from_environment(plane)._place for plane in ("groups", "claims")}
+
+    assert {plane for plane, place in places.items() if place} == {struck}

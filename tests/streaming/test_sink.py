@@ -103,3 +103,14 @@ def test_of_each_partition_the_last_record_tells_how_far_it_was_written() -> Non
     }
     assert len(producer.asked) == 4
     assert [row[2] for row in producer.written[:10]] == [output.value for output in outputs]
+
+
+def test_a_sink_that_was_closed_writes_nothing() -> None:
+    """The query failed and began again with another producer; Spark still calls the former one."""
+    producer: Any = CountingProducer()
+    sink = TransactionalSink(groups("p"), producer, lambda *_: {})
+    sink.close()
+
+    with pytest.raises(CannotReach, match="has ended"):
+        sink.write_layout(LAYOUT)
+    assert producer.written == []

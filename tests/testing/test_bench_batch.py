@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from coordlib import exit_codes
 from coordlib.errors import CannotReach, SetupError
-from coordlib.streaming import keys, operator, query
+from coordlib.streaming import keys, operator, plane_query, query
 from coordlib.streaming.operator import unpack_state
 from tests.tools.bench import batch_load, batch_worker
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, ratios, summary
@@ -241,7 +241,7 @@ def test_the_job_reads_what_the_other_codec_packs() -> None:
 def in_force(session: MagicMock) -> dict[str, object]:
     """What a coordinator that starts now finds."""
     return {
-        "codegen": query.QUERY_CONF,
+        "codegen": plane_query.QUERY_CONF,
         "gc": query.groups("coord").fold,
         "files": session.sparkContext._jsc.hadoopConfiguration().set.call_args_list[0],
         "keys": keys.balanced(2, 2),
@@ -263,7 +263,7 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "partitions": call(partitions, "2"),
     }
     having = {
-        "codegen": query.QUERY_CONF,
+        "codegen": plane_query.QUERY_CONF,
         "gc": batch_worker.fold_frozen,
         "files": call(file_system, "QuietLocalFileSystem"),
         "keys": keys.balanced(2, 2),
@@ -271,12 +271,12 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "partitions": call(partitions, "1"),
     }
     assert all(having[lever] != without[lever] for lever in LEVERS)
-    before = query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state
+    before = plane_query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state
     session = MagicMock()
     with switched(session, on):
         found = in_force(session)
     assert found == {lever: (having if lever in on else without)[lever] for lever in LEVERS}
-    assert (query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state) == before
+    assert (plane_query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state) == before
 
 
 def test_workers_get_what_is_switched_by_its_name() -> None:

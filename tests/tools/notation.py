@@ -5,6 +5,8 @@
     notify RebalanceInProgress generation=1
     assign a-t-0-0 generation=1 protocol=range assignment=p0 fence=2        or: assign a-t-0-0 gone
     commit t/0 offset=5 generation=1 member=a-t-0-0                         or: commit t/0 gone
+    own t/0 client=a instance=0123abcd epoch=2 how=claimed                  or: own t/0 gone
+    page 0                                                                  or: page 0 gone
     event RebalanceStarted generation=0 cause=r0-0 reason="member joined" detail…
     saved Stable generation=1        or: saved gone                         a batch ended
     progress offset=7                                                       a batch ended
@@ -19,18 +21,28 @@ import base64
 import json
 from typing import Any, Final
 
-from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
+from coordlib.effects.routing import (
+    ASSIGNMENTS,
+    COMMITTED,
+    EVENTS,
+    GROUPS,
+    RESPONSES,
+    SNAPSHOTS,
+    Output,
+)
 from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 
 _USUAL: Final[tuple[Any, ...]] = (None, "", 0, -1, [], {}, False)
 _ENVELOPE: Final = frozenset({"v", "type", "id", "client", "group", "cause", "error", "message"})
 _BYTES: Final = frozenset({"metadata", "assignment", "bytes"})
-_ALWAYS: Final = frozenset({"offset", "shard"})  # zero says something
+_ALWAYS: Final = frozenset({"offset", "shard", "epoch"})  # zero says something
 
 
 def render(output: Output) -> str:
     """One output record as one line."""
+    if output.topic == SNAPSHOTS:
+        return _words("page", output.key.decode(), "gone" if output.value is None else "")
     value: Any = json.loads(output.value) if output.value is not None else None
     if output.topic == EVENTS:
         return _event(value)
@@ -39,7 +51,10 @@ def render(output: Output) -> str:
             return "saved" + _group(output.key.decode()) + " gone"
         return _words("saved" + _group(value["group"]), value["state"], _only(value, "generation"))
     if output.topic == ASSIGNMENTS:
-        group, member = json.loads(output.key)
+        group, member, *partition = json.loads(output.key)
+        if partition:
+            place = f"{member}/{partition[0]}"
+            return _words("own" + _group(group), place, _entry(value, {"since_ms"}))
         return _words("assign" + _group(group), member, _entry(value, {"since_ms"}))
     if output.topic == COMMITTED:
         group, topic, partition = json.loads(output.key)

@@ -6,8 +6,6 @@ States and their meaning come from the enum's own words, arrows from `VALID_PREV
 stands beside them from `CAUSES`, and file names from the handlers. Text around the marks is kept.
 """
 
-import ast
-import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -24,6 +22,7 @@ from coordlib.coordinators.groups.classic import group, guards, pending, timers
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.offsets import retention
 from tests.tools import assigned_causes, classic_causes
+from tests.tools.claims import page as claims_page
 
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
 END = "<!-- end -->"
@@ -97,28 +96,7 @@ def with_drawing(page: str, kind: Drawn) -> str:
 def _states(kind: Drawn) -> Iterator[str]:
     yield "| state | what it means | what is done in it |"
     yield "|---|---|---|"
-    for state, words in _words_of_states(kind).items():
-        meaning, _, rest = words.partition("action: ")
-        action = rest.partition("transition: ")[0]
-        yield f"| {state.value} | {_one_line(meaning)} | {_one_line(action)} |"
-
-
-def _words_of_states(kind: Drawn) -> dict[StrEnum, str]:
-    """The text below each member of the enum, which Python itself throws away."""
-    (enum,) = ast.parse(inspect.getsource(kind.states)).body
-    assert isinstance(enum, ast.ClassDef)
-    found = {}
-    for member, below in zip(enum.body, enum.body[1:], strict=False):
-        if isinstance(member, ast.Assign) and isinstance(below, ast.Expr):
-            (name,) = member.targets
-            assert isinstance(name, ast.Name)
-            assert isinstance(below.value, ast.Constant)
-            found[kind.states[name.id]] = str(below.value.value)
-    return found
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    yield from claims_page.rows_of(kind.states)
 
 
 def _diagram(kind: Drawn) -> Iterator[str]:
@@ -167,6 +145,8 @@ def main() -> None:
         text = with_drawing(kind.page.read_text(encoding="utf-8"), kind)
         kind.page.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{kind.page}\n")
+    claims_page.write()
+    sys.stdout.write(f"{claims_page.PAGE}\n")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ from coordlib.effects.routing import RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups, driving
+from tests.tools.claims.transcript import ClaimsSession
 from tests.tools.core import restored
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import Conversation
@@ -341,11 +342,14 @@ def _place(text: str) -> tuple[str, int]:
 
 def replay(text: str) -> str:
     """The transcript with the effects that follow now."""
-    session = Session()
-    return "\n".join(_replay(session, text.splitlines())) + "\n"
+    lines = text.splitlines()
+    commands = [line for line in lines if line and not line.startswith("#")]
+    is_about_claims = bool(commands) and commands[0].split()[0] == "claims"
+    session = ClaimsSession() if is_about_claims else Session()
+    return "\n".join(_replay(session, lines)) + "\n"
 
 
-def _replay(session: Session, lines: list[str]) -> Iterator[str]:
+def _replay(session: Session | ClaimsSession, lines: list[str]) -> Iterator[str]:
     commands: list[str] = []
     skips = False
     for line in [*lines, ""]:

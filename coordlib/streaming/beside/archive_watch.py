@@ -91,7 +91,7 @@ class ArchiveWatch:
         if self._stop.is_set():
             return 0.0  # Spark ends under it
         known = problem if isinstance(problem, CoordError) else failures.explain_archive(problem)
-        words = _words(known or problem)
+        words = words_of(known or problem)
         pause_s = retry_after(self._failed, isinstance(known, StartRefused))
         self._troubles.failed(ARCHIVE, words)
         _log.error(
@@ -109,8 +109,8 @@ class ArchiveWatch:
         self._troubles.note(BACKLOG, words if is_late else "")
 
 
-def _words(problem: Exception) -> str:
-    """One line: of Java's failures the first two, which name the exception and its reason."""
+def words_of(problem: Exception) -> str:
+    """A failure in one line: of Java's the first two, which name the exception and its reason."""
     lines = str(problem).splitlines()
     if not isinstance(problem, CoordError):
         lines = [f"{type(problem).__name__}:", *lines[:2]]

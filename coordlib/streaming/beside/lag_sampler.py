@@ -6,10 +6,11 @@ No answer waits for it, and no decision of a group depends on it. A lost sample 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, Message
+from msgspec import UNSET, UnsetType
 
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.producer import LastingProducer
@@ -48,12 +49,20 @@ def samples_max(partitions: int) -> int:
     return max(2, min(SAMPLES_MAX, room // SAMPLE_BYTES))
 
 
+class Whose(NamedTuple):
+    """What samples name beside the group; left out for consumer groups."""
+
+    kind: str | UnsetType = UNSET
+    space: str | UnsetType = UNSET
+
+
 class LagSampler:
     """One round after the other, at most every `interval_ms`.
 
     Args:
         ask: may raise KafkaException or TimeoutError: the next turn repeats the round.
         earlier: samples of earlier runs.
+        whose: kind and space of what has the offsets.
         now_ms: the clock of the samples' times; `now_s`: a monotonic clock.
     """
 
@@ -64,9 +73,11 @@ class LagSampler:
         interval_ms: int,
         earlier: Mapping[Place, LogEnds] = MappingProxyType({}),
         *,
+        whose: Whose = Whose(),  # noqa: B008  immutable
         now_ms: Callable[[], int] = wall_clock_ms,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._whose = whose
         self._ask, self._write, self._interval_ms = ask, write, interval_ms
         self._now_ms, self._now_s = now_ms, now_s
         self._due_s = now_s()
@@ -159,15 +170,21 @@ class LagSampler:
         if number is None or self._quiet.get(group) != number:
             for first in range(0, len(lines), LINES_MAX):
                 part = lines[first : first + LINES_MAX]
-                self._write(
-                    LagSample(
-                        time_ms=now_ms, interval_ms=self._interval_ms, group=group, lines=part
-                    )
-                )
+                self._write(self._sample(group, part, now_ms))
         self._deleted.pop(group, None)
         self._quiet.pop(group, None)
         if number is not None:
             self._quiet[group] = number
+
+    def _sample(self, group: str, lines: tuple[LagLine, ...], now_ms: int) -> LagSample:
+        return LagSample(
+            time_ms=now_ms,
+            interval_ms=self._interval_ms,
+            group=group,
+            lines=lines,
+            kind=self._whose.kind,
+            space=self._whose.space,
+        )
 
 
 def _differing(

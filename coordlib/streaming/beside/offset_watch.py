@@ -29,7 +29,7 @@ from coordlib.streaming.beside.committed_log import (
     CommittedLog,
     CommittedOffsets,
 )
-from coordlib.streaming.beside.lag_sampler import LagSampler, LagTopic, wall_clock_ms
+from coordlib.streaming.beside.lag_sampler import LagSampler, LagTopic, Whose, wall_clock_ms
 from coordlib.streaming.beside.mirror import AdminGroups, Mirror, chosen
 from coordlib.streaming.beside.offset_shares import Exists
 from coordlib.streaming.beside.troubles import Trouble, Troubles
@@ -54,6 +54,10 @@ class OffsetWatch:
     not be described; "lag samples" are not written; "offsets left out" are beyond the bound; "lag
     and mirror" have ended.
 
+    Args:
+        prefix: of the topics of committed offsets and of lag.
+        whose: kind and space of what has the offsets.
+
     Raises:
         SetupError: `engine.mirror_offsets` has an expression that cannot be read.
     """
@@ -64,8 +68,9 @@ class OffsetWatch:
         prefix: str,
         engine: EngineConfig,
         troubles: Troubles | None = None,
+        whose: Whose = Whose(),  # noqa: B008  immutable
     ) -> None:
-        self._options, self._prefix = client_options, prefix
+        self._options, self._prefix, self._whose = client_options, prefix, whose
         self._interval_ms = engine.lag_interval_ms
         self._is_mirrored = chosen(engine.mirror_offsets)
         self._has_mirror = bool(engine.mirror_offsets)
@@ -125,7 +130,8 @@ class OffsetWatch:
     def _sampling(self, shards: int) -> tuple[LagSampler, LagTopic]:
         topic = LagTopic(self._options, self._prefix, shards)
         ask = partial(self._bounds, open_admin(self._options, log_level=2))
-        return LagSampler(ask, topic.write, self._interval_ms, self._earlier(shards)), topic
+        earlier = self._earlier(shards)
+        return LagSampler(ask, topic.write, self._interval_ms, earlier, whose=self._whose), topic
 
     def _bounds(self, admin: AdminClient, places: Iterable[Place]) -> Mapping[Place, Bounds | None]:
         denied: set[str] = set()

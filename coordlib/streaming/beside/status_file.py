@@ -13,6 +13,26 @@ from coordlib.streaming.beside.troubles import Trouble
 _log = structlog.get_logger()
 
 
+class ClaimsStatus(msgspec.Struct, kw_only=True):
+    """The newest state of the claims query. Times are epoch milliseconds."""
+
+    #: The coordination topic.
+    topic: str
+    #: starting, running, stopped or failed; why stands among the troubles.
+    state: str = "starting"
+    batch_id: int = -1
+    batch_records_max: int = 0
+    last_batch_ms: int = 0
+    #: Coordination partition -> next offset to read.
+    next_offsets: dict[str, int] = {}
+    #: Log time of the newest judged message.
+    judged_ms: int = 0
+    state_bytes: int = 0
+    outputs: int = 0
+    #: Folder or URI.
+    checkpoint: str = ""
+
+
 class JobStatus(msgspec.Struct, kw_only=True):
     """The newest state of a running driver. Times are epoch milliseconds."""
 
@@ -37,6 +57,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     start_s: dict[str, float] = {}
     #: Folder or URI.
     checkpoint: str = ""
+    #: None: the job has no such query.
+    claims: ClaimsStatus | None = None
     updated_ms: int = 0
 
 

@@ -30,6 +30,10 @@ class Troubles:
         with self._lock:
             return dict(self._known)
 
+    def of(self, part: str) -> "Troubles":
+        """The same store, for a part of the job: what it notes has the part's name before it."""
+        return _PartOf(self, part)
+
     def failed(self, what: str, error: str) -> None:
         """Note a failure, perhaps not the first one."""
         with self._lock:
@@ -56,3 +60,23 @@ class Troubles:
             self.failed(what, error)
         else:
             self.works(what)
+
+
+class _PartOf(Troubles):
+    """Those of a part, kept with all others."""
+
+    def __init__(self, whole: Troubles, part: str) -> None:
+        super().__init__()
+        self._whole, self._part = whole, part
+
+    @property
+    def now(self) -> dict[str, Trouble]:
+        before = f"{self._part}: "
+        found = self._whole.now.items()
+        return {name.removeprefix(before): each for name, each in found if name.startswith(before)}
+
+    def failed(self, what: str, error: str) -> None:
+        self._whole.failed(f"{self._part}: {what}", error)
+
+    def works(self, what: str, quiet_ms: int = 0) -> None:
+        self._whole.works(f"{self._part}: {what}", quiet_ms)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
 from coordlib.local import quiet_files
-from coordlib.streaming import keys, operator, plane, query
+from coordlib.streaming import keys, operator, plane, plane_query, query
 from tests.tools.bench import batch_worker
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(query, "groups", _folding(fold)))
         if "codegen" not in on:
-            stack.enter_context(patch.object(query, "QUERY_CONF", {}))
+            stack.enter_context(patch.object(plane_query, "QUERY_CONF", {}))
         if "keys" not in on:
             stack.enter_context(patch.object(keys, "balanced", _shard_numbers))
         if "codec" not in on:  # the workers get the function by its own name

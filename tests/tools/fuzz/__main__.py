@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.tools.fuzz import corpus, decoding, shards
+from tests.tools.fuzz import claims, corpus, decoding, shards
 
 #: Inputs of one task: a worker's are drawn again by its seed alone.
 SLICE: Final = 50_000
@@ -49,6 +49,10 @@ def _run(
     decode = [pool.submit(decoding.fuzz, seed + n, size, found) for n, size in enumerate(sizes)]
     judge = [
         pool.submit(partial(shards.fold, seed + n * FOLD_SLICE), size)
+        for n, size in enumerate(_slices(options.fold_records, FOLD_SLICE))
+    ]
+    judge += [
+        pool.submit(partial(claims.fold, seed + n * FOLD_SLICE), size)
         for n, size in enumerate(_slices(options.fold_records, FOLD_SLICE))
     ]
     decoded, folded = decoding.Outcome(), shards.Folded()

@@ -8,6 +8,7 @@ from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools import driving
+from tests.tools.claims import logs
 from tests.tools.core import InputRecord
 from tests.tools.random_logs import draw_log
 
@@ -33,6 +34,14 @@ def responses() -> tuple[bytes, ...]:
         if output.topic == RESPONSES and output.value is not None
     }
     return tuple(sorted(said))
+
+
+@cache
+def messages() -> tuple[bytes, ...]:
+    """Of claims: all types, ours and Marshal's, odd numbers and names among them."""
+    drawn = {each.value for seed in range(4) for each in logs.hostile(seed, 60)}
+    odd = (b"Heartbeat/+1/-2/i/c/g/t/007/9223372036854775807", b"ReleaseGroup/0/1/i/c/g//0/9")
+    return (*odd, *sorted(value for value in drawn if value))
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from coordlib.coordinators.groups.dividing.assignors import sticky_data
-from coordlib.records import codec
+from coordlib.records import codec, marshal
 from coordlib.records import consumer_protocol as cp
 from tests.tools.fuzz import inputs
 
@@ -73,6 +73,16 @@ def _user_data(value: bytes) -> str:
     return ACCEPTED
 
 
+def _message(value: bytes) -> str:
+    """Claims: the short way of short messages must come to what the long way comes to."""
+    found = marshal.read(value)
+    assert found == marshal.read_any(value), "two ways, two outcomes"
+    if isinstance(found, marshal.Rejected):
+        return f"{found.error.value} {found.sentence}"
+    assert marshal.decode(marshal.encode(found)) == found
+    return f"{ACCEPTED} {type(found).__name__}"
+
+
 def _kind_of(message: str) -> str:
     """A message without what it quotes and counts: inputs that get it are alike."""
     return _PARTICULARS.sub("#", message)[:120]
@@ -85,5 +95,6 @@ TARGETS: Final = (
     Target("topics", False, 4, inputs.subscriptions, _topics),
     Target("assignment", False, 6, inputs.assignments, _assignment),
     Target("user data", False, 2, inputs.assignments, _user_data),
+    Target("message", False, 8, inputs.messages, _message),
 )
 BY_NAME: Final = {target.name: target for target in TARGETS}

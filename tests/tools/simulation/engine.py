@@ -73,6 +73,8 @@ class Engine:
 
     #: The source brings rows once more that earlier batches had.
     repeats_rows: bool = False
+    #: Makes the plane of a prefix.
+    plane_of: Callable[[str], Plane] = groups
     #: Whether the driver watches the cluster's topics.
     watches: bool = False
     #: Bugs of the job, with the records that are judged while it has them.
@@ -91,7 +93,7 @@ class Engine:
     @property
     def plane(self) -> Plane:
         """What the driver's query reads and writes."""
-        return groups(self.prefix)
+        return self.plane_of(self.prefix)
 
     def note_clock(self, shard: int, clock_ms: int) -> None:
         """INV-06: no shard's clock goes back, through rebuilds and all."""

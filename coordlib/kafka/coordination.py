@@ -1,0 +1,182 @@
+"""The topics of the claims plane: its own below `<prefix>.claims`, and the coordination topic.
+
+The coordination topic belongs to its clients: the job reads it, and nothing here changes it once it
+is there. What the engine needs of it is that the brokers stamp its records (LogAppendTime), for
+time is in the log, and that it is not compacted, for a message has no key.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from coordlib.errors import SetupError, StartRefused
+from coordlib.kafka.clients import open_admin
+from coordlib.kafka.findings import (
+    Finding,
+    Seen,
+    alter,
+    differences,
+    fixed_ids,
+    merged,
+    missing,
+    safety_findings,
+)
+from coordlib.kafka.layout import recorded_layout
+from coordlib.kafka.plans import CLAIMS_TABLE, TopicPlan, read_plans
+from coordlib.kafka.topics import (
+    AdminConf,
+    Checked,
+    Layout,
+    create_planned,
+    describe,
+    present_topics,
+)
+from coordlib.records.marshal import heartbeat_interval_ms
+from coordlib.records.own_topics import claims_prefix
+
+#: Partitions of a coordination topic, where no number is given: enough for a laptop.
+PARTITIONS: Final = 4
+_STAMP: Final = "message.timestamp.type"
+_POLICY: Final = "cleanup.policy"
+_COUNTED: Final = "the coordination topic"
+#: Of a coordination topic that is made here.
+_CONFIG: Final = {
+    _POLICY: "delete",
+    _STAMP: "LogAppendTime",
+    "retention.ms": "604800000",  # 7 days: how long the job may be away without losing history
+    "unclean.leader.election.enable": "false",  # readers would disagree about who owns what
+    "min.insync.replicas": "2",
+}
+
+
+def require_name(topic: str, named_by: str) -> None:
+    """Check that a heartbeat interval belongs to a coordination topic's name.
+
+    Args:
+        named_by: the setting or option that names it.
+
+    Raises:
+        SetupError: none does.
+    """
+    try:
+        heartbeat_interval_ms(topic)
+    except ValueError as problem:
+        raise SetupError(
+            str(problem),
+            f"{named_by} {topic[:200]!r}",
+            "Name a topic that ends in .6s to .3600s, or one without such an end: 60 s.",
+        ) from problem
+
+
+def create(admin_conf: AdminConf, prefix: str, topic: str, replication: int) -> list[str]:
+    """Create the claims plane's topics that are missing; returns their names.
+
+    Args:
+        prefix: of the groups' plane.
+        topic: the coordination topic, which gives the number of partitions.
+
+    Raises:
+        CannotReach: no broker answers.
+        SetupError: there is no such topic, or the cluster refuses.
+    """
+    admin = open_admin(admin_conf)
+    present = present_topics(admin, admin_conf)
+    if topic not in present:
+        raise SetupError(
+            "The coordination topic does not exist.",
+            topic,
+            f"Name the topic that the clients use, or create it: coord claims create {topic}",
+        )
+    plans = {name: plan for name, plan in _plans(prefix).items() if name not in present}
+    count = len(present[topic].partitions)
+    return create_planned(admin, admin_conf, plans, (count, 0), replication) if plans else []
+
+
+def check(admin_conf: AdminConf, prefix: str, topic: str) -> Checked:
+    """Compare the claims plane's topics with their plans, and the coordination topic.
+
+    Raises:
+        CannotReach: no broker answers.
+        SetupError: the cluster does not allow the description.
+    """
+    plans = _plans(prefix)
+    seen = describe(open_admin(admin_conf), [*plans, topic], admin_conf)
+    read = seen.pop(topic, None)
+    findings = list(coordination_findings(topic, read))
+    findings += missing(plans, seen, f"coord topics create --prefix {prefix} --claims {topic}")
+    count = 0 if read is None else read.partitions
+    findings += differences(plans, seen, count, _COUNTED)
+    layout = None
+    if read is not None and not any(finding.is_fatal for finding in findings):
+        ids = fixed_ids(plans, seen) | {topic: read.topic_id}
+        layout = Layout(claims_prefix(prefix), count, 0, ids, topic)
+    return Checked(layout, merged(findings))
+
+
+def followed(admin_conf: AdminConf, prefix: str) -> str | None:
+    """The coordination topic that a job of this prefix has followed; None: none. CannotReach."""
+    below = claims_prefix(prefix)
+    if f"{below}.progress" not in present_topics(open_admin(admin_conf), admin_conf):
+        return None
+    layout = recorded_layout(admin_conf, below)
+    return layout.input or None if layout is not None else None
+
+
+def require(admin_conf: AdminConf, prefix: str, topic: str) -> tuple[Layout, tuple[Finding, ...]]:
+    """The claims plane's layout and the warnings.
+
+    Raises:
+        StartRefused: there are fatal findings; the message lists all of them.
+    """
+    checked = check(admin_conf, prefix, topic)
+    if checked.layout is None:
+        raise StartRefused(
+            "The topics of the claims plane are not as the engine needs them.",
+            "\n".join(str(finding) for finding in checked.fatal),
+            "Mend them, and look again with: "
+            f"coord topics check --prefix {prefix} --claims {topic}",
+        )
+    return checked.layout, checked.warnings
+
+
+def create_coordination(
+    admin_conf: AdminConf, topic: str, partitions: int, replication: int
+) -> bool:
+    """Create a coordination topic; returns whether it was not there. One that is stays as it is.
+
+    Raises:
+        CannotReach: no broker answers.
+        SetupError: the cluster refuses.
+    """
+    admin = open_admin(admin_conf)
+    if topic in present_topics(admin, admin_conf):
+        return False
+    plan = TopicPlan(topic, partitions, _CONFIG)
+    return bool(create_planned(admin, admin_conf, {topic: plan}, (partitions, 0), replication))
+
+
+def check_coordination(admin_conf: AdminConf, topic: str) -> tuple[Finding, ...]:
+    """What of a coordination topic is not as readers need it. Raises CannotReach, SetupError."""
+    return tuple(
+        coordination_findings(
+            topic, describe(open_admin(admin_conf), [topic], admin_conf).get(topic)
+        )
+    )
+
+
+def coordination_findings(topic: str, seen: Seen | None) -> Iterable[Finding]:
+    """The same of a description; None: it is not there."""
+    if seen is None:
+        mend = f"Name the topic that the clients use, or run: coord claims create {topic}"
+        yield Finding(topic, "does not exist", "there", mend)
+        return
+    for key in (_STAMP, _POLICY):
+        found, must = seen.config.get(key), _CONFIG[key]
+        if found != must:
+            yield Finding(topic, f"{key} is {found}", must, alter(topic, key, must))
+    yield from safety_findings(topic, seen)
+
+
+def _plans(prefix: str) -> dict[str, TopicPlan]:
+    """By full name."""
+    below = claims_prefix(prefix)
+    return {f"{below}.{plan.name}": plan for plan in read_plans(plane=CLAIMS_TABLE)}

@@ -1,0 +1,287 @@
+"""One query of the job: a plane's source, fold and sink, on a checkpoint of its own.
+
+The same for every plane: who may run, where it begins, how many records a batch has, and one
+transaction for each batch. What stands beside its batches (ticks, watches) is its owner's.
+
+    settle:  fence older drivers -> read the marker -> layout and checkpoint agree
+    prepare: the states to begin from, the sizes of batches
+    begin:   the query
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from coordlib.config import EngineConfig
+from coordlib.coordinators.shard.shard import ShardSettings
+from coordlib.errors import CoordError, ReplayDiffers
+from coordlib.kafka import compacted
+from coordlib.kafka.options import KafkaOptions
+from coordlib.records.stored import Layout
+from coordlib.spark.stopping import stop_between_batches
+from coordlib.streaming.batch import Batch, assemble
+from coordlib.streaming.batch_size import BatchSize
+from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
+from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+from coordlib.streaming.crash import Crash
+from coordlib.streaming.operator import Beginning, judge
+from coordlib.streaming.plane import Plane
+from coordlib.streaming.replay import Replay
+from coordlib.streaming.sink import TransactionalSink, Written, open_producer
+from coordlib.streaming.source import read_inputs
+from coordlib.streaming.start import agree
+
+if TYPE_CHECKING:
+    from pyspark.broadcast import Broadcast
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_log = structlog.get_logger()
+#: Of the planes' queries alone. Their expressions are few and their batches small: Java code is
+#: written anew for each task of each batch, which took a tenth of a batch and a quarter of its CPU.
+QUERY_CONF: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_EARLIEST: Final = -2
+#: Called after each batch: what was committed, and where its outputs end.
+OnBatch = Callable[[Batch, Written], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOptions:
+    """Where a plane's query reads and keeps its state, and in what sizes."""
+
+    bootstrap_servers: str
+    #: Folder or URI of the query's checkpoint.
+    checkpoint: str
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    kafka: KafkaOptions = field(default_factory=KafkaOptions)
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Options of librdkafka's clients."""
+        return {**self.kafka.librdkafka(), "bootstrap.servers": self.bootstrap_servers}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """What was settled at the start, and holds for every query of this driver."""
+
+    settings: ShardSettings
+    identity: Identity
+    folder: CheckpointFolder
+    taken_over: int
+    beginning: "Broadcast[Beginning]"
+    #: Shard -> where its input begins, of a plane that was brought up by its input.
+    starts: Mapping[int, int]
+    #: Of one Python worker.
+    memory_bytes: int
+    size: BatchSize
+
+
+class PlaneQuery:
+    """A plane's query. `query` is Spark's, perhaps one after the other; `failure`: why it ended.
+
+    Args:
+        on_batch: called in the query's thread; what it raises ends the query.
+    """
+
+    def __init__(
+        self, spark: "SparkSession", plane: Plane, options: QueryOptions, on_batch: OnBatch
+    ) -> None:
+        self._spark, self._plane, self._options, self._on_batch = spark, plane, options, on_batch
+        self.newest_by_key = partial(compacted.newest_by_key, options.client)
+        timeout_ms = options.engine.transaction_timeout_ms
+        self.sink = TransactionalSink(
+            plane,
+            open_producer(plane, options.client, timeout_ms),
+            self.newest_by_key,
+            timeout_ms,
+            client_options=options.client,
+        )
+        self.query: StreamingQuery | None = None
+        self.failure: CoordError | None = None
+        self._settled: tuple[CheckpointFolder, Identity] | None = None
+        self._running: _Running | None = None
+        #: Of the batches' size, which the query's thread and the owner's change.
+        self._lock = threading.Lock()
+        self._crash = Crash.from_environment(plane.label)
+
+    @property
+    def folder(self) -> CheckpointFolder:
+        """The checkpoint's folder."""
+        return CheckpointFolder(self._spark, self._options.checkpoint)
+
+    @property
+    def records_max(self) -> int:
+        """How many records Spark plans for a batch; 0 before the first query."""
+        return self._running.size.records if self._running else 0
+
+    def settle(
+        self, layout: Layout, is_rebuild: bool = False, replay: Replay | None = None
+    ) -> CheckpointFolder:
+        """Fence older drivers and settle which checkpoint goes on.
+
+        Raises:
+            StartRefused: the topics or the checkpoint are not what they must be.
+            CannotReach: no broker answers.
+        """
+        folder = self.folder
+        identity = agree(
+            self.sink, folder, layout, self._plane, self.newest_by_key, is_rebuild, replay
+        )
+        self._settled = folder, identity
+        return folder
+
+    def prepare(self, settings: ShardSettings, replay: Replay | None = None) -> None:
+        """Find what the settled checkpoint goes on from. Raises StartRefused, CannotReach."""
+        assert self._settled is not None, "settle comes first"
+        folder, identity = self._settled
+        marker, engine = self.sink.marker, self._options.engine
+        memory_bytes = worker_memory_bytes(self._spark, engine)
+        beginning = beginning_of(folder, identity, marker, self._plane, self.newest_by_key, replay)
+        self._running = _Running(
+            settings=settings,
+            identity=identity,
+            folder=folder,
+            taken_over=beginning.taken_over,
+            beginning=self._spark.sparkContext.broadcast(beginning),
+            starts=replay.starts if replay else {},
+            memory_bytes=memory_bytes,
+            size=size_of_batches(
+                self._options.client, self._plane, settings.shards, marker, engine, memory_bytes
+            ),
+        )
+
+    def begin(self) -> "StreamingQuery":
+        """Start the query."""
+        assert self._running is not None, "prepare comes first"
+        return self._begin(self._running)
+
+    def close(self) -> None:
+        """Stop between two batches, and write nothing more."""
+        if self.query is not None:
+            stop_between_batches(self.query)
+        self.sink.close()
+
+    def plan_other_batches(self) -> None:
+        """Go on with another number of records in a batch, if the requests' sizes ask for it."""
+        running, query = self._running, self.query
+        if running is None or query is None or not query.isActive:
+            return
+        with self._lock:
+            records = running.size.next(time.monotonic())
+        if records == running.size.records:
+            return
+        _log.warning(
+            "batches have another number of records from now on",
+            records=records,
+            query=self._plane.query_name,
+        )
+        stop_between_batches(query)
+        if query.exception() is None:
+            running.size.renewed(records, time.monotonic())
+            self._begin(running)
+
+    def _begin(self, running: _Running) -> "StreamingQuery":
+        options, spark, plane = self._options, self._spark, self._plane
+        continued = running.identity.rebuilt_from
+        rows = read_inputs(
+            spark,
+            plane.inputs,
+            {**options.kafka.spark(), "kafka.bootstrap.servers": options.bootstrap_servers},
+            options.engine,
+            _starting_offsets(continued.next_offsets, running, plane) if continued else None,
+            running.size.records,
+        )
+        outputs = judge(
+            rows,
+            plane.fold,
+            running.settings,
+            running.beginning,
+            running.memory_bytes,
+            running.identity.keys_of_shards,
+            plane.label,
+        )
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", plane.pool)
+        writer = (
+            outputs.writeStream.queryName(plane.query_name)
+            .option("checkpointLocation", options.checkpoint)
+            .trigger(processingTime=f"{options.engine.trigger_interval_ms} milliseconds")
+            .outputMode("append")
+            .foreachBatch(_BatchWriter(self, running))
+        )
+        with _set(spark, QUERY_CONF):  # the query has a copy of the session's settings
+            self.query = writer.start()
+        return self.query
+
+    def write_batch(self, frame: "DataFrame", number: int, running: _Running) -> None:
+        """One micro-batch: collect once, write once, tell the owner."""
+        began = time.monotonic()
+        self._crash.strike("batch-begins", number)
+        try:
+            # Arrow, because pickling rows one by one costs more than writing them.
+            columns = frame.toArrow().to_pydict()
+            batch = assemble(number, zip(*columns.values(), strict=True))
+            self._crash.strike("batch-judged", number)
+            written = self.sink.write(batch, running.identity, running.taken_over)
+        except CoordError as problem:
+            self.failure = problem
+            if isinstance(problem, ReplayDiffers):
+                running.folder.write_difference(number)
+            raise
+        with self._lock:
+            for report in batch.reports:
+                running.size.batch_ended(report.records, report.input_bytes)
+        self._on_batch(batch, written)
+        spent = time.monotonic() - began
+        self._crash.strike("batch-ends", number)
+        _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
+
+
+class _BatchWriter:
+    """foreachBatch's function."""
+
+    def __init__(self, owner: PlaneQuery, running: _Running) -> None:
+        self._owner, self._running = owner, running
+
+    def __call__(self, frame: "DataFrame", number: int) -> None:
+        self._owner.write_batch(frame, number, self._running)
+
+
+@contextmanager
+def _set(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
+
+
+def _starting_offsets(
+    next_offsets: Mapping[str, Mapping[str, int]], running: _Running, plane: Plane
+) -> dict[str, dict[str, int]]:
+    """Spark wants every partition named; -2 is its word for the earliest."""
+    return {
+        topic: {
+            str(shard): max(
+                next_offsets.get(topic, {}).get(str(shard), _EARLIEST),
+                running.starts.get(shard, _EARLIEST),
+            )
+            for shard in range(running.settings.shards)
+        }
+        for topic in plane.inputs.values()
+    }

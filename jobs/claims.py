@@ -1,0 +1,8 @@
+"""The claims query in an application of its own, as a script: the same as `coord submit claims`."""
+
+import sys
+
+from coordlib.jobs.claims import main
+
+if __name__ == "__main__":
+    sys.exit(main())

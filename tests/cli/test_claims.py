@@ -1,0 +1,270 @@
+"""`coord claims` against a real broker, without any job."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordlib.cli.main import main
+from coordlib.exit_codes import FAILED, OK, UNHEALTHY, UNREACHABLE, USAGE
+from coordlib.records import marshal
+from tests.client.claims.place import Place, until
+
+if TYPE_CHECKING:
+    from coordlib.local.broker import Broker
+
+pytestmark = pytest.mark.stack
+
+
+class Cli:
+    """`coord claims` on one coordination topic."""
+
+    def __init__(self, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+        self.place, self._capsys = place, capsys
+        self._where = [
+            *("--bootstrap-servers", place.options["bootstrap.servers"]),
+            *("--prefix", place.prefix),
+            *("--claims-topic", place.coordination),
+        ]
+
+    def run(self, *words: str) -> tuple[int, list[str], list[str]]:
+        """Exit code, lines of results, lines of talk."""
+        code = main(["claims", *words, *self._where])
+        said = self._capsys.readouterr()
+        return code, said.out.splitlines(), said.err.splitlines()
+
+    def json(self, *words: str, code: int = OK) -> dict[str, Any]:
+        found, out, _ = self.run(*words, "--format", "json")
+        assert found == code
+        (line,) = out
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@pytest.fixture
+def place(broker: "Broker") -> Iterator[Place]:
+    made = Place(broker.bootstrap_servers)
+    yield made
+    for each in made.open:
+        each.close(release=True)
+
+
+@pytest.fixture
+def cli(place: Place, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(place, capsys)
+
+
+def claimed(place: Place, count: int = 20) -> None:
+    """A consumer that has read everything and still holds its claims."""
+    place.put(count)
+    consumer = place.consumer("worker")
+    read = 0
+
+    def step() -> bool:
+        nonlocal read
+        message = consumer.poll(0.02)
+        if message is not None:
+            consumer.commit(message)
+            read += 1
+        return read == count
+
+    until(step)
+    consumer.flush()
+
+
+def test_an_empty_topic_has_no_claims(cli: Cli) -> None:
+    code, out, err = cli.run("list")
+
+    assert (code, len(out)) == (OK, 1)
+    assert err == ["As of an empty log"]
+
+
+def test_claims_are_listed_and_described(place: Place, cli: Cli) -> None:
+    claimed(place)
+    place.put(2)
+    answer = cli.json("list", "g", "--topic", place.topic)
+    rows = {row["partition"]: row for row in answer["claims"]}
+    assert set(rows) == {0, 1}
+    assert rows[0]["client-id"] == "worker"
+    assert (rows[0]["state"], rows[0]["current-offset"]) == ("live", 10)
+    assert answer["as_of"].startswith("m0-")
+
+    shown = cli.json("describe", "g")
+    assert [(row["log-end-offset"], row["lag"]) for row in shown["claims"]] == [(11, 1), (11, 1)]
+    assert shown["total-lag"] == 2
+    assert all(row["since"] for row in shown["claims"])
+    code, out, err = cli.run("describe", "g")
+    assert (code, len(out)) == (OK, 3)
+    assert "2 records behind" in err[0]
+    assert cli.json("list", "--state", "free")["claims"] == []
+
+
+def test_a_group_that_claims_nothing_is_named(cli: Cli) -> None:
+    code, out, err = cli.run("describe", "nobody")
+
+    assert (code, out, len(err)) == (FAILED, [], 3)
+    assert err[0] == "GROUP_ID_NOT_FOUND"
+
+
+def test_messages_are_decoded_whatever_they_are(place: Place, cli: Cli) -> None:
+    """Terminal escapes reach no terminal."""
+    from confluent_kafka import Producer
+
+    producer = Producer(place.options)
+    good = marshal.ClaimingPartition(1, 5, "inst", "go", "g", place.topic, 0)
+    evil = marshal.ClaimingPartition(1, 5, "inst", "\x1b[2J", "g", place.topic, 1)
+    for value in (b"banana", marshal.encode(good), marshal.encode(evil), None, b"\xff"):
+        producer.produce(place.coordination, value, partition=0)
+    assert producer.flush(30) == 0
+    rows = cli.json("decode")["messages"]
+
+    assert [(row["verdict"], row["error"]) for row in rows] == [
+        ("rejected", "UNKNOWN_TYPE"),
+        ("won", None),
+        ("rejected", "NAME"),
+        ("rejected", "NO_VALUE"),
+        ("rejected", "NOT_UTF8"),
+    ]
+    code, out, _ = cli.run("decode", "--limit", "4")
+    assert (code, len(out)) == (OK, 5)
+    assert "\x1b" not in "".join(out)
+    findings = cli.json("check")["findings"]
+    rejected = [row["is"] for row in findings if "rejected" in row["is"]]
+    faults = [each.split(": ")[1].split(",")[0] for each in rejected]
+    assert faults == ["NAME", "NOT_UTF8", "NO_VALUE", "UNKNOWN_TYPE"]
+    assert any("clock" in row["is"] for row in findings)
+
+
+def test_twins_are_found(place: Place, cli: Cli) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(place.options)
+    for instance in ("0000000a", "0000000b", "0000000a"):
+        value = marshal.encode(marshal.Heartbeat(2, 5, instance, "twin", "g", place.topic, 0, 0))
+        producer.produce(place.coordination, value, partition=0)
+    assert producer.flush(30) == 0
+
+    findings = cli.json("check")["findings"]
+    assert any("several processes at once" in row["is"] for row in findings)
+
+
+def test_pause_and_resume(place: Place, cli: Cli) -> None:
+    assert cli.run("pause", "g", "--for", "10m")[0] == OK
+    assert list(cli.json("list")["paused"]) == ["g"]
+    assert cli.run("resume", "g")[0] == OK
+    assert cli.json("list")["paused"] == {}
+
+
+@pytest.mark.parametrize("time", ["-1s", "0s", "8d", "300", "9999999999d", "1_0s", "٣s"])
+def test_a_pause_that_cannot_be_is_wrong_usage(place: Place, cli: Cli, time: str) -> None:
+    code, out, err = cli.run("pause", "g", "--for", time)
+
+    assert (code, out, len(err)) == (USAGE, [], 3)
+    assert place.world().offset == -1
+
+
+def test_positions_are_shown_and_set_only_when_told_to(
+    place: Place, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed(place)
+    for marshaler in place.open:
+        marshaler.close(release=True)
+    before = place.world().offset
+    code, out, err = cli.run("set-position", "g", "--shift-by", "-3")
+    assert (code, len(out)) == (OK, 3)
+    assert out[1].split() == ["g", place.topic, "0", "10", "7", "-3"]
+    assert err[-1] == "Nothing was changed: say --apply to do it."
+    assert place.world().offset == before
+
+    # Without a terminal, and without --yes.
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    code, out, err = cli.run("set-position", "g", "--to-earliest", "--apply")
+    assert (code, out, len(err)) == (USAGE, [], 3)
+    assert place.world().offset == before
+
+    to = f"{place.topic}:0=4,{place.topic}:1=10"
+    done = cli.json("set-position", "g", "--to", to, "--apply", "--yes")
+    rows = [(row["prior-offset"], row["new-offset"], row["delta"]) for row in done["positions"]]
+    assert rows == [(10, 4, -6), (10, 10, 0)]
+    assert done["applied"] is True
+    after = cli.json("list", "g")["claims"]
+    assert [row["current-offset"] for row in after] == [4, 10]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--to-earliest", "--to-latest"],
+        ["--to", "banana"],
+        ["--to", "t:0=1,t:0=2"],
+        ["--to", "t:0=-1"],
+        ["--shift-by", "1e3"],
+        ["--to-datetime", "tomorrow"],
+        ["--to-earliest", "--topic", "there-is-none"],
+        ["--to-earliest", "--timeout", "1"],
+    ],
+)
+def test_positions_that_cannot_be_are_wrong_usage(place: Place, cli: Cli, words: list[str]) -> None:
+    code, out, err = cli.run("set-position", "g", *words, "--apply", "--yes")
+
+    assert (code, out, len(err)) == (USAGE, [], 3)
+    assert place.world().offset == -1
+
+
+def test_offsets_that_the_log_does_not_have_are_refused(place: Place, cli: Cli) -> None:
+    place.put(4)
+    code, _, err = cli.run("set-position", "g", "--to", f"{place.topic}:0=3")
+
+    assert code == USAGE
+    assert err[1] == f"{place.topic}:0=3 of 0 to 2"
+
+
+def test_times_are_offsets(place: Place, cli: Cli) -> None:
+    place.put(4)
+    early = cli.json("set-position", "g", "--topic", place.topic, "--to-datetime", "2020-01-01")
+    late = cli.json("set-position", "g", "--topic", place.topic, "--to-datetime", "2999-01-01")
+
+    assert [row["new-offset"] for row in early["positions"]] == [0, 0]
+    assert [row["new-offset"] for row in late["positions"]] == [2, 2]
+
+
+def test_snapshots_are_verified(place: Place, cli: Cli) -> None:
+    code, _, err = cli.run("verify")
+    assert (code, err[0]) == (USAGE, "There is no snapshot to compare with.")
+    claimed(place)
+    world = place.world()
+    place.save(world, place.topic_id())
+    answer = cli.json("verify")
+    assert answer["ok"] is True
+    assert answer["partitions"][0]["slots"] == 2
+
+    key, slot = next(iter(world.slots.items()))
+    world.slots[key] = type(slot)(
+        slot.client, slot.instance, slot.epoch + 1, slot.heard_ms, slot.position
+    )
+    place.save_again(world, place.topic_id())
+    answer = cli.json("verify", code=UNHEALTHY)
+    assert answer["partitions"][0]["differences"] == 1
+
+
+def test_topics_are_created_once_and_checked(
+    place: Place, cli: Cli, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = ["--bootstrap-servers", place.options["bootstrap.servers"]]
+    name = f"{place.coordination}-2"
+    create = ["claims", "create", name, "--replication", "1", *servers]
+    assert main(create) == OK
+    assert main(create) == OK
+    assert "left as it is" in capsys.readouterr().err
+    assert main(["claims", "create", "x.1s", *servers]) == USAGE
+    assert main(["claims", "check", "--claims-topic", name, *servers]) == OK
+    assert main(["claims", "check", "--claims-topic", f"{name}-none", *servers]) == UNHEALTHY
+
+
+def test_no_broker_is_three_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["claims", "list", "--bootstrap-servers", "127.0.0.1:1"])
+
+    assert code == UNREACHABLE
+    assert len(capsys.readouterr().err.splitlines()) == 3

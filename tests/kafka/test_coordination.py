@@ -1,0 +1,90 @@
+"""The coordination topic and the claims plane's own: what is found, and the mend of it."""
+
+import uuid
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from coordlib.errors import SetupError, StartRefused
+from coordlib.kafka import coordination
+from coordlib.kafka.findings import Seen
+from coordlib.local.broker import Broker
+
+GOOD = Seen(
+    partitions=4,
+    replication=3,
+    topic_id="id",
+    config={
+        "message.timestamp.type": "LogAppendTime",
+        "cleanup.policy": "delete",
+        "min.insync.replicas": "2",
+    },
+)
+
+
+def found(seen: Seen | None) -> list[tuple[str, bool, str]]:
+    findings = coordination.coordination_findings("__marshal", seen)
+    return [(each.what, each.is_fatal, each.mend) for each in findings]
+
+
+def test_a_good_topic_has_no_finding() -> None:
+    assert found(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "must"),
+    [
+        ("message.timestamp.type", "CreateTime", "LogAppendTime"),
+        ("cleanup.policy", "compact", "delete"),
+        ("cleanup.policy", "compact,delete", "delete"),
+    ],
+)
+def test_what_readers_cannot_use_is_mended_by_one_command(key: str, value: str, must: str) -> None:
+    """Marshal's topic has CreateTime: its clients never read a timestamp, ours read no other."""
+    ((what, is_fatal, mend),) = found(replace(GOOD, config=dict(GOOD.config) | {key: value}))
+
+    assert (what, is_fatal) == (f"{key} is {value}", True)
+    assert f"--entity-name __marshal --add-config {key}={must}" in mend
+
+
+def test_a_missing_topic_is_named_with_the_command_that_makes_it() -> None:
+    ((what, is_fatal, mend),) = found(None)
+
+    assert (what, is_fatal) == ("does not exist", True)
+    assert "coord claims create __marshal" in mend
+
+
+@pytest.mark.stack
+def test_topics_of_claims_on_a_real_broker(broker: Broker) -> None:
+    """Somebody else's topic of three partitions: ours follow it, and it stays as it is."""
+    conf, prefix = {"bootstrap.servers": broker.bootstrap_servers}, f"p{uuid.uuid4().hex[:8]}"
+    topic = f"{prefix}.marshal"
+    with pytest.raises(SetupError, match=topic):
+        coordination.create(conf, prefix, topic, 1)
+    admin = AdminClient(conf)  # a name for it: the answer dies with the client
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
+    with pytest.raises(StartRefused, match="LogAppendTime") as refused:
+        coordination.require(conf, prefix, topic)
+    assert f"coord topics create --prefix {prefix} --claims {topic}" in str(refused.value)
+
+    created = coordination.create(conf, prefix, topic, 1)
+    good = f"{prefix}.marshal.6s"
+    assert coordination.create_coordination(conf, good, 3, 1)
+    assert not coordination.create_coordination(conf, good, 5, 1), "it is there"
+
+    assert len(created) == 6
+    assert coordination.create(conf, prefix, topic, 1) == []
+    layout, warnings = coordination.require(conf, prefix, good)
+    assert (layout.prefix, layout.shards, layout.input) == (f"{prefix}.claims", 3, good)
+    assert layout.incarnation == layout.topic_ids[good][:8]
+    assert len(warnings) == 1
+    assert [each.what for each in coordination.check_coordination(conf, topic)] == [
+        "message.timestamp.type is CreateTime",
+        "has 1 replica(s)",
+    ]
+    other = f"{prefix}.marshal.7s"
+    coordination.create_coordination(conf, other, 4, 1)
+    with pytest.raises(StartRefused, match="must be 4, as the coordination topic has"):
+        coordination.require(conf, prefix, other)
+    assert coordination.followed(conf, prefix) is None, "no job has recorded one"

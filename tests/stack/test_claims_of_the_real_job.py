@@ -1,0 +1,196 @@
+"""The claims query in the real job: exactly once whatever dies, and groups go on when it fails."""
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from coordlib.errors import CannotReach, SetupError
+from coordlib.history.sql import query_tables
+from coordlib.local.stack import Stack
+from coordlib.streaming import crash
+from tests.stack.claimants import PREFIX, TOPIC, Claimants
+from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.stack.wire import RawMember, Wire, settle
+
+pytestmark = [pytest.mark.stack, pytest.mark.fault]
+#: What `make chaos` runs too, and `make test` has no time for.
+CHAOS = pytest.mark.chaos
+PLACES = [each for each in crash.PLACES if each not in ("tick", "in-task")]
+StartJob = Callable[..., None]
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    """A broker with a coordination topic of four partitions, whose job follows it."""
+    stack = Stack(tmp_path / "stack", claims=TOPIC)
+    stack.start_broker()
+    yield stack
+    gc.collect()  # clients that are not closed would tell that the broker is gone
+    stack.down()
+
+
+@pytest.fixture
+def start(stack: Stack) -> StartJob:
+    """Start the job, perhaps with a crash in its way."""
+
+    def start(*arguments: str, fault: str = "", archive: bool = False) -> None:
+        stack.kill_job()
+        extra = () if archive else ("--without-archive",)
+        with patch.dict(os.environ, {crash.VARIABLE: fault}):
+            stack.start_job((*JOB_ARGS, *extra, *arguments))
+
+    return start
+
+
+def failing(stack: Stack) -> dict[str, dict[str, object]]:
+    return dict(stack.status().job.get("watches_failing", {}))
+
+
+def told(stack: Stack) -> dict[str, object]:
+    return dict(stack.status().job.get("claims") or {})
+
+
+def test_groups_are_answered_while_claims_fail_and_history_is_exactly_once_afterwards(
+    stack: Stack, start: StartJob
+) -> None:
+    """Its worker dies in each batch, so that the query begins again and again; members join and
+    commit meanwhile. Then the job is killed, and the next one judges everything: each change of
+    owner stands in history once, and in Delta.  # INV-34, INV-39"""
+    claimants = Claimants(stack.bootstrap_servers)
+    with Wire(stack.bootstrap_servers) as wire, claimants.at_work():
+        start(fault="in-task:1@claims")
+        wait_until("claims fail", lambda: "claims" in failing(stack), 240.0)
+        since_ms = failing(stack)["claims"]["since_ms"]
+        member = RawMember(wire, "g", "client", session_timeout_ms=60_000)
+        settle([member])
+        assert wire.answer(member.commit(5))["failed"] == []
+        assert stack.status().job_state == "running"
+        assert failing(stack)["claims"]["since_ms"] == since_ms, "it has failed all along"
+        stack.kill_job()
+
+        start("--set", "engine.archive_interval_ms=500", archive=True)
+        wait_until("claims run", lambda: told(stack).get("state") == "running", 240.0)
+        wire.answer(member.commit(6))
+    claimants.until_all_is_judged()
+
+    count = claimants.holds()
+
+    assert count > 10
+    assert "claims" not in failing(stack)
+    wait_until("history is in Delta", lambda: archived(stack) == (count, count), 240.0)
+
+
+def archived(stack: Stack) -> tuple[int, ...]:
+    """Events of claims in Delta, and different ones."""
+    sql = "SELECT count(*), count(DISTINCT event_id) FROM events WHERE space = 'claims'"
+    with suppress(CannotReach):  # the table is not there yet
+        return query_tables(stack.tables, sql).rows[0]
+    return ()
+
+
+@CHAOS
+@pytest.mark.parametrize(
+    "place", [each for each in crash.PLACES if each not in ("tick", "in-task")]
+)
+def test_a_job_killed_inside_a_batch_of_claims_writes_everything_once(
+    stack: Stack, start: StartJob, place: str
+) -> None:
+    """SIGKILL at each place of a batch, twice.  # INV-34"""
+    claimants = Claimants(stack.bootstrap_servers)
+    with claimants.at_work():
+        for batch in (1, 3):
+            with suppress(SetupError):  # it may die before the groups' query is ready
+                start(fault=f"{place}:{batch}@claims")
+            wait_until("the job has died", lambda: not stack.job.is_running, 240.0)
+        start()
+        time.sleep(5)
+    claimants.until_all_is_judged()
+
+    assert claimants.holds() > 10
+
+
+@CHAOS
+def test_a_lost_checkpoint_of_claims_is_refused_and_rebuilt(stack: Stack, start: StartJob) -> None:
+    """The folder beside the groups' is gone. Groups go on; who owns what is known again from the
+    snapshot and the log behind it.  # INV-65"""
+    claimants = Claimants(stack.bootstrap_servers)
+    start()
+    with claimants.at_work():
+        wait_until("a snapshot is due", lambda: claimants.sent > 300, 240.0)
+        assert stack.stop_job() == 0
+        lost = stack.checkpoint.with_name("checkpoint-claims")
+        lost.rename(stack.home / "lost")
+        start()
+        wait_until("it is refused", lambda: "claims" in failing(stack), 240.0)
+        assert "--rebuild-claims" in str(failing(stack)["claims"]["error"])
+        assert stack.status().job_state == "running"
+        stack.stop_job()
+        start("--rebuild-claims")
+        wait_until("claims run", lambda: told(stack).get("state") == "running", 240.0)
+    claimants.until_all_is_judged()
+
+    assert claimants.holds() > 10
+
+
+@CHAOS
+def test_a_log_that_was_cut_under_the_job_is_followed_behind_the_cut(
+    stack: Stack, start: StartJob
+) -> None:
+    """The job was away for longer than somebody else keeps his topic. The query begins a new
+    checkpoint by itself, late, and history says which messages nobody judged."""
+    claimants = Claimants(stack.bootstrap_servers)
+    start()
+    with claimants.at_work(0.05):
+        wait_until("something is judged", lambda: len(claimants.judged()) == 4, 240.0)
+        stack.kill_job()
+        time.sleep(3)
+    cut(stack, ends := {shard: end - 2 for shard, end in enumerate(claimants.ends())})
+
+    start()
+    wait_until("claims run", lambda: told(stack).get("state") == "running", 240.0)
+    for number in range(5):
+        claimants.turn(number)
+
+    def gaps() -> set[object]:
+        return {e["detail"]["to_offset"] for e in claimants.events() if e["type"] == "LogGap"}
+
+    wait_until("the gaps are told", lambda: gaps() == {*ends.values()})
+    assert "claims" not in failing(stack)
+
+
+def cut(stack: Stack, before: dict[int, int]) -> None:
+    """Delete what stands before, as retention does."""
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    places = [TopicPartition(TOPIC, shard, offset) for shard, offset in before.items()]
+    for future in admin.delete_records(places).values():
+        future.result(20)
+
+
+@CHAOS
+def test_a_coordination_topic_that_grew_ends_claims_and_not_groups(
+    stack: Stack, start: StartJob
+) -> None:
+    """Its owner has added partitions: what belongs where has changed, and nothing is to be judged
+    by the former number."""
+    claimants = Claimants(stack.bootstrap_servers)
+    claimants.turn(0)
+    start()
+    claimants.until_all_is_judged()
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    admin.create_partitions([NewPartitions(TOPIC, 5)])[TOPIC].result(20)
+    time.sleep(1)
+    claimants.send(b"banana", 4)
+
+    wait_until("it is refused", lambda: "must be 5" in str(failing(stack).get("claims")), 240.0)
+
+    with Wire(stack.bootstrap_servers) as wire:
+        settle([RawMember(wire, "g", "client", session_timeout_ms=60_000)])
+    assert f"{PREFIX}.events" in str(failing(stack)["claims"]["error"])

@@ -1,0 +1,96 @@
+"""Two planes beside each other: the groups' gives what it gave, and they share nothing."""
+
+import hashlib
+
+import msgspec
+from pyspark import cloudpickle
+
+from coordlib.records import codec
+from coordlib.records.own_topics import CLAIMS_OUTPUTS, own_topics
+from coordlib.records.stored import Layout
+from coordlib.streaming.batch import assemble
+from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.marker import next_marker
+from coordlib.streaming.operator import judge_rows
+from coordlib.streaming.plane import claims, groups
+from tests.history.claims_life import PLANE, a_life_of_claims
+from tests.history.claims_life import SETTINGS as OF_CLAIMS
+from tests.tools.driving import SETTINGS, Conversation, join
+
+GROUPS = groups("coord")
+IDENTITY = Identity(checkpoint="c", prefix="coord", shards=1, incarnation="i")
+#: SHA-256 of state, outputs and marker of twelve joins, by the code that had one plane. Whoever
+#: changes one of them changes what checkpoints and topics hold: see ARCHITECTURE, "What is stored
+#: outlives the code".
+OF_BEFORE = (
+    "85f0925d9f771c2c1911ab07e305222b1e15b0eb67d7342203e7136b9f8aeb3b",
+    "b6ae806f7081549ae2aafecb90d5aed85ae46e40747931375751228d9ee4bd62",
+    "f49ce425c640e818b55a22dbe98e61c7d27dc04c7357fdfab800b923b269b602",
+)
+
+
+def test_the_groups_plane_gives_the_bytes_that_it_gave() -> None:
+    """A job goes over to code with two planes in the middle of a batch: it runs again, and the
+    marker must know it.  # INV-34"""
+    talk = Conversation()
+    for number in range(12):
+        talk.send(join(f"c{number}", group=f"g{number % 5}"))
+
+    blob, rows = judge_rows(GROUPS.fold, None, talk.log, SETTINGS)
+    batch = assemble(7, rows)
+    marker = next_marker(None, batch, IDENTITY, GROUPS.inputs)
+
+    found = (hashlib.sha256(blob), batch.digest(), hashlib.sha256(codec.encode(marker)))
+    assert (found[0].hexdigest(), found[1], found[2].hexdigest()) == OF_BEFORE
+    assert (GROUPS.query_name, GROUPS.progress) == ("coord-coordinator", "coord.progress")
+    assert GROUPS.inputs == {"r": "coord.requests", "o": "coord.offsets"}
+    assert GROUPS.restored_from == ("groups", "committed")
+
+
+def test_a_layout_of_before_is_that_of_today() -> None:
+    """A prefix that exists is not recorded anew at the first start of this code."""
+    before = b'{"v":1,"shards":2,"reply_partitions":4,"topic_ids":{"coord.requests":"YjVo5al4"}}'
+    today = Layout(shards=2, reply_partitions=4, topic_ids={"coord.requests": "YjVo5al4"})
+
+    assert msgspec.json.decode(before, type=Layout) == today
+
+
+def test_the_planes_of_a_prefix_share_no_topic_and_no_name() -> None:
+    """Two queries in one application; a transaction of one must not end that of the other."""
+    followed = claims("coord", "__marshal")
+
+    assert followed.inputs == {"m": "__marshal"}
+    assert followed.query_name == "coord.claims-coordinator" != GROUPS.query_name
+    assert followed.progress == "coord.claims.progress" != GROUPS.progress
+    assert followed.pool != GROUPS.pool
+    assert {followed.progress, *(f"{followed.prefix}.{name}" for name in CLAIMS_OUTPUTS)} < (
+        own_topics("coord")
+    )
+
+
+def test_what_the_claims_plane_writes_has_a_topic() -> None:
+    """An output whose topic nobody creates ends the job in its first batch."""
+    written = {
+        topic.removeprefix("coord.claims.") for _, _, topic, *_ in a_life_of_claims().log.rows
+    }
+
+    assert written - {"lag"} == set(CLAIMS_OUTPUTS)
+
+
+def test_a_batch_of_claims_has_a_marker_like_any_other() -> None:
+    life = a_life_of_claims()
+    blob, rows = judge_rows(PLANE.fold, None, life.records, OF_CLAIMS)
+    again = judge_rows(PLANE.fold, None, list(reversed(life.records)), OF_CLAIMS)
+    batch = assemble(0, rows)
+    marker = next_marker(None, batch, IDENTITY, PLANE.inputs)
+
+    assert again == (blob, rows), "rows of a key come in no order"
+    assert marker.next_offsets == {"__marshal.6s": {"0": len(life.records)}}
+    assert marker.shards["0"].offsets == {"m": len(life.records) - 1}
+    assert (marker.shards["0"].published, batch.reports[0].status.owed) == (-1, -1)
+
+
+def test_executors_get_the_folds_by_their_names() -> None:
+    """By value each worker would have a copy of the whole of the core."""
+    for plane in (GROUPS, PLANE):
+        assert cloudpickle.loads(cloudpickle.dumps(plane.fold)) is plane.fold
