@@ -6,7 +6,21 @@ from typing import TYPE_CHECKING, Final
 from cyclopts import App
 from cyclopts.help import PlainFormatter
 
-from coordlib.cli import demo, groups, history, log, offsets, removal, sql, stack, submit, topics
+from coordlib.cli import (
+    claims,
+    claims_admin,
+    claims_check,
+    demo,
+    groups,
+    history,
+    log,
+    offsets,
+    removal,
+    sql,
+    stack,
+    submit,
+    topics,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,9 +69,20 @@ def build() -> App:
     topics_app = App(name="topics", help="Create and check the coordinator's own topics.")
     topics_app.command(topics.create, name="create")
     topics_app.command(topics.check, name="check")
+    claims_app = App(name="claims", help="Inspect and administer groups that share by claims.")
+    claims_app.command(claims.list_claims, name="list")
+    claims_app.command(claims.describe, name="describe")
+    claims_app.command(claims.history, name="history")
+    claims_app.command(claims.decode, name="decode")
+    claims_app.command(claims_admin.pause, name="pause")
+    claims_app.command(claims_admin.resume, name="resume")
+    claims_app.command(claims_admin.set_position, name="set-position")
+    claims_app.command(claims_check.create, name="create")
+    claims_app.command(claims_check.check, name="check")
+    claims_app.command(claims_check.verify, name="verify")
     log_app = App(name="log", help="Check recorded histories of members.")
     log_app.command(log.check, name="check")
-    for part in (groups_app, offsets_app, topics_app, log_app):
+    for part in (groups_app, claims_app, offsets_app, topics_app, log_app):
         app.command(part)
     return app
 

@@ -54,6 +54,18 @@ def log_bounds(
     return found
 
 
+def offsets_since(
+    admin: AdminClient, places: Sequence[Place], since_ms: int, timeout_s: float = 10.0
+) -> dict[Place, int | None]:
+    """The first offset at or after a time, epoch ms; None: no record is so new, or no answer.
+
+    Raises:
+        KafkaException, TimeoutError: no broker answers.
+    """
+    found = _offsets(admin, places, OffsetSpec.for_timestamp(since_ms), timeout_s)
+    return {place: offset for place, offset in found.items() if offset is not None and offset >= 0}
+
+
 def _bounds(start: int | None, end: int | None) -> Bounds | None:
     # Between the two questions the log may have been cut at its end.
     return None if start is None or end is None else Bounds(min(start, end), end)

@@ -23,6 +23,7 @@ def build() -> App:
         bench.hostile,
         bench.rebuild,
         bench.batch,
+        bench.claims,
     ):
         bench_app.command(command, name=command.__name__)
     app.command(bench_app)

@@ -47,6 +47,9 @@ CLOCK_TOLD_MS: Final = 3_600_000
 #: The verdicts after which a slot has another owner, or an owner again.
 _OWNED: Final = frozenset(history.HOW) - {Verdict.SIGN}
 
+#: The slot with its newest position, log time and clock of the sign; None: withdrawn.
+Position = tuple[Slot, int, int] | None
+
 
 def fold(blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings) -> Fold:
     """Judge a batch in offset order. Raises UnknownStateVersion, msgspec.MsgspecError."""
@@ -77,8 +80,13 @@ class Claims:
         self.outputs: list[Output] = []
         #: What changed in this batch: the newest values.
         self._owners: dict[Key, stored.OwnerValue | None] = {}
-        self._positions: dict[Key, stored.CommittedValue | None] = {}
+        self._positions: dict[Key, Position] = {}
+        #: The record that is judged: it, its place once that is needed, and how many lines it has.
+        self._record = InputRecord(MESSAGES, -1, UNTRUSTED_TIME_MS, None)
+        self._at: At | None = None
         self._ordinal = 0
+        #: By how much a client's clock may differ before history warns of it.
+        self._skew_max_ms = self.world.interval_ms // 4
 
     # -- one record ------------------------------------------------------------------------
 
@@ -88,40 +96,50 @@ class Claims:
         if record.offset <= world.offset:
             return None
         world.advance(record.offset, record.timestamp_ms)
-        self._ordinal = 0
-        is_stamped = record.timestamp_ms != UNTRUSTED_TIME_MS
-        time_ms = record.timestamp_ms if is_stamped else max(world.previous_ms, 0)
-        at = self._settings.at(MESSAGES, record.offset, time_ms, world.clock_ms)
-        if self._stored.gap_from >= 0:
-            self._tell(history.log_gap(self._stored.gap_from, at), at)
-            self._stored.gap_from = -1
-        if self._agenda.next_ms <= world.clock_ms:
-            self._fire(at)
+        self._record, self._at, self._ordinal = record, None, 0
+        if self._agenda.next_ms <= world.clock_ms or self._stored.gap_from >= 0:
+            self._tell_time()
         judgement = world.decide(record.value)
-        self._follow(judgement, at, record.value)
-        if is_stamped and judgement.message is not None:
-            self._compare_clocks(judgement.message, at)
+        was_live = world.is_live(judgement.before)
+        if is_plain(judgement, was_live, world):
+            self._keep_position(judgement)
+        elif judgement.verdict is not Verdict.IGNORED:
+            self._follow(judgement, was_live)
+        if judgement.message is not None and record.timestamp_ms != UNTRUSTED_TIME_MS:
+            self._compare_clocks(judgement.message)
         if self._settings.checks_invariants:
             check_invariants(world, judgement)
         return judgement
 
-    def _follow(self, judgement: Judgement, at: At, value: bytes | None) -> None:
+    @property
+    def _here(self) -> At:
+        """Where the record stands; few have anything to tell, so it is made when it is needed."""
+        if self._at is None:
+            of, world = self._record, self.world
+            self._at = self._settings.at(MESSAGES, of.offset, self._time_ms, world.clock_ms)
+        return self._at
+
+    @property
+    def _time_ms(self) -> int:
+        """A record without a stamp stands still at the time before it."""
+        stamp_ms = self._record.timestamp_ms
+        return max(self.world.previous_ms, 0) if stamp_ms == UNTRUSTED_TIME_MS else stamp_ms
+
+    def _follow(self, judgement: Judgement, was_live: bool) -> None:
         before, after, key = judgement.before, judgement.after, judgement.key
-        was_live = self.world.is_live(before)
+        at, value = self._here, self._record.value
         for line in history.lines_of(judgement, self.world, was_live, at, value):
-            self._tell(line, at, before)
+            self._tell(line, before)
         if judgement.dropped is not None:
             self._positions[judgement.dropped] = None
         if key is None or after is None or after is before:
             return
         if not was_live:
             self._agenda.expect(key, after)
-        self._keep_owner(judgement, key, after, was_live, at)
-        self._keep_position(key, before, after, at)
+        self._keep_owner(judgement, key, after, was_live)
+        self._keep_position(judgement)
 
-    def _keep_owner(
-        self, judgement: Judgement, key: Key, after: Slot, was_live: bool, at: At
-    ) -> None:
+    def _keep_owner(self, judgement: Judgement, key: Key, after: Slot, was_live: bool) -> None:
         if judgement.verdict == Verdict.RELEASED:
             self._owners[key] = None
         elif judgement.verdict in _OWNED or (judgement.verdict == Verdict.SIGN and not was_live):
@@ -129,51 +147,51 @@ class Claims:
                 client=after.client,
                 instance=after.instance,
                 epoch=after.epoch,
-                since_ms=at.time_ms,
+                since_ms=self._time_ms,
                 how=history.HOW[judgement.verdict],
             )
 
-    def _keep_position(self, key: Key, before: Slot | None, after: Slot, at: At) -> None:
-        if after.position is None:
+    def _keep_position(self, judgement: Judgement) -> None:
+        """One that moved, or that was forgotten meanwhile."""
+        before, after, key = judgement.before, judgement.after, judgement.key
+        if key is None or after is None or after.position is None:
             return
+        clock_ms = self.world.clock_ms
         if (
-            before is not None
-            and before.position == after.position
-            and at.clock_ms - before.heard_ms < limits.POSITION_KEPT_MS
+            before is None
+            or before.position != after.position
+            or clock_ms - before.heard_ms >= limits.POSITION_KEPT_MS
         ):
-            return
-        self._positions[key] = stored.CommittedValue(
-            offset=after.position,
-            leader_epoch=-1,
-            metadata="",
-            commit_ms=at.time_ms,
-            commit_clock_ms=at.clock_ms,
-            generation=0,
-            member=after.client,
-        )
+            self._positions[key] = after, self._time_ms, clock_ms
 
-    def _fire(self, at: At) -> None:
-        """What the time alone has brought, before the record is judged."""
+    def _tell_time(self) -> None:
+        """What was lost before the record, and what time alone has brought."""
+        at = self._here
+        if self._stored.gap_from >= 0:
+            self._tell(history.log_gap(self._stored.gap_from, at))
+            self._stored.gap_from = -1
         for due, key, slot in self._agenda.take():
             if due is Due.FORGOTTEN:
                 self._positions[key] = None
                 continue
             self._owners[key] = None
-            self._tell(history.expired(key, slot, at.clock_ms - slot.heard_ms, at), at)
+            self._tell(history.expired(key, slot, at.clock_ms - slot.heard_ms, at))
 
-    def _compare_clocks(self, message: AnyMessage, at: At) -> None:
-        skew_ms = history.skew_ms(message, at)
-        if abs(skew_ms) <= self.world.interval_ms // 4:
+    def _compare_clocks(self, message: AnyMessage) -> None:
+        skew_ms = message.time_s * 1_000 - self._record.timestamp_ms
+        if -self._skew_max_ms <= skew_ms <= self._skew_max_ms:
             return
+        at = self._here
         told_ms = self._clocks.get(message.client)
         if told_ms is None and len(self._clocks) >= limits.CLOCKS_TOLD_MAX:
             return
         if told_ms is None or at.clock_ms - told_ms >= CLOCK_TOLD_MS:
             self._clocks[message.client] = at.clock_ms
-            self._tell(history.sender_clock(message, skew_ms, at), at)
+            self._tell(history.sender_clock(message, history.skew_ms(message, at), at))
 
-    def _tell(self, line: fx.History, at: At, slot: Slot | None = None) -> None:
+    def _tell(self, line: fx.History, slot: Slot | None = None) -> None:
         """Keep a line of history, unless it is one of a flood of refusals."""
+        at = self._here
         kept: fx.History | None = line
         if line.type in history.REFUSALS:
             refusals = self._stored.refusals
@@ -198,7 +216,7 @@ class Claims:
                     entity=group,
                     table="positions",
                     place=(topic, partition),
-                    value=self._positions[key],
+                    value=_committed(self._positions[key]),
                 )
             )
         self._stored.world = self.world.snapshot()
@@ -246,6 +264,34 @@ class Claims:
             has_deadline=False,
             owed=-1,
         )
+
+
+def is_plain(judgement: Judgement, was_live: bool, world: World) -> bool:
+    """Whether it is a sign of a live owner that leaves at most a position: nearly all are."""
+    before, after = judgement.before, judgement.after
+    if judgement.verdict is not Verdict.SIGN or not was_live or before is None or after is None:
+        return False
+    if judgement.key is None or judgement.key[0] in world.pauses:
+        return False
+    if before.position is None or after.position is None:
+        return before.position is None
+    return after.position >= before.position
+
+
+def _committed(position: Position) -> stored.CommittedValue | None:
+    if position is None:
+        return None
+    slot, time_ms, clock_ms = position
+    assert slot.position is not None
+    return stored.CommittedValue(
+        offset=slot.position,
+        leader_epoch=-1,
+        metadata="",
+        commit_ms=time_ms,
+        commit_clock_ms=clock_ms,
+        generation=0,
+        member=slot.client,
+    )
 
 
 def _world(snapshot: bytes, where: tuple[str, int, int]) -> World:

@@ -81,5 +81,9 @@ def _heard(
     slots: "Slots", verdict: Verdict, message: Heartbeat, key: Key, slot: Slot | None, epoch: int
 ) -> Judgement:
     heard = Slot(message.client, message.instance, epoch, slots.clock_ms, message.offset)
-    dropped = slots.put(key, heard)
+    dropped = None
+    if slot is None:
+        dropped = slots.put(key, heard)
+    else:
+        slots.slots[key] = heard  # what `put` comes to; it runs for every heartbeat
     return Judgement(slots.offset, verdict, message, key, slot, heard, dropped=dropped)

@@ -235,5 +235,37 @@ def batch(
     )
 
 
+def claims(
+    *,
+    repeats: Count = 20,
+    kills: Count = 5,
+    fold: bool = False,
+    messages: Count = 300_000,
+    claimed: Count = 10_000,
+    batch: Count = 20_000,
+) -> int:
+    """How quickly consumers of claims claim, hand over and take over, on a broker of its own.
+
+    Parameters
+    ----------
+    repeats
+        Hand-overs that are timed, and ten times as many attempts; with --fold measurements.
+    kills
+        Owners that are killed; each costs a quarter of a minute.
+    fold
+        Instead, messages per second that the pure fold judges: no Kafka, no Spark, one core.
+    messages
+        With --fold: how many it judges.
+    claimed
+        With --fold: claims in the coordination partition.
+    batch
+        With --fold: messages of a batch of the engine.
+    """
+    if fold:
+        mix = {"messages": messages, "claims": claimed, "batch": batch}
+        return _run("claims_fold", **mix, repeats=repeats)
+    return _run("claims_clients", repeats=repeats, kills=kills)
+
+
 def _run(name: str, **options: Any) -> int:
     return int(import_module(f"tests.tools.bench.{name}").run(**options))

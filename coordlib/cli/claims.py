@@ -1,0 +1,325 @@
+"""`coord claims list|describe|history|decode`: who claims what, read from Kafka alone, job up or
+down; and what became of it, from the history's tables."""
+
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from cyclopts import Parameter
+
+from coordlib.cli.claims_where import (
+    CLAIMS_HERE,
+    CLAIMS_TABLES_HERE,
+    WhereClaims,
+    WhereClaimsTables,
+    as_of,
+)
+from coordlib.cli.names import GroupName, TopicName
+from coordlib.cli.numbers import Count, NotNegative
+from coordlib.cli.output import (
+    counted,
+    duration_text,
+    jsonable,
+    millis_text,
+    now,
+    print_json,
+    print_table,
+    say,
+    visible,
+)
+from coordlib.errors import ErrorCode, GroupError, SetupError
+
+if TYPE_CHECKING:
+    from coordlib.cli.claims_view import SlotRow
+    from coordlib.client.claims.shell.survey import Survey
+    from coordlib.client.claims.view import LogView
+
+State = Literal["live", "aging", "stale", "free", "paused"]
+SLOT_COLUMNS: Final = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "STATE",
+    "CLIENT-ID",
+    "INSTANCE",
+    "EPOCH",
+    "CURRENT-OFFSET",
+    "SIGN-AGE",
+)
+OWNER_COLUMNS: Final = (*SLOT_COLUMNS, "SINCE", "LOG-END-OFFSET", "LAG")
+MESSAGE_COLUMNS: Final = (
+    "COORDINATE",
+    "TIME",
+    "TYPE",
+    "VERSION",
+    "INSTANCE",
+    "CLIENT-ID",
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "NUMBER",
+    "VERDICT",
+    "ERROR",
+)
+EVENT_COLUMNS: Final = (
+    "TIME",
+    "TYPE",
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CLIENT-ID",
+    "EPOCH",
+    "CURRENT-OFFSET",
+    "REASON",
+    "CAUSE",
+)
+_EVENTS: Final = """
+    SELECT time, type, group_id, get_json_object(detail, '$.topic'),
+           TRY_CAST(get_json_object(detail, '$.partition') AS INT), member_id,
+           TRY_CAST(get_json_object(detail, '$.epoch') AS BIGINT),
+           TRY_CAST(get_json_object(detail, '$.position') AS BIGINT), reason, cause
+    FROM events WHERE space = 'claims' AND {which}
+    ORDER BY time DESC, log_offset DESC, event_id DESC LIMIT ?"""
+_OF_GROUP: Final = "group_id = ?"
+_OF_PLACE: Final = (
+    "get_json_object(detail, '$.topic') = ? AND "
+    "TRY_CAST(get_json_object(detail, '$.partition') AS INT) = ?"
+)
+
+
+def list_claims(
+    group: GroupName | None = None,
+    /,
+    *,
+    topic: TopicName | None = None,
+    state: State | None = None,
+    where: WhereClaims = CLAIMS_HERE,
+) -> int:
+    """List the partitions that groups claim, with owner, fencing token and position.
+
+    Parameters
+    ----------
+    group
+        One group; else all of them.
+    topic
+        One topic; else all of them.
+    state
+        live: heard within one interval; aging: within two; stale; free; paused.
+    """
+    from coordlib.cli.claims_view import paused_groups, rows_of
+
+    with where.survey() as survey:
+        views = survey.read(_partitions_of(survey, topic))
+    rows = rows_of(views, group, topic, state)
+    paused = paused_groups(views.values())
+    if where.format == "json":
+        shown = [_as_json(SLOT_COLUMNS, _cells(row), row) for row in rows]
+        print_json("claims list", claims=shown, as_of=as_of(views), paused=paused)
+        return 0
+    print_table(SLOT_COLUMNS, map(_cells, rows))
+    _say_state(views, {name: by for name, by in paused.items() if group in (None, name)})
+    return 0
+
+
+def describe(group: GroupName, /, *, where: WhereClaims = CLAIMS_HERE) -> int:
+    """Show a group's claims, and how far it is behind the ends of its partitions' logs.
+
+    SINCE is known where the winning record was read: with a job, records before its newest
+    snapshot are not.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    """
+    from coordlib.cli.claims_view import paused_groups, rows_of
+    from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
+
+    begun: dict[tuple[int, int], int] = {}
+
+    def note(number: int, record: Any, judgement: Any) -> None:
+        if judgement.after is not None and judgement.after.epoch == record.offset:
+            begun[number, record.offset] = record.timestamp_ms
+
+    with where.survey() as survey:
+        views = survey.read(on_record=note)
+        rows = rows_of(views, group)
+        if not rows:
+            raise GroupError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"group {group} in {where.claims_topic}",
+                "Check its name: coord claims list",
+            )
+        ends = _ends(where, rows)
+        numbers = {row.topic: _partition_of(survey, row.topic) for row in rows}
+    cells = []
+    for row in rows:
+        since = begun.get((numbers[row.topic], -1 if row.epoch is None else row.epoch))
+        since = None if since == UNTRUSTED_TIME_MS else since
+        end = ends.get((row.topic, row.partition))
+        lag = None if end is None or row.position is None else max(0, end - row.position)
+        cells.append((*_cells(row), millis_text(since), end, lag))
+    paused = {name: by for name, by in paused_groups(views.values()).items() if name == group}
+    lags = [row[-1] for row in cells if isinstance(row[-1], int)]
+    if where.format == "json":
+        claims = [_as_json(OWNER_COLUMNS, each, row) for each, row in zip(cells, rows, strict=True)]
+        fields: dict[str, Any] = {"as_of": as_of(views), "paused_by": paused.get(group)}
+        fields["total-lag"] = sum(lags)
+        print_json("claims describe", group=group, claims=claims, **fields)
+        return 0
+    print_table(OWNER_COLUMNS, cells)
+    say(f"{counted(len(rows), 'partition')}, {sum(lags)} records behind")
+    _say_state(views, paused)
+    return 0
+
+
+def history(
+    what: str,
+    /,
+    *,
+    limit: Count = 100,
+    where: WhereClaimsTables = CLAIMS_TABLES_HERE,
+) -> int:
+    """Show what became of claims, oldest first: won, released, expired, refused, and why.
+
+    Read from the history's tables, which follow within the archive's interval (30 s).
+
+    Parameters
+    ----------
+    what
+        A group's id, or TOPIC:PARTITION.
+    limit
+        Show the newest N events.
+    """
+    from coordlib.history.sql import query_tables
+
+    topic, colon, number = what.rpartition(":")
+    is_place = bool(colon) and number.isascii() and number.isdigit() and len(number) < 10
+    which = _EVENTS.format(which=_OF_PLACE if is_place else _OF_GROUP)
+    arguments: list[Any] = [topic, int(number)] if is_place else [what]
+    found = query_tables(where.tables_dir(), which, [*arguments, limit]).rows
+    rows = list(reversed(found))
+    if where.format == "json":
+        keys = [column.lower() for column in EVENT_COLUMNS]
+        events = [dict(zip(keys, map(jsonable, row), strict=True)) for row in rows]
+        print_json("claims history", now(), of=what, events=events)
+        return 0
+    print_table(EVENT_COLUMNS, rows)
+    if not rows:
+        say(f"The history has no claims of {visible(what)}: it may be behind, or the name wrong.")
+    return 0
+
+
+def decode(
+    *,
+    partition: NotNegative | None = None,
+    group: Annotated[GroupName | None, Parameter(name="--group")] = None,
+    limit: Count = 100,
+    where: WhereClaims = CLAIMS_HERE,
+) -> int:
+    """Show the newest messages of the coordination topic, and what readers make of each.
+
+    Verdicts are those of a reader that begins a while before the first message shown: where the
+    log begins, or 10,000 messages earlier.
+
+    Parameters
+    ----------
+    partition
+        One coordination partition; else all of them.
+    group
+        Messages of one group; else all of them.
+    limit
+        Show the newest N messages of each coordination partition.
+    """
+    newest: dict[int, deque[tuple[object, ...]]] = {}
+
+    def note(number: int, record: Any, judgement: Any) -> None:
+        message = judgement.message
+        if group is None or (message is not None and message.group == group):
+            rows = newest.setdefault(number, deque(maxlen=limit))
+            rows.append(_message_row(number, record, judgement))
+
+    with where.survey() as survey:
+        if partition is not None and partition >= survey.place.partitions:
+            raise SetupError(
+                f"{where.claims_topic} has {counted(survey.place.partitions, 'partition')}.",
+                f"--partition {partition}",
+                "They are numbered from 0.",
+            )
+        chosen = None if partition is None else [partition]
+        most = limit + 10_000
+        views = survey.read(chosen, is_whole=True, newest_max=most, on_record=note)
+    rows = [row for number in sorted(newest) for row in newest[number]]
+    if where.format == "json":
+        keys = [column.lower() for column in MESSAGE_COLUMNS]
+        messages = [dict(zip(keys, row, strict=True)) for row in rows]
+        print_json("claims decode", messages=messages, as_of=as_of(views))
+    else:
+        print_table(MESSAGE_COLUMNS, rows)
+        say(f"As of {as_of(views)}")
+    return 0
+
+
+def _message_row(number: int, record: Any, judgement: Any) -> tuple[object, ...]:
+    from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
+
+    stamp = record.timestamp_ms
+    time = None if stamp == UNTRUSTED_TIME_MS else millis_text(stamp)
+    head = (f"m{number}-{record.offset}", time)
+    tail = (judgement.verdict.value, judgement.error or None)
+    message = judgement.message
+    if message is None:
+        return (*head, *(None,) * 8, *tail)
+    extra = getattr(message, "offset", getattr(message, "expire_s", None))
+    names = (message.version, message.instance, message.client, message.group, message.topic)
+    return (*head, type(message).__name__, *names, message.partition, extra, *tail)
+
+
+def _partition_of(survey: "Survey", topic: str) -> int:
+    from coordlib.records.marshal import partition_of
+
+    return partition_of(topic, survey.place.partitions)
+
+
+def _partitions_of(survey: "Survey", topic: str | None) -> list[int] | None:
+    return None if topic is None else [_partition_of(survey, topic)]
+
+
+def _ends(where: WhereClaims, rows: "list[SlotRow]") -> dict[tuple[str, int], int]:
+    from coordlib.kafka.bounds import log_bounds
+    from coordlib.kafka.clients import open_admin, reaching
+    from coordlib.kafka.places import Place
+
+    admin = open_admin(where.client())
+    with reaching("The ends of the logs are not known.", "Try again."):
+        found = log_bounds(admin, [Place(row.topic, row.partition) for row in rows])
+    return {
+        (place.topic, place.partition): each.end
+        for place, each in found.items()
+        if each is not None
+    }
+
+
+def _cells(row: "SlotRow") -> tuple[object, ...]:
+    return (
+        *(row.group, row.topic, row.partition, row.state, row.client, row.instance),
+        *(row.epoch, row.position, duration_text(row.sign_age_ms)),
+    )
+
+
+def _as_json(
+    columns: tuple[str, ...], cells: tuple[object, ...], row: "SlotRow"
+) -> dict[str, object]:
+    keys = (column.lower() for column in columns)
+    known = {"sign-age-ms": row.sign_age_ms, "is-tentative": row.is_tentative}
+    shown = dict(zip(keys, cells, strict=True)) | known
+    del shown["sign-age"]
+    return shown
+
+
+def _say_state(views: "dict[int, LogView]", paused: dict[str, str]) -> None:
+    for group, client in sorted(paused.items()):
+        say(f"Group {visible(group)} is paused by {visible(client)}.")
+    unsettled = [number for number, view in views.items() if not view.world.is_settled]
+    if unsettled:
+        say(f"Too little of coordination partitions {unsettled} could be read to know all owners.")
+    say(f"As of {as_of(views)}")

@@ -1,0 +1,39 @@
+"""Consumers of claims: partitions are claimed by writing to a coordination topic. No job is needed.
+
+    with Marshaler({"bootstrap.servers": …, "group.id": …, "client.id": …}) as marshaler:
+        with marshaler.consumer(["orders"]) as consumer:
+            message = consumer.poll(1.0)
+
+Every process reads the coordination topic by the same fold and comes to the same conclusion
+(`coordinators/claims/`). Here are the consumer's part of it (`life.py`, a state machine without IO,
+and what it is made of), Kafka around it (`shell/`), and the public faces: `marshaler.py`,
+`consumer.py`, `admin.py`.
+"""
+
+from coordlib.client.claims.admin import ClaimsAdmin, NotSet
+from coordlib.client.claims.consumer import MarshalConsumer, Offsets
+from coordlib.client.claims.errors import (
+    ClaimLost,
+    CoordinationTopicChanged,
+    ForeignToken,
+    UnseenOffset,
+)
+from coordlib.client.claims.marshaler import Marshaler
+from coordlib.client.claims.options import ConsumerOptions
+from coordlib.client.claims.resetting import Outcome
+from coordlib.client.claims.tracking import CommitToken
+
+__all__ = [
+    "ClaimLost",
+    "ClaimsAdmin",
+    "CommitToken",
+    "ConsumerOptions",
+    "CoordinationTopicChanged",
+    "ForeignToken",
+    "MarshalConsumer",
+    "Marshaler",
+    "NotSet",
+    "Offsets",
+    "Outcome",
+    "UnseenOffset",
+]

@@ -1,0 +1,288 @@
+"""`ClaimsAdmin`: pause a group, resume it, and set its positions."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+from coordlib import limits
+from coordlib.client.claims import signals as sg
+from coordlib.client.claims.marshaler import COORDINATION_TOPIC
+from coordlib.client.claims.options import read_settings
+from coordlib.client.claims.resetting import Outcome, Pause, ResetPlan, Resetting, Step
+from coordlib.client.claims.shell.starts import find_starts
+from coordlib.client.claims.shell.transport import Transport
+from coordlib.client.claims.shell.writing import made_of
+from coordlib.client.claims.view import LogView
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.coordinators.claims.slot import Judgement
+from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.records import marshal
+
+#: How long a change of positions waits for consumers to let go.
+PAUSE_TIMEOUT_S: Final = 900.0
+PAUSE_MAX_S: Final = limits.PAUSE_MAX_MS // 1_000
+ANSWER_TIMEOUT_S: Final = 30.0
+_SLICE_S: Final = 0.05
+
+
+class NotSet(CoordError):
+    """Positions were not set, or not all of them. `outcomes` says what became of each."""
+
+    def __init__(self, group: str, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes = tuple(outcomes)
+        failed = [each for each in outcomes if each.error]
+        super().__init__(
+            f"Positions were not set: {len(failed)} of {len(outcomes)} partitions.",
+            f"group {group}: "
+            + "; ".join(f"{e.place.topic}:{e.place.partition}: {e.error}" for e in failed),
+            "The group goes on. Run it again: partitions that are set stay so.",
+        )
+
+
+class ClaimsAdmin(AbstractContextManager["ClaimsAdmin"]):
+    """Works on groups of claims under a client id of its own, on Kafka alone.
+
+    Args:
+        config: confluent-kafka's keys, with a `client.id` that no consumer has.
+        coordination_topic, transport: as of `Marshaler`.
+
+    Raises SetupError, CannotReach.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        coordination_topic: str = COORDINATION_TOPIC,
+        transport: Transport | None = None,
+    ) -> None:
+        self._settings = read_settings({"group.id": "unused", **config})
+        self._owns_transport = transport is None
+        if transport is None:
+            from coordlib.client.claims.shell.kafka import KafkaClaims
+
+            transport = KafkaClaims(
+                self._settings.common,
+                coordination_topic,
+                client=self._settings.client,
+                prefix=self._settings.prefix,
+            )
+        self._transport: Transport = transport
+        self._instance = transport.new_instance()
+
+    def pause(self, group: str, for_s: float) -> None:
+        """Let the group's consumers release everything, and claim nothing for so long.
+
+        The time runs on the log's clock. A pause may be replaced by a longer or shorter one.
+        Raises SetupError for a time that no pause can have, CannotReach.
+        """
+        if not 1 <= for_s <= PAUSE_MAX_S:
+            raise SetupError(
+                "A pause lasts from one second to seven days.", f"{for_s} s", "Pause it again then."
+            )
+        self._write_pauses(group, round(for_s))
+
+    def resume(self, group: str) -> None:
+        """End the group's pause. Raises CannotReach."""
+        self._write_pauses(group, 0)
+
+    def set_positions(
+        self,
+        group: str,
+        positions: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
+        *,
+        timeout_s: float = PAUSE_TIMEOUT_S,
+        on_waiting: Callable[[Mapping[TopicPartition, str]], None] = lambda _: None,
+    ) -> tuple[Outcome, ...]:
+        """Pause the group, set these positions once all of its consumers have let go, resume it.
+
+        Args:
+            positions: (topic, partition) -> next offset to read.
+            timeout_s: until when all must have let go.
+            on_waiting: called with who still holds what, whenever that changes.
+
+        Raises:
+            NotSet: some or all were not set. Consumers go on from what `outcomes` says.
+            SetupError: nothing to set, or an offset below 0.
+            CannotReach: the coordination topic cannot be read.
+        """
+        wanted = {TopicPartition(*place): offset for place, offset in positions.items()}
+        wrong = [f"{place}: {offset}" for place, offset in wanted.items() if offset < 0]
+        if wrong or not wanted:
+            what = "Positions are offsets of 0 or more, at least one."
+            raise SetupError(what, ", ".join(wrong))
+        work = _Work(self._transport, self._plan(group, wanted, timeout_s))
+        outcomes = work.run(timeout_s + 3 * ANSWER_TIMEOUT_S, on_waiting)
+        if any(each.error for each in outcomes):
+            raise NotSet(group, outcomes)
+        return outcomes
+
+    def close(self) -> None:
+        """End. Nothing that was written is undone."""
+        if self._owns_transport:
+            self._owns_transport = False
+            self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _plan(
+        self, group: str, wanted: Mapping[TopicPartition, int], timeout_s: float
+    ) -> ResetPlan:
+        place = self._transport.place
+        return ResetPlan(
+            group,
+            self._settings.client,
+            self._instance,
+            wanted,
+            place.partitions,
+            place.interval_ms,
+            round(timeout_s * 1_000),
+        )
+
+    def _write_pauses(self, group: str, for_s: int) -> None:
+        """To all coordination partitions: the group's topics may hash to any."""
+        plan = self._plan(group, {}, 0.0)
+        awaited = _Awaited(self._transport)
+        for partition in range(plan.partitions):
+            awaited.ids.add(partition)
+            pause = Pause(partition, partition, for_s)
+            self._transport.send(awaited, partition, partition, _made_of(plan, pause))
+        awaited.wait(ANSWER_TIMEOUT_S)
+
+
+class _Awaited:
+    """Messages that only have to be taken by the log."""
+
+    topics: Sequence[str] = ()
+
+    def __init__(self, transport: Transport) -> None:
+        self._changed = threading.Condition(transport.lock)
+        self._transport = transport
+        self.ids: set[int] = set()
+        self._problem = ""
+
+    def feed(self, event: sg.Input) -> None:
+        with self._changed:
+            if isinstance(event, sg.Acknowledged):
+                self.ids.discard(event.id)
+            elif isinstance(event, sg.NotWritten):
+                self._problem = event.why or "not written"
+            self._changed.notify_all()
+
+    def judged(self, view: LogView, judgement: Judgement) -> None:
+        """It waits for no judgement."""
+
+    def wake_ms(self) -> int | None:
+        return None
+
+    def fail(self, problem: Exception) -> None:
+        with self._changed:
+            self._problem = repr(problem)
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until all are taken. Raises CannotReach."""
+        self._transport.flush(timeout_s)
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._problem or not self.ids), timeout_s)
+            if self._problem or self.ids:
+                raise CannotReach(
+                    "The coordination topic has not taken the message.",
+                    self._problem or f"coordination partitions {sorted(self.ids)}",
+                    "Check that this client may write it, then try again.",
+                )
+
+
+class _Work:
+    """A `Resetting` over a transport."""
+
+    def __init__(self, transport: Transport, plan: ResetPlan) -> None:
+        self._transport, self._plan = transport, plan
+        self.topics = tuple(sorted({place.topic for place in plan.positions}))
+        self._changed = threading.Condition(transport.lock)
+        self._problem: Exception | None = None
+        transport.attach(self)
+        with transport.lock:
+            self._life = Resetting(plan, transport.view_of, transport.luck(), transport.now_ms())
+            self._do(self._life.begin())
+
+    @property
+    def is_over(self) -> bool:
+        return self._life.step is Step.DONE or self._problem is not None
+
+    def run(
+        self, timeout_s: float, on_waiting: Callable[[Mapping[TopicPartition, str]], None]
+    ) -> tuple[Outcome, ...]:
+        """Wait for the end. Raises what has failed, CannotReach."""
+        until, told = monotonic() + timeout_s, None
+        while not self.is_over and monotonic() < until:
+            with self._changed:
+                self._changed.wait(_SLICE_S)
+                holders = self._life.holders()
+            self._transport.check()
+            if holders != told:
+                told = holders
+                on_waiting(holders)
+        self._transport.detach(self)
+        if self._problem is not None:
+            raise self._problem
+        return self._life.outcomes()
+
+    def feed(self, event: sg.Input) -> None:
+        with self._changed:
+            self._do(self._life.handle(event))
+            self._changed.notify_all()
+
+    def judged(self, view: LogView, judgement: Judgement) -> None:
+        key, now_ms = judgement.key, self._transport.now_ms()
+        if key is None:
+            self.feed(sg.ReadToEnd(now_ms))
+        elif key[0] == self._plan.group and key[1] in self.topics:
+            self.feed(view.signal(judgement, self._plan.client, self._plan.instance, now_ms))
+
+    def wake_ms(self) -> int | None:
+        return self._life.wake_ms()
+
+    def fail(self, problem: Exception) -> None:
+        with self._changed:
+            self._problem = problem
+            self._changed.notify_all()
+
+    def _do(self, outputs: Sequence[sg.Output | Pause]) -> None:
+        transport, plan = self._transport, self._plan
+        for output in outputs:
+            if isinstance(output, Pause):
+                transport.send(self, output.id, output.partition, _made_of(plan, output))
+            elif isinstance(output, sg.Write):
+                shard = marshal.partition_of(output.place.topic, plan.partitions)
+                made = made_of(output, plan.instance, plan.client, plan.group)
+                transport.send(self, output.id, shard, made)
+            elif isinstance(output, sg.LookUpStarts):
+                sought = output.sought
+                transport.beside(self, lambda sought=sought: self._find(sought))  # type: ignore[misc]
+
+    def _find(self, sought: tuple[sg.Sought, ...]) -> None:
+        found = find_starts(self._transport, self._plan.group, sought)
+        self.feed(sg.StartsFound(self._transport.now_ms(), found))
+
+
+def _made_of(plan: ResetPlan, pause: Pause) -> Callable[[int], marshal.AnyMessage]:
+    def made(time_s: int) -> marshal.AnyMessage:
+        names = (plan.instance, plan.client, plan.group)
+        return marshal.ReleaseGroup(
+            marshal.OUR_VERSION, time_s, *names, "", 0, time_s + pause.for_s
+        )
+
+    return made

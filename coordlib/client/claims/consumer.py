@@ -1,0 +1,362 @@
+"""`MarshalConsumer`: messages of the partitions that this consumer has claimed."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from coordlib.client.claims import signals as sg
+from coordlib.client.claims import wanting
+from coordlib.client.claims.claim import Batch, Claim, Phase
+from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
+from coordlib.client.claims.member import ClaimingMember
+from coordlib.client.claims.options import ConsumerOptions, Settings
+from coordlib.client.claims.shell.data import Data
+from coordlib.client.claims.shell.transport import Transport
+from coordlib.client.claims.tracking import CommitToken
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.errors import CoordError
+
+SLICE_S: Final = 0.1  # how long one wait for a message lasts
+CONSUME_MAX: Final = 1_000_000
+OnPlaces = Callable[[tuple[TopicPartition, ...]], None]
+OnTopics = Callable[[tuple[str, ...]], None]
+
+
+class Offsets(NamedTuple):
+    """Of one claimed partition, each the next offset to read or to be written."""
+
+    earliest: int
+    latest: int
+    #: Kafka's committed offset of the group of the same name; None: there is none.
+    committed: int | None
+    #: The claim's position.
+    current: int
+
+
+class MarshalConsumer(AbstractContextManager["MarshalConsumer"]):
+    """Reads what it has claimed. Made by `Marshaler.consumer`; one thread polls.
+
+    `poll`, `consume` and `close` run the callbacks; all other methods may be called from any
+    thread, also while a message is worked on.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: tuple[str, ...],
+        options: ConsumerOptions,
+        transport: Transport,
+        instance: str,
+        reader: Any,
+    ) -> None:
+        self._transport, self._options, self._instance = transport, options, instance
+        self.topics = topics
+        self._data = Data(reader)
+        #: Called with the partitions, or topics, inside `poll` and `close`.
+        self.on_claimed: OnPlaces | None = None
+        self.on_released: OnPlaces | None = None
+        self.on_lost: OnPlaces | None = None
+        #: Called with all topics that are claimed whole, whenever they have changed.
+        self.on_topic_claims: OnTopics | None = None
+        self._is_closed = False
+        #: Partitions that have too many uncommitted messages, and were warned of.
+        self._full: set[TopicPartition] = set()
+        self._on_closed: Callable[[], None] = lambda: None
+        self._member = ClaimingMember(settings, topics, options, transport, instance, self)
+
+    # ---- messages -----------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = None) -> Any:
+        """The next message, or one with `error()`; None when there is none in time.
+
+        Args:
+            timeout: seconds; None or negative: until there is one.
+
+        Raises:
+            CoordinationTopicChanged: the coordination topic is another one now.
+            CannotReach: the transport has failed.
+            CoordError: the consumer is closed, or has failed.
+        """
+        return next(iter(self.consume(1, timeout)), None)
+
+    def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Any]:
+        """Up to `num_messages` messages; returns as soon as there is one, or when time is up.
+
+        A message may be worked on while `may_work(message)` holds. Raises as `poll`.
+        """
+        if not 0 <= num_messages <= CONSUME_MAX:
+            raise ValueError(f"num_messages must be between 0 and {CONSUME_MAX:,}")
+        if self._is_closed:
+            raise CoordError("The consumer is closed.", self._member.where)
+        until = None if timeout is None or timeout < 0 else monotonic() + timeout
+        while True:
+            self._member.run_calls()
+            if self._is_closed:
+                return []  # in one of the callbacks
+            messages = self._take(num_messages)
+            if not messages and num_messages:
+                left_s = SLICE_S if until is None else max(0.0, until - monotonic())
+                self._fetch(min(SLICE_S, left_s))
+                messages = self._take(num_messages)
+            if messages or not num_messages or (until is not None and monotonic() >= until):
+                return messages
+
+    def _fetch(self, wait_s: float) -> None:
+        if self._data.waiting:
+            has_waiting = any(self._data.waiting.values())
+            self._data.fetch(0.0 if has_waiting else wait_s)
+            if has_waiting:
+                self._announce()
+                self._member.wait(min(wait_s, 0.02))
+        else:
+            self._member.wait(wait_s)
+        for place in self._data.out_of_range:
+            self._member.feed(sg.OutOfRange(self._transport.now_ms(), place))
+        self._data.out_of_range.clear()
+
+    def _announce(self) -> None:
+        """At most once: what waits is announced in the log before any of it is handed out."""
+        if not self._options.is_at_most_once:
+            return
+        for place, queue in self._data.turns():
+            claim = self._member.life.me.claims.get(place)
+            if claim is not None and claim.batch is Batch.NONE:
+                first = queue[0].offset()
+                last = queue[min(len(queue), self._options.max_message_queue) - 1].offset()
+                if first >= claim.allowed_end:
+                    now_ms = self._transport.now_ms()
+                    self._member.feed(sg.Buffered(now_ms, place, claim.epoch, last + 1))
+
+    def _take(self, count: int) -> list[Any]:
+        """What may be handed out now. With the lock: whoever is told of a loss gets nothing."""
+        taken: list[Any] = []
+        while self._data.errors and len(taken) < count:
+            taken.append(self._data.errors.popleft())
+        with self._member.changed:
+            now_ms = self._transport.now_ms()
+            for place, queue in self._data.turns():
+                claim = self._member.life.claim_of(place, now_ms)
+                if claim is not None and claim.phase is Phase.HELD:
+                    self._take_of(claim, queue, taken, count)
+        return taken
+
+    def _take_of(self, claim: Claim, queue: deque[Any], taken: list[Any], count: int) -> None:
+        while queue and len(taken) < count:
+            offset = queue[0].offset()
+            if offset < claim.next_offset:
+                queue.popleft()  # the fetcher began a little earlier
+                continue
+            if not self._may_hand_out(claim, offset):
+                return
+            if not self._options.is_at_most_once:
+                claim.tracker.handed_out(offset)
+            claim.next_offset, claim.active_ms = offset + 1, self._transport.now_ms()
+            taken.append(queue.popleft())
+
+    def _may_hand_out(self, claim: Claim, offset: int) -> bool:
+        options, open_ = self._options, claim.tracker.outstanding
+        if options.is_at_most_once:
+            return offset < claim.allowed_end
+        if options.strict_ordering and open_:
+            return False
+        if open_ < options.max_message_queue:
+            self._full.discard(claim.place)
+            return True
+        if claim.place not in self._full:
+            self._full.add(claim.place)
+            self._member.warn(f"{claim.where}: {open_} messages are not committed; no more come.")
+        return False
+
+    # ---- what is done -------------------------------------------------------------------------
+
+    def commit(self, message: Any) -> None:
+        """Note that a message is done; its position is written with the next sign of life.
+
+        The position moves over messages that are done without a gap. With delivery at most once
+        there is nothing to note.
+
+        Raises:
+            ClaimLost: the partition may not be worked on any more.
+            UnseenOffset: the message was not handed out under the present claim.
+        """
+        place, offset = _place_of(message)
+        with self._member.changed:
+            self._commit(self._claim(place), offset)
+
+    def commit_by_token(self, token: CommitToken) -> None:
+        """As `commit`, without the message.
+
+        Raises:
+            ForeignToken: another consumer made it, or it is of another claim.
+            ClaimLost, UnseenOffset: as `commit`.
+        """
+        where = f"{token.topic}-{token.partition}, offset {token.offset}, epoch {token.epoch}"
+        with self._member.changed:
+            if token.instance != self._instance:
+                raise ForeignToken(where)
+            claim = self._claim(token.place)
+            if claim.epoch != token.epoch:
+                raise ForeignToken(where)
+            self._commit(claim, token.offset)
+
+    def commit_token(self, message: Any) -> CommitToken:
+        """A token to commit this message by, here and under the present claim. Raises ClaimLost."""
+        place, offset = _place_of(message)
+        return CommitToken(*place, offset, self.token(message), self._instance)
+
+    def token(self, message: Any) -> int:
+        """The claim's epoch, for systems that refuse writes with a smaller one. Raises ClaimLost.
+
+        Epochs of a partition rise for as long as the coordination topic lives.
+        """
+        with self._member.changed:
+            return self._claim(_place_of(message)[0]).epoch
+
+    def may_work(self, message: Any) -> bool:
+        """Whether acting on this message is safe at this moment."""
+        place, offset = _place_of(message)
+        with self._member.changed:
+            if self._is_closed or self._member.failure is not None:
+                return False
+            claim = self._member.life.claim_of(place, self._transport.now_ms())
+            if claim is None or offset >= claim.next_offset:
+                return False
+            return self._options.is_at_most_once or claim.tracker.has(offset)
+
+    def flush(self, timeout: float = 10.0) -> None:
+        """Write positions that have moved, and wait until the log has them. Raises CannotReach."""
+        self._member.flush(timeout)
+
+    def _claim(self, place: TopicPartition) -> Claim:
+        where = f"{place.topic}-{place.partition}"
+        if self._member.failure is not None:
+            raise ClaimLost(where, "the consumer has failed") from self._member.failure
+        now_ms, life = self._transport.now_ms(), self._member.life
+        claim = None if self._is_closed else life.claim_of(place, now_ms)
+        if claim is not None:
+            return claim
+        known = life.me.claims.get(place)
+        stop = known and known.fence.broken(now_ms, life.me.view(place).read_ms)
+        raise ClaimLost(where, stop.value) if stop else ClaimLost(where)
+
+    def _commit(self, claim: Claim, offset: int) -> None:
+        if self._options.is_at_most_once:
+            is_seen = offset < claim.next_offset
+        else:
+            is_seen = claim.tracker.commit(offset)
+        if not is_seen:
+            raise UnseenOffset(claim.where, offset)
+        self._member.changed.notify_all()
+
+    # ---- what it has --------------------------------------------------------------------------
+
+    def claims(self) -> tuple[TopicPartition, ...]:
+        """What may be worked on at this moment."""
+        with self._member.changed:
+            if self._member.failure is not None:
+                return ()
+            now_ms, life = self._transport.now_ms(), self._member.life
+            return tuple(p for p in sorted(life.me.claims) if life.claim_of(p, now_ms) is not None)
+
+    def topic_claims(self) -> tuple[str, ...]:
+        """With `claim_entire_topic`: the topics whose key, partition 0, is claimed here."""
+        with self._member.changed:
+            return wanting.topics_claimed(self._member.life.me)
+
+    @property
+    def fast_forwards(self) -> int:
+        """How often a claim began behind its position, because that was deleted unread."""
+        return self._member.life.me.fast_forwards
+
+    def current_load(self) -> int:
+        """The number of claims."""
+        return len(self.claims())
+
+    def current_lag(self) -> int:
+        """Records that wait in all claimed partitions. Raises CannotReach."""
+        offsets = self.partition_offsets().values()
+        return sum(max(0, each.latest - each.current) for each in offsets)
+
+    def partition_offsets(self) -> Mapping[TopicPartition, Offsets]:
+        """Offsets of the claimed partitions, asked for now. Raises CannotReach."""
+        places = self.claims()
+        if not places:
+            return {}
+        bounds = self._transport.bounds(places)
+        committed = self._transport.committed(self._member.identity.group, places)
+        with self._member.changed:
+            claims = self._member.life.me.claims
+            return {
+                place: Offsets(each.start, each.end, committed.get(place), claims[place].position)
+                for place, each in bounds.items()
+                if place in claims
+            }
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    def close(self, release: bool = True, timeout: float = 10.0) -> None:
+        """Let go (on_released or on_lost is called), and end. A second call does nothing.
+
+        Args:
+            release: others may claim at once. False: a last sign of life is written, for a new
+                process of the same client id to reclaim within the heartbeat interval.
+            timeout: seconds until the log must have taken it; else claims end by themselves.
+        """
+        if self._is_closed:
+            return
+        try:
+            if not self._member.close(release, timeout):
+                self._member.warn("It was closed before the log had taken all of its releases.")
+        finally:
+            self._is_closed = True
+            self._data.close()
+            self._on_closed()
+
+    def on_closed(self, call: Callable[[], None]) -> None:
+        """For the marshaler: called once at the end."""
+        self._on_closed = call
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    # ---- callbacks ----------------------------------------------------------------------------
+
+    def call(self, call: sg.Call) -> None:
+        """Run one callback of the state machine, around the user's own."""
+        match call.callback:
+            case sg.Callback.CLAIMED:
+                self._data.begin(call.starts)
+                self._tell(self.on_claimed, call.places)
+            case sg.Callback.TOPICS:
+                if self.on_topic_claims is not None:
+                    self.on_topic_claims(call.topics)
+            case sg.Callback.RELEASED | sg.Callback.LOST:
+                is_lost = call.callback is sg.Callback.LOST
+                try:
+                    self._tell(self.on_lost if is_lost else self.on_released, call.places)
+                finally:
+                    self._full.difference_update(call.places)
+                    self._data.end(call.places)
+
+    @staticmethod
+    def _tell(told: OnPlaces | None, places: tuple[TopicPartition, ...]) -> None:
+        if told is not None:
+            told(places)
+
+
+def _place_of(message: Any) -> tuple[TopicPartition, int]:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if message.error() is not None or topic is None or partition is None or offset is None:
+        raise ValueError("An error event has no position.")
+    return TopicPartition(topic, partition), offset

@@ -1,0 +1,268 @@
+"""One consumer's state machine over a transport: threads outside, no messages of the user here.
+
+The marshaler's instance stands in all that it writes. Callbacks come only from the thread that
+polls or closes; whatever the transport's threads feed in is noted until then.
+"""
+
+import logging
+import threading
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from coordlib.client.claims import signals as sg
+from coordlib.client.claims.life import Life
+from coordlib.client.claims.options import ConsumerOptions, Settings
+from coordlib.client.claims.shell.starts import find_starts
+from coordlib.client.claims.shell.transport import Transport
+from coordlib.client.claims.shell.writing import made_of
+from coordlib.client.claims.standing import Identity
+from coordlib.client.claims.view import LogView
+from coordlib.coordinators.claims.slot import Judgement
+from coordlib.errors import CannotReach, CoordError
+from coordlib.records import marshal
+
+_log = logging.getLogger("coordlib.client")
+
+WAIT_S: Final = 0.05
+
+
+class Owner(Protocol):
+    """What a member is told to do in the user's thread."""
+
+    def call(self, call: sg.Call) -> None:
+        """Run a callback."""
+
+
+class ClaimingMember:
+    """The part of a consumer that claims; the transport's handler.
+
+    Args:
+        instance: the marshaler's 8 hexadecimal digits.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: tuple[str, ...],
+        options: ConsumerOptions,
+        transport: Transport,
+        instance: str,
+        owner: Owner,
+    ) -> None:
+        self._transport, self._owner = transport, owner
+        self.topics = topics
+        self.identity = Identity(
+            settings.group,
+            settings.client,
+            instance,
+            topics,
+            transport.place.interval_ms,
+            settings.begins_at_end,
+        )
+        #: Waited upon by `poll` and `close`; its lock is the transport's.
+        self.changed = threading.Condition(transport.lock)
+        self.life = Life(self.identity, options, transport.view_of, transport.luck())
+        self._calls: list[sg.Call] = []
+        #: The callback that runs, and its thread.
+        self._running: tuple[sg.Call, int] | None = None
+        self._answers: dict[int, CoordError | None] = {}
+        self._tickets = 0
+        self._is_counting = False
+        #: Set when it failed: no message is handed out from then on.
+        self.failure: CoordError | None = None
+        self.is_over = False
+        transport.attach(self)
+
+    # ---- the user's thread --------------------------------------------------------------------
+
+    def run_calls(self) -> bool:
+        """Run the callbacks that are due; whether there was one. Raises what has failed."""
+        self._transport.check()
+        was_one = False
+        while True:
+            self.feed(sg.Polled(self._transport.now_ms()))
+            if self.failure is not None:
+                raise self.failure
+            if not self._run():
+                return was_one
+            was_one = True
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something has happened."""
+        with self.changed:
+            self.changed.wait(timeout_s)
+
+    def flush(self, timeout_s: float) -> None:
+        """Write positions that have moved, and wait until the log has them. Raises CannotReach."""
+        with self.changed:
+            self._tickets += 1
+            ticket = self._tickets
+            self.feed(sg.Flush(self._transport.now_ms(), ticket))
+            if not self.changed.wait_for(lambda: ticket in self._answers, timeout_s):
+                raise CannotReach(
+                    "The log has not taken all positions in time.", self.where, "Flush again."
+                )
+            error = self._answers.pop(ticket)
+        if error is not None:
+            raise error
+
+    def close(self, releases: bool, timeout_s: float) -> bool:
+        """Let go, with callbacks; whether the log has taken all of it in time."""
+        until = monotonic() + timeout_s
+        inside = self._end_callback()
+        self.feed(sg.Close(self._transport.now_ms(), releases, inside))
+        while not self.is_over and self.failure is None:
+            if self._run():
+                continue
+            left_s = until - monotonic()
+            if left_s <= 0:
+                break
+            with self.changed:
+                self.changed.wait_for(lambda: bool(self.is_over or self._calls), left_s)
+        self._transport.detach(self)
+        return self.is_over
+
+    def warn(self, sentence: str) -> None:
+        """For the program's log."""
+        _log.warning("%s: %s", self.where, sentence)
+
+    @property
+    def where(self) -> str:
+        return f"group {self.identity.group}, client {self.identity.client}"
+
+    def _run(self) -> bool:
+        """Outside the lock: a callback may commit."""
+        calls, self._calls = self._calls, []
+        for call in calls:
+            running = self._running = call, threading.get_ident()
+            try:
+                self._owner.call(call)
+            finally:
+                if self._running is running:
+                    self._running = None
+                    self.feed(sg.CalledBack(self._transport.now_ms(), call))
+        return bool(calls)
+
+    def _end_callback(self) -> sg.Call | None:
+        """End the callback that runs on this thread: `close` ends it."""
+        running = self._running
+        if running is None or running[1] != threading.get_ident():
+            return None
+        self._running = None
+        return running[0]
+
+    # ---- the transport's side -----------------------------------------------------------------
+
+    def feed(self, event: sg.Input) -> None:
+        """Take what happened."""
+        with self.changed:
+            if self.failure is not None:
+                return
+            for output in self.life.handle(event):
+                self._do(output)
+            self.changed.notify_all()
+
+    def judged(self, view: LogView, judgement: Judgement) -> None:
+        message, key = judgement.message, judgement.key
+        if key is None or message is None:
+            if judgement.until_ms is not None and message is not None:
+                self.feed(sg.ReadToEnd(self._transport.now_ms()))
+            return
+        identity = self.identity
+        if key[0] == identity.group and key[1] in self.topics:
+            now_ms = self._transport.now_ms()
+            self.feed(view.signal(judgement, identity.client, identity.instance, now_ms))
+
+    def wake_ms(self) -> int | None:
+        return self.life.wake_ms() if self.failure is None else None
+
+    def fail(self, problem: Exception) -> None:
+        """Stop for good. Claims end by themselves: no sign of life follows."""
+        with self.changed:
+            if self.failure is None:
+                mend = "Close the consumer, and make a new one. Its claims end by themselves."
+                known = isinstance(problem, CoordError)
+                self.failure = (
+                    problem
+                    if isinstance(problem, CoordError)
+                    else CoordError(f"The consumer has failed: {problem!r}", self.where, mend)
+                )
+                if not known:
+                    self.failure.__cause__ = problem
+            self.changed.notify_all()
+
+    # ---- outputs ------------------------------------------------------------------------------
+
+    def _do(self, output: sg.Output) -> None:
+        match output:
+            case sg.Write():
+                self._write(output)
+            case sg.Call():
+                self._calls.append(output)
+            case sg.Warned(sentence):
+                self.warn(sentence)
+            case sg.Answer(ticket, error):
+                self._answers[ticket] = error
+            case sg.Closed():
+                self.is_over = True
+            case _:
+                self._do_beside(output)
+
+    def _do_beside(self, output: Any) -> None:
+        transport, group = self._transport, self.identity.group
+        match output:
+            case sg.CountPartitions():
+                if not self._is_counting:
+                    self._is_counting = True
+                    transport.beside(self, self._count)
+            case sg.LookUpStarts(sought):
+                transport.beside(self, lambda: self._find_starts(sought))
+            case sg.LookUpEnds(places):
+                transport.beside(self, lambda: self._find_ends(places))
+            case sg.CommitToKafka(place, position, _, False):
+                transport.commit(group, {place: position}, is_awaited=False)
+            case sg.CommitToKafka():
+                transport.beside(self, lambda: self._commit(output))
+
+    def _write(self, output: sg.Write) -> None:
+        identity = self.identity
+        made = made_of(output, identity.instance, identity.client, identity.group)
+        partitions = self._transport.place.partitions
+        shard = marshal.partition_of(output.place.topic, partitions)
+        self._transport.send(self, output.id, shard, made)
+
+    # ---- beside: these may block --------------------------------------------------------------
+
+    def _count(self) -> None:
+        try:
+            counts = self._transport.partition_counts(self.topics)
+        except CannotReach as problem:
+            _log.info("%s: partitions are not counted: %s", self.where, problem.what)
+            return
+        finally:
+            self._is_counting = False
+        self.feed(sg.Counted(self._transport.now_ms(), counts))
+
+    def _find_starts(self, sought: tuple[sg.Sought, ...]) -> None:
+        found = find_starts(self._transport, self.identity.group, sought)
+        self.feed(sg.StartsFound(self._transport.now_ms(), found))
+
+    def _find_ends(self, places: sg.Places) -> None:
+        try:
+            bounds = self._transport.bounds(places)
+        except CannotReach as problem:  # the next look asks again
+            _log.info("%s: log ends are not known: %s", self.where, problem.what)
+            return
+        ends = {place: each.end for place, each in bounds.items()}
+        self.feed(sg.EndsFound(self._transport.now_ms(), ends))
+
+    def _commit(self, asked: sg.CommitToKafka) -> None:
+        is_done = True
+        try:
+            offsets = {asked.place: asked.position}
+            self._transport.commit(self.identity.group, offsets, is_awaited=True)
+        except CannotReach as problem:
+            _log.warning("%s: Kafka's group has no commit: %s", self.where, problem.what)
+            is_done = False
+        now_ms, position = self._transport.now_ms(), asked.position
+        self.feed(sg.Committed(now_ms, asked.place, asked.epoch, position, is_done))

@@ -1,0 +1,360 @@
+"""Setting positions of a group, as a state machine without IO. Source: design, section 9.
+
+The group is paused; each slot is claimed as it becomes free, and kept alive at its old position;
+once all are held, signs stop, and each slot is released with its new position. A step that fails
+ends in releases with the old positions. Then the group is resumed. Should the admin die at any
+step, the pause ends by itself, its claims expire, and running it again completes the work: Kafka
+has no transaction that readers of claims would honour, so the outcome is per partition.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+from coordlib.client.claims import signals as sg
+from coordlib.client.claims.claim import Asked
+from coordlib.client.claims.fence import Fence
+from coordlib.client.claims.standing import BEAT_PARTS, PASS_PARTS, SILENCE_PARTS
+from coordlib.client.machine.signals import TopicPartition
+
+
+class Step(Enum):
+    """Where the work stands."""
+
+    #: action: ReleaseGroup to every coordination partition. transition: all taken -> CLAIMING
+    PAUSING = "pausing the group"
+    #: action: attempts and signs. transition: all held -> SETTLING; too late, or one lost -> ENDING
+    CLAIMING = "claiming its partitions"
+    #: action: none, until the log has taken every sign (PR #85). transition: it has -> RELEASING
+    SETTLING = "waiting for its last signs"
+    #: action: releases. transition: all judged, or an interval has passed -> RESUMING
+    RELEASING = "releasing its partitions"
+    #: action: ReleaseGroup that has ended. transition: all taken -> DONE
+    RESUMING = "resuming the group"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Write a ReleaseGroup for so long to this coordination partition; 0 resumes the group."""
+
+    id: int
+    partition: int
+    for_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one partition."""
+
+    place: TopicPartition
+    #: The position before; None: it was not found out.
+    prior: int | None
+    #: The position afterwards, as judged; None: it is not known to have been set.
+    new: int | None
+    #: Why it was not set; "": it was.
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Target:
+    place: TopicPartition
+    new: int
+    prior: int | None = None
+    asked: Asked | None = None
+    epoch: int | None = None
+    fence: Fence | None = None
+    beat_ms: int = 0
+    next_ms: int = 0
+    is_set: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """What is to be done, by whom."""
+
+    group: str
+    client: str
+    #: 8 hexadecimal digits.
+    instance: str
+    positions: Mapping[TopicPartition, int]
+    #: The number of coordination partitions.
+    partitions: int
+    interval_ms: int
+    #: The whole work is given up after this.
+    timeout_ms: int
+
+
+@dataclass(slots=True)
+class Resetting:
+    """One change of positions; `handle` is the only way in."""
+
+    plan: ResetPlan
+    view_of: Callable[[str], sg.View]
+    luck: Random
+    now_ms: int
+    step: Step = Step.PAUSING
+    #: Why the work was given up; "": it was not.
+    failure: str = ""
+    _targets: dict[TopicPartition, _Target] = field(default_factory=dict)
+    _outputs: list[sg.Output | Pause] = field(default_factory=list)
+    _ids: int = 0
+    #: Pauses, and signs, that the log has not taken yet.
+    _pauses: set[int] = field(default_factory=set)
+    _signs: dict[int, _Target] = field(default_factory=dict)
+    _since_ms: int = 0
+    _until_ms: int = 0
+
+    def __post_init__(self) -> None:
+        wanted = sorted(self.plan.positions.items())
+        self._targets = {place: _Target(place, new) for place, new in wanted}
+        self._since_ms = self.now_ms
+        self._until_ms = self.now_ms + self.plan.timeout_ms
+        # It outlives the work by the intervals in which the last claims of a dead admin expire.
+        self._pause(self.plan.timeout_ms // 1_000 + 4 * self.plan.interval_ms // 1_000)
+
+    # ---- the way in ---------------------------------------------------------------------------
+
+    def begin(self) -> list[sg.Output | Pause]:
+        """The first outputs."""
+        return self._said()
+
+    def handle(self, event: sg.Input) -> list[sg.Output | Pause]:
+        """Take one input; the outputs are to be done in order."""
+        self.now_ms = event.now_ms
+        match event:
+            case sg.Judged():
+                self._judged(event)
+            case sg.Acknowledged():
+                self._acknowledged(event)
+            case sg.NotWritten():
+                self._not_written(event)
+            case sg.StartsFound():
+                self._found(event)
+            case _:
+                pass
+        self._go_on()
+        return self._said()
+
+    def wake_ms(self) -> int | None:
+        """When `Elapsed` must be fed at the latest."""
+        return None if self.step is Step.DONE else self.now_ms + self.plan.interval_ms // 50
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What became of each partition."""
+        return tuple(
+            Outcome(each.place, each.prior, each.new if each.is_set else None, self._error_of(each))
+            for each in self._targets.values()
+        )
+
+    def holders(self) -> dict[TopicPartition, str]:
+        """Which client still holds each partition that this admin waits for."""
+        found = {place: self._slot(place) for place, t in self._targets.items() if t.epoch is None}
+        return {
+            place: slot.client
+            for place, slot in found.items()
+            if slot is not None and slot.is_live and slot.client != self.plan.client
+        }
+
+    def _error_of(self, target: _Target) -> str:
+        return "" if target.is_set else target.error or self.failure or "not set"
+
+    # ---- what was written ---------------------------------------------------------------------
+
+    def _acknowledged(self, event: sg.Acknowledged) -> None:
+        self._pauses.discard(event.id)
+        signed = self._signs.pop(event.id, None)
+        if signed is not None and signed.fence is not None:
+            signed.fence.acknowledged(event.produced_ms)
+        for target in self._targets.values():
+            if target.asked is not None and target.asked.id == event.id:
+                target.asked.acknowledged(event)
+                self._decide(target)
+
+    def _not_written(self, event: sg.NotWritten) -> None:
+        self._signs.pop(event.id, None)
+        if event.id in self._pauses:
+            self._pauses.clear()
+            self._give_up(f"the pause was not written: {event.why}")
+        for target in self._targets.values():
+            if target.asked is not None and target.asked.id == event.id:
+                self._fail(target, f"its message was not written: {event.why}")
+
+    def _judged(self, event: sg.Judged) -> None:
+        target = self._targets.get(event.place)
+        if target is None:
+            return
+        if event.is_own and target.asked is not None:
+            target.asked.verdicts[event.offset] = event
+            self._decide(target)
+        slot = self._slot(event.place)
+        is_mine = slot is not None and slot.epoch == target.epoch and not slot.is_released
+        if self.step is Step.CLAIMING and target.epoch is not None and not is_mine:
+            self._fail(target, f"client {slot.client if slot else ''} has taken it")
+
+    def _decide(self, target: _Target) -> None:
+        asked = target.asked
+        verdict = asked.verdict if asked is not None else None
+        if asked is None or verdict is None:
+            return
+        target.asked = None
+        if self.step is Step.RELEASING:
+            target.is_set = verdict.is_accepted and verdict.position == target.new
+            target.error = "" if target.is_set else target.error or "its release was refused"
+        elif verdict.is_accepted and verdict.is_attempt:
+            self._won(target, asked, verdict)
+
+    def _won(self, target: _Target, asked: Asked, verdict: sg.Judged) -> None:
+        assert asked.offset is not None
+        target.epoch, target.prior = asked.offset, verdict.position
+        target.fence = Fence(self.plan.interval_ms, asked.produced_ms)
+        if target.prior is None:
+            self._look_up(target)
+        else:
+            self._sign(target)
+
+    def _look_up(self, target: _Target) -> None:
+        assert target.epoch is not None
+        target.next_ms = self.now_ms + self.plan.interval_ms // 6
+        self._outputs.append(sg.LookUpStarts((sg.Sought(target.place, target.epoch, True),)))
+
+    def _found(self, event: sg.StartsFound) -> None:
+        for found in event.found:
+            target = self._targets.get(found.place)
+            if target is not None and target.epoch == found.epoch and target.prior is None:
+                target.prior = found.log_start if found.committed is None else found.committed
+                self._sign(target)
+
+    # ---- what follows -------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        match self.step:
+            case Step.PAUSING:
+                self._go_on_pausing()
+            case Step.CLAIMING:
+                self._go_on_claiming()
+            case Step.SETTLING:
+                if not self._signs:
+                    self._release()
+                elif self._is_over(self.plan.interval_ms):
+                    self._give_up("the log has not taken its last signs")
+            case Step.RELEASING:
+                self._go_on_releasing()
+            case Step.RESUMING:
+                if not self._pauses or self._is_over(self.plan.interval_ms):
+                    self._enter(Step.DONE)
+            case Step.DONE:
+                pass
+
+    def _go_on_releasing(self) -> None:
+        is_open = any(each.asked is not None for each in self._targets.values())
+        if not is_open or self._is_over(self.plan.interval_ms):
+            self._enter(Step.RESUMING)
+            self._pause(0)
+
+    def _go_on_pausing(self) -> None:
+        plan = self.plan
+        by = {self.view_of(place.topic).paused_by(plan.group) for place in self._targets}
+        if not self._pauses and by == {plan.client}:
+            self._enter(Step.CLAIMING)
+            self._go_on_claiming()
+        elif self._is_over(plan.interval_ms):
+            self._give_up("the pause was not written and read in time")
+
+    def _go_on_claiming(self) -> None:
+        for target in self._targets.values():
+            if target.error:
+                continue
+            if target.epoch is None:
+                self._attempt(target)
+            elif self._has_lost(target):
+                self._fail(target, "its claim could not be kept alive")
+            elif target.prior is None and self.now_ms >= target.next_ms:
+                self._look_up(target)
+            elif target.prior is not None and self.now_ms >= target.beat_ms:
+                self._sign(target)
+        if any(each.error for each in self._targets.values()):
+            self._give_up("another partition could not be set")
+        elif all(each.prior is not None for each in self._targets.values()):
+            self._enter(Step.SETTLING)
+        elif self.now_ms >= self._until_ms:
+            self._name_holders()
+            self._give_up("not all of its partitions became free in time")
+
+    def _name_holders(self) -> None:
+        for place, client in self.holders().items():
+            self._targets[place].error = f"client {client} still holds it"
+
+    def _has_lost(self, target: _Target) -> bool:
+        read_ms = self.view_of(target.place.topic).read_ms
+        return target.fence is not None and target.fence.broken(self.now_ms, read_ms) is not None
+
+    def _attempt(self, target: _Target) -> None:
+        """Attempt what is free; and what is not, when nobody else makes the log's time pass."""
+        interval_ms, view = self.plan.interval_ms, self.view_of(target.place.topic)
+        if target.asked is not None and self.now_ms - target.asked.sent_ms >= interval_ms:
+            target.asked = None
+        slot = self._slot(target.place)
+        is_silent = self.now_ms - view.heard_ms >= interval_ms // SILENCE_PARTS
+        is_free = slot is None or not slot.is_live
+        if target.asked is not None or self.now_ms < target.next_ms or not view.may_act:
+            return
+        if is_free or is_silent:
+            target.next_ms = self.now_ms + self.luck.randint(0, interval_ms // PASS_PARTS)
+            target.asked = Asked(self._write(sg.Kind.ATTEMPT, target.place), self.now_ms)
+
+    def _sign(self, target: _Target) -> None:
+        parts, most = BEAT_PARTS
+        shortest_ms = self.plan.interval_ms // parts
+        target.beat_ms = self.now_ms + shortest_ms + self.luck.randint(0, (most - 1) * shortest_ms)
+        assert target.prior is not None
+        id_ = self._write(sg.Kind.SIGN, target.place, target.epoch, target.prior)
+        self._signs[id_] = target
+
+    def _fail(self, target: _Target, why: str) -> None:
+        target.error = target.error or why
+
+    def _give_up(self, why: str) -> None:
+        """Release what is held with its old position, and resume."""
+        self.failure = self.failure or why
+        self._release(gives_up=True)
+
+    def _release(self, gives_up: bool = False) -> None:
+        self._enter(Step.RELEASING)
+        for target in self._targets.values():
+            target.asked = None
+            if target.epoch is None or target.prior is None:
+                continue
+            position = target.prior if gives_up else target.new
+            id_ = self._write(sg.Kind.RELEASE, target.place, target.epoch, position)
+            target.asked = None if gives_up else Asked(id_, self.now_ms)
+
+    def _enter(self, step: Step) -> None:
+        self.step, self._since_ms = step, self.now_ms
+
+    def _is_over(self, time_ms: int) -> bool:
+        return self.now_ms - self._since_ms >= time_ms
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _slot(self, place: TopicPartition) -> sg.SlotSeen | None:
+        return self.view_of(place.topic).slot(self.plan.group, place)
+
+    def _pause(self, for_s: int) -> None:
+        for partition in range(self.plan.partitions):
+            self._ids += 1
+            self._pauses.add(self._ids)
+            self._outputs.append(Pause(self._ids, partition, for_s))
+
+    def _write(
+        self, kind: sg.Kind, place: TopicPartition, epoch: int | None = None, position: int = 0
+    ) -> int:
+        self._ids += 1
+        self._outputs.append(sg.Write(self._ids, kind, place, epoch, position))
+        return self._ids
+
+    def _said(self) -> list[sg.Output | Pause]:
+        said, self._outputs = self._outputs, []
+        return said

@@ -1,0 +1,148 @@
+"""Where a client begins to read a coordination partition: exactly, or late. Source: section 5.
+
+Exactly: from a snapshot of the engine, or from the log's first record. Late: from the records of
+the last 8 heartbeat intervals. A late reader waits before it acts; one that began exactly does not.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from coordlib.client.claims.shell.transport import Coordination
+from coordlib.client.claims.view import LogView
+from coordlib.coordinators.claims.pages import Snapshot, read_pages
+from coordlib.coordinators.claims.restore import positions_of
+from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
+from coordlib.coordinators.claims.world import World
+from coordlib.errors import CannotReach, StartRefused
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import reason_of
+from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.places import Bounds, Place
+from coordlib.records.own_topics import claims_prefix
+
+_log = logging.getLogger("coordlib.client")
+
+#: Records behind a snapshot, and from the log's start, that are read rather than left out.
+BEHIND_SNAPSHOT_MAX: Final = 2_000_000
+FROM_START_MAX: Final = 5_000_000
+#: Intervals of the log that a late reader reads.
+LATE_INTERVALS: Final = 8
+ASK_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Beginnings:
+    """Finds the beginning of each coordination partition that is read."""
+
+    options: Mapping[str, Any]
+    place: Coordination
+    #: Of the engine's topics, without the claims' own part.
+    prefix: str
+
+    def begin(self, admin: AdminClient, partition: int, now_ms: int) -> LogView:
+        """A view that knows what a snapshot knows, or nothing yet.
+
+        Raises:
+            CannotReach: no broker answers.
+            StartRefused: the topic has another number of partitions than before.
+        """
+        bounds = self.bounds(admin, partition)
+        snapshot = self.snapshot(admin, partition)
+        if snapshot is not None:
+            follows = snapshot.offset + 1
+            is_whole = bounds.start <= follows <= bounds.end
+            if is_whole and bounds.end - follows <= BEHIND_SNAPSHOT_MAX:
+                return LogView(self.restored(snapshot, partition), now_ms)
+        if bounds.start == 0 and bounds.end <= FROM_START_MAX:
+            return LogView(self._world(partition), now_ms)
+        return self._late(admin, partition, bounds, snapshot, now_ms)
+
+    def _late(
+        self,
+        admin: AdminClient,
+        partition: int,
+        bounds: Bounds,
+        snapshot: Snapshot | None,
+        now_ms: int,
+    ) -> LogView:
+        positions = {}
+        if snapshot is not None:
+            positions = positions_of(self.restored(snapshot, partition))
+        world = self._world(partition, is_late=True, positions=positions)
+        view = LogView(world, now_ms)
+        view.position = self._first_of_window(admin, partition, bounds)
+        return view
+
+    def _first_of_window(self, admin: AdminClient, partition: int, bounds: Bounds) -> int:
+        newest_stamp = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+        newest = self._ask(admin, partition, newest_stamp)
+        if newest.timestamp is None or newest.timestamp < 0:
+            return bounds.start
+        since_ms = max(0, newest.timestamp - LATE_INTERVALS * self.place.interval_ms)
+        since = OffsetSpec.for_timestamp(since_ms)
+        found = self._ask(admin, partition, since)
+        return max(bounds.start, int(found.offset)) if found.offset >= 0 else bounds.start
+
+    def _ask(self, admin: AdminClient, partition: int, spec: OffsetSpec) -> Any:
+        place = TopicPartition(self.place.topic, partition)
+        try:
+            asked = admin.list_offsets({place: spec}, request_timeout=ASK_TIMEOUT_S)
+            return asked[place].result(ASK_TIMEOUT_S)
+        except (KafkaException, TimeoutError) as problem:
+            raise self._silent(problem) from problem
+
+    def bounds(self, admin: AdminClient, partition: int) -> Bounds:
+        """Of a coordination partition's log. Raises CannotReach."""
+        place = Place(self.place.topic, partition)
+        try:
+            found = log_bounds(admin, [place], ASK_TIMEOUT_S).get(place)
+        except (KafkaException, TimeoutError) as problem:
+            raise self._silent(problem) from problem
+        if found is None:
+            raise CannotReach(
+                "A coordination partition cannot be read.",
+                f"{place.topic}-{place.partition}",
+                "Check that its leader is up, then try again.",
+            )
+        return found
+
+    def _silent(self, problem: KafkaException | TimeoutError) -> CannotReach:
+        return CannotReach(
+            "The coordination topic does not answer.",
+            f"{self.place.topic}: {reason_of(problem)}",
+            "Check that the brokers run and that this client may read the topic.",
+        )
+
+    def snapshot(self, admin: AdminClient, partition: int) -> Snapshot | None:
+        """The engine's newest one; None: there is none for this topic."""
+        topic = f"{claims_prefix(self.prefix)}.snapshots"
+        try:
+            if topic not in admin.list_topics(timeout=ASK_TIMEOUT_S).topics:
+                return None
+            found = read_pages(newest_by_key(self.options, topic, partition).values())
+        except (CannotReach, KafkaException, UnreadableSnapshot) as problem:
+            _log.warning("%s-%d has no snapshot to begin with: %s", topic, partition, problem)
+            return None
+        if found is None or found.topic_id != self.place.topic_id:
+            return None
+        if found.partitions != self.place.partitions:
+            raise StartRefused(
+                f"The coordination topic has {self.place.partitions} partitions now, and had "
+                f"{found.partitions}: claims would be looked for in other places.",
+                self.place.topic,
+                "Stop all of its clients and let its claims end, or make a new topic.",
+            )
+        return found
+
+    def restored(self, snapshot: Snapshot, partition: int) -> World:
+        """The world of a snapshot."""
+        place = self.place
+        return World.restore(snapshot.world, place.topic, partition, place.partitions)
+
+    def _world(self, partition: int, **more: Any) -> World:
+        return World(self.place.topic, partition, self.place.partitions, **more)

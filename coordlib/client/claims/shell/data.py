@@ -1,0 +1,128 @@
+"""Messages of the claimed partitions: fetched first, handed out when their claim allows it.
+
+`client/shell/reading.py` hands out by partition; claims also hand out by offset (delivery at most
+once) and by what is still open (strict ordering), so each partition has a queue of its own here.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from coordlib.client.claims.options import ConsumerOptions
+from coordlib.client.machine.signals import TopicPartition
+
+_log = logging.getLogger("coordlib.client")
+
+BATCH: Final = 500
+KNOW_TIMEOUT_S: Final = 1.0
+#: With so many waiting, no more are fetched of a partition; at half of it they are again.
+WAITING_MAX: Final = 2_000
+
+
+def data_consumer_of(common: Mapping[str, Any], client: str, options: ConsumerOptions) -> Consumer:
+    """A confluent-kafka Consumer that only reads the partitions assigned to it here."""
+    # The library wants a group id; this one is never joined and never commits.
+    return Consumer(
+        {
+            **common,
+            "client.id": client,
+            "group.id": f"coordlib-unused-{uuid4().hex}",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",  # where to begin is decided by the claim
+            "fetch.wait.max.ms": options.fetch_wait_ms,
+            "message.max.bytes": max(1_000_000, options.max_message_bytes),
+            "fetch.message.max.bytes": max(1_048_576, options.max_message_bytes),
+            "fetch.max.bytes": max(52_428_800, options.max_message_bytes),
+        }
+    )
+
+
+class Data:
+    """The messages of one consumer; used by the user's thread alone.
+
+    Args:
+        reader: confluent-kafka's Consumer, or something like it; never subscribes or commits.
+    """
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.waiting: dict[TopicPartition, deque[Any]] = {}
+        #: Error events that the user is to have.
+        self.errors: deque[Any] = deque()
+        #: Partitions whose position is not in the log.
+        self.out_of_range: list[TopicPartition] = []
+        self._paused: set[TopicPartition] = set()
+        self._turn = 0
+
+    def begin(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these from here on."""
+        for topic in sorted({place.topic for place in starts}):
+            self._know(topic)
+        self.waiting |= {place: deque() for place in starts}
+        begun = [KafkaTopicPartition(*place, offset) for place, offset in starts.items()]
+        self._reader.incremental_assign(begun)
+
+    def end(self, places: Iterable[TopicPartition]) -> None:
+        """Read these no more; what was fetched of them is dropped."""
+        gone = [place for place in places if self.waiting.pop(place, None) is not None]
+        self._paused.difference_update(gone)
+        if gone:
+            self._reader.incremental_unassign([KafkaTopicPartition(*each) for each in gone])
+
+    def fetch(self, timeout_s: float) -> None:
+        """Wait for a message, and take others that are here."""
+        self._resume()
+        first = self._reader.poll(timeout_s)
+        if first is None:
+            return
+        for message in [first, *self._reader.consume(BATCH, 0)]:
+            self._keep(message)
+        self._pause()
+
+    def turns(self) -> list[tuple[TopicPartition, deque[Any]]]:
+        """The queues that have messages, each time beginning with another one."""
+        full = [(place, queue) for place, queue in self.waiting.items() if queue]
+        self._turn += 1
+        at = self._turn % len(full) if full else 0
+        return full[at:] + full[:at]
+
+    def close(self) -> None:
+        self.waiting.clear()
+        self._reader.close()
+
+    def _know(self, topic: str) -> None:
+        """Ask for a topic's leaders. The library would look for them once a second: that second
+        would be most of what it takes to go on where another consumer has stopped."""
+        try:
+            self._reader.list_topics(topic, timeout=KNOW_TIMEOUT_S)
+        except KafkaException as problem:  # the library goes on looking
+            _log.info("No metadata of %s: %s", topic, problem)
+
+    def _keep(self, message: Any) -> None:
+        error, topic, partition = message.error(), message.topic(), message.partition()
+        place = None if topic is None or partition is None else TopicPartition(topic, partition)
+        if error is None and place in self.waiting:
+            self.waiting[place].append(message)
+        elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self.out_of_range += [] if place is None else [place]
+        elif error is not None:
+            self.errors.append(message)
+
+    def _pause(self) -> None:
+        full = [p for p, queue in self.waiting.items() if len(queue) >= WAITING_MAX]
+        fresh = [place for place in full if place not in self._paused]
+        if fresh:
+            self._paused.update(fresh)
+            self._reader.pause([KafkaTopicPartition(*place) for place in fresh])
+
+    def _resume(self) -> None:
+        low = [place for place in self._paused if len(self.waiting[place]) < WAITING_MAX // 2]
+        if low:
+            self._paused.difference_update(low)
+            self._reader.resume([KafkaTopicPartition(*place) for place in low])

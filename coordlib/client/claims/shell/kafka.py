@@ -1,0 +1,306 @@
+"""Kafka around consumers of claims: one idempotent producer, one reader, a few workers.
+
+Two threads serve all handlers: one reads, judges and feeds; the other waits for acknowledgements
+and runs timers, so that a broker that answers no question holds up no sign of life. What may block
+(offsets, metadata) runs in workers. An exception of one handler fails that one alone.  # INV-70
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import Empty, SimpleQueue
+from random import Random
+from secrets import token_hex
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from coordlib import limits
+from coordlib.client.claims import signals as sg
+from coordlib.client.claims.errors import CoordinationTopicChanged
+from coordlib.client.claims.shell.beginning import Beginnings
+from coordlib.client.claims.shell.log_reader import LogReader
+from coordlib.client.claims.shell.offsets import KafkaOffsets
+from coordlib.client.claims.shell.transport import Coordination, Handler
+from coordlib.client.claims.view import LogView
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.clock import boottime_ms
+from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.kafka.coordination import coordination_findings
+from coordlib.kafka.places import Bounds
+from coordlib.kafka.topics import describe
+from coordlib.records import marshal
+from coordlib.records.marshal import AnyMessage
+
+_log = logging.getLogger("coordlib.client")
+
+TICK_S: Final = 0.01  # how long one wait for acknowledgements lasts
+TIMER_INTERVAL_MS: Final = 50  # how often the handlers' timers are looked at
+LOOK_INTERVAL_MS: Final = 5_000  # how often the coordination topic is described anew
+WORKERS: Final = 4
+PRODUCER_CONFIG: Final[dict[str, Any]] = {
+    "enable.idempotence": True,  # rule 12: order is kept and nothing is written twice
+    "acks": "all",
+    "linger.ms": 1,
+    "reconnect.backoff.max.ms": 1_000,  # rule 12
+    "message.timeout.ms": 30_000,
+    "compression.type": "none",
+}
+assert limits.CLAIM_BYTES_MAX < 1_000_000, "the producer's own bound"
+
+
+class KafkaClaims:
+    """The transport of a process; several marshalers may share it.
+
+    Args:
+        options: confluent-kafka's, with `bootstrap.servers`.
+        topic: the coordination topic.
+        client: named in the brokers' logs.
+        prefix: of the engine's topics, which may have snapshots; none are needed.
+
+    Raises:
+        SetupError: the topic's name or settings are not what claims need.
+        CannotReach: no broker.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        topic: str,
+        *,
+        client: str = "coordlib",
+        prefix: str = "coord",
+    ) -> None:
+        self._reader = LogReader(options, client, topic)
+        self.place = find_coordination(self._reader.admin, topic)
+        self.lock = threading.RLock()
+        self._beginnings = Beginnings(options, self.place, prefix)
+        self._producer = Producer({**options, "client.id": client, **PRODUCER_CONFIG})
+        self._offsets = KafkaOffsets(options, client)
+        self._workers = ThreadPoolExecutor(WORKERS, "coord-claims")
+        self._views: dict[int, LogView] = {}
+        self._handlers: list[Handler] = []
+        #: Of messages that could not be queued: told later, since their handler is busy now.
+        self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._is_closed = threading.Event()
+        self._failure: Exception | None = None
+        self._looked_ms = self.now_ms()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
+            for name, loop in (("coord-read", self._read), ("coord-send", self._serve))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def now_ms(self) -> int:
+        return boottime_ms()
+
+    def new_instance(self) -> str:
+        return token_hex(4)
+
+    def luck(self) -> Random:
+        return Random()
+
+    # ---- handlers -----------------------------------------------------------------------------
+
+    def view_of(self, topic: str) -> LogView:
+        return self._views[marshal.partition_of(topic, self.place.partitions)]
+
+    def attach(self, handler: Handler) -> None:
+        partitions = {marshal.partition_of(each, self.place.partitions) for each in handler.topics}
+        for each in sorted(partitions):
+            if each not in self._views:
+                view = self._beginnings.begin(self._reader.admin, each, self.now_ms())
+                with self.lock:
+                    if each not in self._views:
+                        self._views[each] = view
+                        self._reader.add(each, view.position)
+        with self.lock:
+            self._handlers.append(handler)
+
+    def detach(self, handler: Handler) -> None:
+        with self.lock:
+            if handler in self._handlers:
+                self._handlers.remove(handler)
+
+    def send(
+        self, handler: Handler, id_: int, partition: int, made: Callable[[int], AnyMessage]
+    ) -> None:
+        produced_ms = self.now_ms()
+        told = partial(self._delivered, handler, id_, produced_ms)
+        value = marshal.encode(made(int(time.time())))
+        try:
+            self._producer.produce(self.place.topic, value, partition=partition, on_delivery=told)
+        except (BufferError, KafkaException) as problem:
+            why = repr(problem)
+            self._unsent.put(lambda: self._not_written(handler, id_, why))
+
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+        if not self._is_closed.is_set():
+            self._workers.submit(self._for, handler, work)
+
+    def flush(self, timeout_s: float) -> bool:
+        return self._producer.flush(timeout_s) == 0
+
+    # ---- questions ----------------------------------------------------------------------------
+
+    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        return self._offsets.partition_counts(topics)
+
+    def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
+        return self._offsets.bounds(places)
+
+    def committed(
+        self, group: str, places: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        return self._offsets.committed(group, places)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], is_awaited: bool) -> None:
+        self._offsets.commit(group, offsets, is_awaited)
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
+
+    def close(self) -> None:
+        self._producer.flush(5.0)
+        self._is_closed.set()
+        for thread in self._threads:
+            thread.join(10.0)
+        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._offsets.close()
+        self._reader.close()
+        self._producer.close()
+
+    # ---- sending ------------------------------------------------------------------------------
+
+    def _delivered(
+        self, handler: Handler, id_: int, produced_ms: int, error: KafkaError | None, of: Message
+    ) -> None:
+        if error is None:
+            offset = of.offset()
+            assert offset is not None
+            self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
+            return
+        if error.fatal():
+            self._failure = KafkaException(error)
+        self._not_written(handler, id_, error.str())
+
+    def _not_written(self, handler: Handler, id_: int, why: str) -> None:
+        self._feed(handler, sg.NotWritten(self.now_ms(), id_, why))
+
+    def _serve(self) -> None:
+        told_ms = self.now_ms()
+        while not self._is_closed.is_set():
+            self._producer.poll(TICK_S)
+            try:
+                while True:
+                    self._unsent.get_nowait()()
+            except Empty:
+                pass
+            now_ms = self.now_ms()
+            if now_ms - told_ms >= TIMER_INTERVAL_MS:
+                told_ms = now_ms
+                for handler in self._all():
+                    self._for(handler, partial(_tell_time, handler, now_ms))
+            if now_ms - self._looked_ms >= LOOK_INTERVAL_MS:
+                self._looked_ms = now_ms
+                self._workers.submit(self._look)
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        while not self._is_closed.is_set():
+            self._reader.ask(self.now_ms())
+            records = self._reader.read()
+            with self.lock:
+                for partition, record in records:
+                    self._judge(self._views[partition], record)
+                ended = list(self._reader.ended())
+                for partition, asked_ms in ended:
+                    self._views[partition].read_to_end(asked_ms)
+                if ended:
+                    for handler in self._all():
+                        self._feed(handler, sg.ReadToEnd(self.now_ms()))
+
+    def _judge(self, view: LogView, record: Any) -> None:
+        judgement = view.judge(record, self.now_ms())
+        if view.read_ms is not None:  # before, nobody has done anything yet
+            for handler in self._handlers:
+                self._for(handler, partial(handler.judged, view, judgement))
+
+    def _look(self) -> None:
+        """Whether the coordination topic is still the same one."""
+        try:
+            seen = describe(self._reader.admin, [self.place.topic]).get(self.place.topic)
+        except CoordError as problem:
+            _log.info("The coordination topic is not described: %s", problem.what)
+            return
+        if seen is None:
+            return  # fences close by themselves, as nothing can be read
+        was, is_ = self.place, (seen.topic_id, seen.partitions)
+        if is_ != (was.topic_id, was.partitions):
+            changed = CoordinationTopicChanged(
+                f"The coordination topic had {was.partitions} partitions and id {was.topic_id}, "
+                f"and has {seen.partitions} and {seen.topic_id} now.",
+                was.topic,
+            )
+            for handler in self._all():
+                handler.fail(changed)
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _all(self) -> list[Handler]:
+        with self.lock:
+            return list(self._handlers)
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        """Report a thread that dies; fences then close by themselves."""
+        try:
+            loop()
+        except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
+            _log.exception("A thread of the transport failed")
+            self._failure = problem
+
+    def _feed(self, handler: Handler, event: sg.Input) -> None:
+        self._for(handler, partial(handler.feed, event))
+
+    def _for(self, handler: Handler, work: Callable[[], None]) -> None:
+        """Call one handler; an exception fails that one alone."""
+        try:
+            work()
+        except Exception as problem:  # noqa: BLE001  # its poll raises it, whatever it is
+            _log.exception("A consumer of claims failed")
+            handler.fail(problem)
+
+
+def find_coordination(admin: Any, topic: str) -> Coordination:
+    """Describe the coordination topic, and check it.
+
+    Raises:
+        SetupError: it does not exist, its records are not stamped by the brokers, or its name says
+            an interval beyond the bounds.
+        CannotReach: no broker answers.
+    """
+    try:
+        interval_ms = marshal.heartbeat_interval_ms(topic)
+    except ValueError as problem:
+        raise SetupError(str(problem), topic, "Name another coordination topic.") from problem
+    seen = describe(admin, [topic]).get(topic)
+    fatal = [each for each in coordination_findings(topic, seen) if each.is_fatal]
+    if fatal or seen is None:
+        raise SetupError(
+            "The coordination topic cannot be used.",
+            "; ".join(f"{each.topic}: {each.what}, must be {each.must}" for each in fatal),
+            " ".join(each.mend for each in fatal),
+        )
+    return Coordination(topic, seen.partitions, seen.topic_id, interval_ms)
+
+
+def _tell_time(handler: Handler, now_ms: int) -> None:
+    wake_ms = handler.wake_ms()
+    if wake_ms is not None and wake_ms <= now_ms:
+        handler.feed(sg.Elapsed(now_ms))

@@ -1,0 +1,144 @@
+"""Reads coordination partitions, and reports when they were read to their ends.
+
+Uncommitted, as the engine reads them: an open transaction of a stranger must stop nobody. The ends
+are asked for over a connection of their own: on the reader's, the broker would answer only after
+the fetch that it holds open. One question is for all partitions.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
+from coordlib.errors import CannotReach
+
+_log = logging.getLogger("coordlib.client")
+
+ASK_INTERVAL_MS: Final = 500
+ASK_TIMEOUT_S: Final = 5.0  # an answer that takes longer is of little use: its age counts
+REFRESH_TIMEOUT_S: Final = 1.0
+WAIT_S: Final = 0.02
+BATCH: Final = 2_000
+_CONFIG: Final[dict[str, Any]] = {
+    "isolation.level": "read_uncommitted",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": 100,  # the end-of-partition event comes with an empty fetch
+    "reconnect.backoff.max.ms": 1_000,
+    "queued.min.messages": 100_000,  # a start may read millions
+}
+
+
+class LogRecord(NamedTuple):
+    """A record of a coordination partition, as the fold takes it."""
+
+    offset: int
+    timestamp_ms: int
+    value: bytes | None
+
+
+class LogReader:
+    """One reader; `add` may be called from any thread, the rest from one."""
+
+    def __init__(self, options: Mapping[str, Any], client: str, topic: str) -> None:
+        # The library wants a group id; this one is never joined and never commits.
+        unused = {"group.id": f"coordlib-unused-{uuid4().hex}", "client.id": client}
+        self._consumer = Consumer({**options, **unused, **_CONFIG})
+        self.admin = AdminClient({**options, "client.id": client})
+        self._topic = topic
+        #: Next offset to read of each partition; all before it was handed out.
+        self._positions: dict[int, int] = {}
+        self._asked_ms = 0
+        self._answers: dict[int, Future[Any]] = {}
+        #: When the ends were asked for, and those that are not reached yet.
+        self._goals: dict[int, tuple[int, int]] = {}
+
+    def add(self, partition: int, offset: int) -> None:
+        """Read this partition too, from here on."""
+        self._positions[partition] = offset
+        self._consumer.incremental_assign([TopicPartition(self._topic, partition, offset)])
+        self._asked_ms = 0  # its consumers wait for the end
+
+    def ask(self, now_ms: int) -> None:
+        """Ask for the ends from time to time, before the reading that is to reach them."""
+        if self._answers:
+            self._hear()
+        elif not self._goals and self._positions and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
+            self._asked_ms = now_ms
+            spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            places = {TopicPartition(self._topic, each): spec for each in list(self._positions)}
+            asked = self.admin.list_offsets(places, request_timeout=ASK_TIMEOUT_S)
+            self._answers = {place.partition: answer for place, answer in asked.items()}
+
+    def read(self) -> list[tuple[int, LogRecord]]:
+        """What has come, with its partition; waits a moment when nothing has.
+
+        Raises CannotReach: records were deleted before they were read.
+        """
+        first = self._consumer.poll(WAIT_S)
+        if first is None:
+            return []
+        messages = [first, *self._consumer.consume(BATCH, timeout=0)]
+        return [taken for message in messages if (taken := self._take(message)) is not None]
+
+    def ended(self) -> Iterator[tuple[int, int]]:
+        """Partitions that were read to their ends, and when those were asked for; once each."""
+        for partition, (asked_ms, end) in list(self._goals.items()):
+            if self._positions[partition] >= end:
+                del self._goals[partition]
+                yield partition, asked_ms
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _hear(self) -> None:
+        if not all(answer.done() for answer in self._answers.values()):
+            return
+        answers, self._answers = self._answers, {}
+        problems = [answer.exception() for answer in answers.values()]
+        for (partition, answer), problem in zip(answers.items(), problems, strict=True):
+            if problem is None:
+                self._goals[partition] = (self._asked_ms, int(answer.result().offset))
+        if any(problems):
+            _log.info("Ends of the coordination topic are not known: %s", problems)
+            self._refresh_leaders()
+
+    def _refresh_leaders(self) -> None:
+        """The library keeps an old leader's epoch for its cache's life (15 minutes) and answers
+        FENCED_LEADER_EPOCH all the while; asking for metadata renews the cache."""
+        try:
+            self.admin.list_topics(self._topic, timeout=REFRESH_TIMEOUT_S)
+        except KafkaException as problem:
+            _log.info("No metadata of the coordination topic: %s", problem)
+
+    def _take(self, message: Message) -> tuple[int, LogRecord] | None:
+        error, offset, partition = message.error(), message.offset(), message.partition()
+        if error is None and offset is not None and partition is not None:
+            self._positions[partition] = offset + 1
+            kind, time_ms = message.timestamp()
+            trusted = time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else UNTRUSTED_TIME_MS
+            return partition, LogRecord(offset, trusted, message.value())
+        if error is None or partition is None:
+            return None
+        if error.code() == KafkaError._PARTITION_EOF and offset is not None:
+            self._positions[partition] = max(self._positions[partition], offset)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            where = f"{self._topic}-{partition}"
+            raise CannotReach(f"Claims were deleted before they were read: {error.str()}", where)
+        else:
+            _log.warning("Reading the coordination topic: %s", error)
+        return None

@@ -1,0 +1,118 @@
+"""What the parts of a consumer's state machine share: its names, its claims, and what it says."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from coordlib.client.claims import signals as sg
+from coordlib.client.claims.claim import Attempt, Claim
+from coordlib.client.claims.options import ConsumerOptions
+from coordlib.client.machine.signals import TopicPartition
+
+#: The pace of everything, as parts of the heartbeat interval HI (design, sections 2 and 8).
+PASS_PARTS: Final = 20  # a claims pass every 0 to HI/20
+BEAT_PARTS: Final = (4, 3)  # a sign every HI/4 to 3·HI/4
+SILENCE_PARTS: Final = 5  # silence is filled after CAP/2 = HI/5
+COUNT_PARTS: Final = 12  # partition counts are asked for every HI/12
+RETRY_PARTS: Final = 30  # what failed is tried again after HI/30
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Names that do not change while a consumer lives."""
+
+    group: str
+    client: str
+    #: 8 hexadecimal digits, drawn once for each marshaler.
+    instance: str
+    topics: tuple[str, ...]
+    interval_ms: int
+    #: Where a partition without any position begins: at its log's end, or its start.
+    begins_at_end: bool = False
+
+
+@dataclass(slots=True)
+class Standing:
+    """The state of one consumer that all of its parts see."""
+
+    identity: Identity
+    options: ConsumerOptions
+    #: The coordination partition of a topic, as far as it was read.
+    view_of: Callable[[str], sg.View]
+    luck: Random
+    claims: dict[TopicPartition, Claim] = field(default_factory=dict)
+    attempts: dict[TopicPartition, Attempt] = field(default_factory=dict)
+    #: Until when this consumer leaves partitions alone that it has released itself.
+    cooling_ms: dict[TopicPartition, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    #: Given up, and the user was told of them by CLAIMED: LOST is due for these.
+    lost: dict[TopicPartition, Claim] = field(default_factory=dict)
+    #: Ids of releases, and of last signs, that the log has not taken yet.
+    last_words: set[int] = field(default_factory=set)
+    #: Where starts were raised to the log's start: how often, for those who watch.
+    fast_forwards: int = 0
+    is_closing: bool = False
+    _ids: int = 0
+    _outputs: list[sg.Output] = field(default_factory=list)
+
+    @property
+    def interval_ms(self) -> int:
+        return self.identity.interval_ms
+
+    def say(self, output: sg.Output) -> None:
+        self._outputs.append(output)
+
+    def outputs(self) -> list[sg.Output]:
+        """What was said since the last call."""
+        said, self._outputs = self._outputs, []
+        return said
+
+    def write(
+        self, kind: sg.Kind, place: TopicPartition, epoch: int | None = None, position: int = 0
+    ) -> int:
+        """Say that a message is to be written; its id."""
+        self._ids += 1
+        self.say(sg.Write(self._ids, kind, place, epoch, position))
+        return self._ids
+
+    def view(self, place: TopicPartition) -> sg.View:
+        return self.view_of(place.topic)
+
+    def slot(self, place: TopicPartition) -> sg.SlotSeen | None:
+        return self.view(place).slot(self.identity.group, place)
+
+    def owns_slot(self, claim: Claim) -> bool:
+        """Whether the log still gives the slot to this very claim, as far as it was read."""
+        slot = self.slot(claim.place)
+        if slot is None or slot.is_released:
+            return False
+        return slot.epoch == claim.epoch and self.is_self(slot)
+
+    def is_self(self, slot: sg.SlotSeen) -> bool:
+        """Whether the slot's owner is this process."""
+        identity = self.identity
+        return slot.client == identity.client and slot.instance == identity.instance
+
+    def reads(self, topic: str, now_ms: int) -> bool:
+        """Whether the topic's log was read to its end within the interval. One that cannot read
+        must not write attempts: it would win what it cannot know to have won."""
+        read_ms = self.view_of(topic).read_ms
+        return read_ms is not None and now_ms - read_ms < self.interval_ms
+
+    def is_paused(self) -> bool:
+        """Whether another client pauses the group, by the log of any of the topics."""
+        identity = self.identity
+        by = (self.view_of(topic).paused_by(identity.group) for topic in identity.topics)
+        return any(each is not None and each != identity.client for each in by)
+
+    def cool_down(self, place: TopicPartition, now_ms: int) -> None:
+        """Leave a partition to others for one interval."""
+        self.cooling_ms[place] = now_ms + self.interval_ms
+
+    def jitter(self, most_ms: int) -> int:
+        return self.luck.randint(0, most_ms)
+
+    def places(self, topic: str) -> tuple[TopicPartition, ...]:
+        """All partitions of a topic, by number."""
+        return tuple(TopicPartition(topic, each) for each in range(self.counts.get(topic, 0)))

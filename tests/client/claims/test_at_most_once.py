@@ -1,0 +1,111 @@
+"""Delivery at most once: nothing is handed out twice, whatever pauses or dies."""
+
+from random import Random
+
+import pytest
+
+from coordlib.records import marshal
+from tests.client.claims.world import GROUP, HI_MS, User, World, t
+
+AMO = {"delivery": "at-most-once"}
+
+
+def test_a_batch_is_announced_judged_committed_and_signed_before_it_is_handed_out() -> None:
+    """Seed 003, steps 1 to 9, with the Heartbeat read back too."""
+    world = World({"t": 1})
+    world.log.put("t", 0, 5)
+    a = world.enter("a", **AMO)
+    world.run(2_000)
+
+    told = [m for m in world.log.messages_of("t") if not isinstance(m, marshal.ClaimingPartition)]
+    steps = [(type(each).__name__, each.offset) for each in told]  # type: ignore[union-attr]
+    assert steps[:3] == [("Heartbeat", 0), ("ClaimingMessages", 5), ("Heartbeat", 5)]
+    assert world.log.committed[GROUP, t(0)[0]] == 5
+    assert a.offsets(0) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("fault", ["is_unacknowledged", "is_deaf"])
+def test_nothing_is_handed_out_before_both_are_judged(fault: str) -> None:
+    world = World({"t": 1})
+    a = world.enter("a", **AMO)
+    world.run(1_000)
+    setattr(a.transport, fault, True)
+    world.log.put("t", 0, 5)
+    world.run(HI_MS // 2)
+
+    assert a.read == []
+
+
+def test_what_a_sleeper_has_announced_its_successor_does_not_hand_out_again() -> None:
+    """It slept between its Heartbeat and the reading of it: the seed would let it process."""
+    world = World({"t": 1})
+    a = world.enter("a", **AMO)
+    world.run(1_000)
+    world.log.put("t", 0, 5)
+    a.is_busy = True
+    for _ in range(100):
+        world.log.advance(20, step_ms=20)
+        a.consumer.consume(0, 0)
+        a.consumer._fetch(0)
+        if world.position(0) == 5:
+            break
+    a.transport.is_stopped = True
+    b = world.enter("b", **AMO)
+    world.run(4 * HI_MS)
+    assert b.claims == t(0)
+    a.transport.is_stopped = a.is_busy = False
+    world.run(2_000)
+
+    assert (a.read, b.read) == ([], [])
+
+
+def test_a_release_gives_back_what_was_announced_and_not_handed_out() -> None:
+    world = World({"t": 1})
+    world.log.put("t", 0, 8)
+    a = world.enter("a", **AMO)
+    a.reads_per_poll = 1
+    while len(a.read) < 3:
+        world.run(100)
+    world.close(a)
+    b = world.enter("b", **AMO)
+    world.run(3_000)
+
+    assert b.offsets(0) == list(range(len(a.read), 8))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_is_handed_out_twice_under_kills_and_stops(seed: int) -> None:
+    """Processes are killed, stopped and continued at any moment; new ones come."""
+    luck, world, gone = Random(seed), World({"t": 2}), []
+    for number in range(3):
+        world.enter(f"c{number}", **AMO)
+    for round_ in range(40):
+        for partition in (0, 1):
+            world.log.put("t", partition, luck.randint(0, 5))
+        world.run(luck.choice([200, 700, 1_500]))
+        user = luck.choice(world.users)
+        _harm(luck, world, user, gone, round_)
+    for user in world.users:
+        user.transport.is_stopped = user.transport.is_deaf = False
+    world.run(6 * HI_MS)
+
+    read = [(place, at) for user in (*world.users, *gone) for place, at, _ in user.read]
+    assert len(read) == len(set(read))
+    ends = {place: len(log) for place, log in world.log.messages.items()}
+    assert sum(ends.values()) - len(read) >= 0
+    assert all(world.position(p.partition) == end for p, end in ends.items())
+
+
+def _harm(luck: Random, world: World, user: User, gone: list[User], number: int) -> None:
+    match luck.randrange(5):
+        case 0:
+            user.die()
+            world.users.remove(user)
+            gone.append(user)
+            world.enter(luck.choice([user.client, f"n{number}"]), **AMO)
+        case 1:
+            user.transport.is_stopped = not user.transport.is_stopped
+        case 2:
+            user.transport.is_deaf = not user.transport.is_deaf
+        case _:
+            pass

@@ -1,0 +1,141 @@
+"""Processes that share a topic by claims (`tests.stack.claimer`), and what they wrote down."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import Producer
+
+from coordlib.client.claims.shell.survey import Survey
+from coordlib.coordinators.claims.slot import Judgement
+from coordlib.kafka.cluster import create_topic
+from coordlib.kafka.coordination import create_coordination
+
+ROOT = Path(__file__).parents[2]
+#: HI is 6 s.
+COORDINATION = "__marshal.6s"
+HI_S = 6.0
+#: Longer than any wait should be, on a machine that does much else; who reaches it fails.
+PATIENCE_S = 120.0
+
+
+class Claimer:
+    """One process."""
+
+    def __init__(self, started: "subprocess.Popen[bytes]", client: str, witness: Path) -> None:
+        self.process, self.client, self._witness = started, client, witness
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What it wrote down, whole lines only."""
+        if not self._witness.exists():
+            return []
+        text = self._witness.read_text()
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def told(self, *kinds: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["what"] in kinds]
+
+    @property
+    def partitions(self) -> set[int]:
+        """What its callbacks have given it, less what they took."""
+        held: set[int] = set()
+        for line in self.told("claimed", "released", "lost"):
+            some = set(line["partitions"])
+            held = held | some if line["what"] == "claimed" else held - some
+        return held
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class Claimers(AbstractContextManager["Claimers"]):
+    """A topic, its coordination topic, and the processes of one group."""
+
+    def __init__(self, servers: str, folder: Path, partitions: int) -> None:
+        self.config = {"bootstrap.servers": servers}
+        self.folder, self.partitions = folder, partitions
+        self.group = f"claims-{uuid.uuid4().hex[:8]}"
+        self.topic = f"records-of-{self.group}"
+        create_coordination(self.config, COORDINATION, 4, 1)
+        create_topic(self.config, self.topic, partitions)
+        self.all: list[Claimer] = []
+        self.written = 0
+        self._producer = Producer({**self.config, "linger.ms": 5})
+
+    def start(self, client: str, work_s: float = 0.0, **options: Any) -> Claimer:
+        witness = self.folder / f"{client}-{len(self.all)}.jsonl"
+        config = {**self.config, "group.id": self.group, "client.id": client}
+        command = [sys.executable, "-m", "tests.stack.claimer", "--config", json.dumps(config)]
+        command += ["--topic", self.topic, "--coordination", COORDINATION]
+        command += ["--witness", str(witness), "--options", json.dumps(options)]
+        command += ["--work-s", str(work_s)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with witness.with_suffix(".log").open("wb") as log:
+            started = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log)
+        self.all.append(Claimer(started, client, witness))
+        return self.all[-1]
+
+    def put(self, count: int) -> None:
+        """So many records, into the partitions in turn."""
+        for _ in range(count):
+            number = self.written % self.partitions
+            self._producer.produce(self.topic, str(self.written).encode(), partition=number)
+            self.written += 1
+        assert self._producer.flush(30) == 0
+
+    def wait(self, what: str, until: Callable[[], object]) -> float:
+        """Until it holds; the seconds that passed."""
+        began = time.monotonic()
+        while not until():
+            assert time.monotonic() - began < PATIENCE_S, what
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def done(self, *kinds: str) -> list[tuple[int, int]]:
+        """(partition, offset) of all lines of these kinds, of all processes."""
+        rows = (line for each in self.all for line in each.told(*kinds or ("record",)))
+        return [(line["partition"], line["offset"]) for line in rows]
+
+    def every_record(self) -> set[tuple[int, int]]:
+        count, of = self.written, self.partitions
+        return {(number % of, number // of) for number in range(count)}
+
+    def judgements(self) -> list[Judgement]:
+        """The group's part of the log, as any reader judges it, in its order."""
+        found: list[Judgement] = []
+
+        def note(_: int, __: Any, judgement: Judgement) -> None:
+            if judgement.key is not None and judgement.key[0] == self.group:
+                found.append(judgement)
+
+        survey = Survey(self.config, COORDINATION, "coord")
+        try:
+            survey.read(is_whole=True, on_record=note)
+        finally:
+            survey.close()
+        return found
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for each in self.all:
+            if each.process.poll() is None:
+                each.signal(signal.SIGCONT)
+                each.kill()
