@@ -2,7 +2,7 @@
 
         state.json   the stack's facts: bootstrap servers, prefix, shards, responses
         broker/      the broker's ports, properties and segments
-        checkpoint/  checkpoint-archive/  tables/    the job's
+        checkpoint/  checkpoint-archive/  checkpoint-claims/  tables/    the job's
         logs/        broker.log, job.log
         job.json     written by the job: state, driver pid, batch
         demo         empty: `coord demo` made this stack, and may delete it
@@ -34,7 +34,15 @@ STATE_BYTES_MAX: Final = 64 * 1024
 
 #: All files that a stack, its job or the demo makes there; patterns as in a shell.
 CHILDREN: Final = (
-    *("broker", "checkpoint", "checkpoint-archive", "tables", "logs", "witnesses"),
+    *(
+        "broker",
+        "checkpoint",
+        "checkpoint-archive",
+        "checkpoint-claims",
+        "tables",
+        "logs",
+        "witnesses",
+    ),
     *(
         "job.json",
         "job.json.new",
