@@ -3,7 +3,7 @@
         state.json   the stack's facts: bootstrap servers, prefix, shards, responses
         broker/      the broker's ports, properties and segments
         secrets/  clients/   of a secured stack: passwords and certificates; a file for each role
-        checkpoint/  checkpoint-archive/  tables/    the job's
+        checkpoint/  checkpoint-archive/  checkpoint-claims/  tables/    the job's
         logs/        broker.log, job.log
         job.json     written by the job: state, driver pid, batch
         demo         empty: `coord demo` made this stack, and may delete it
@@ -41,6 +41,7 @@ CHILDREN: Final = (
         "clients",
         "checkpoint",
         "checkpoint-archive",
+        "checkpoint-claims",
         "tables",
         "logs",
         "witnesses",

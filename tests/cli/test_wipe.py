@@ -31,7 +31,13 @@ def stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def stack_in(home: Path, *more: str) -> Path:
     """What a stack leaves when it was stopped."""
-    for name in ("broker/segments/x.log", "checkpoint/offsets/0", "tables/events/f", "job.json"):
+    for name in (
+        "broker/segments/x.log",
+        "checkpoint/offsets/0",
+        "checkpoint-claims/offsets/0",
+        "tables/events/f",
+        "job.json",
+    ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("x")
     for name in more:
