@@ -2,7 +2,7 @@
 
     python -m tests.tools.one_mutant --seeds 0-40 [--kinds a,b] [--world batch_ms=50,statics=2]
 
-The group is classic, unless the world says `kind=assigned`.
+The group is classic, unless the world says `kind=assigned`; `kind=claims` has no group.
 
 Started by `tests.tools.mutants` with another copy of the package in front of the path, so that
 the code that is mutated and the checks that are to find it are loaded together.
@@ -18,8 +18,12 @@ from typing import Any
 
 import msgspec
 
+from tests.tools.claims import worlds as claims_worlds
 from tests.tools.simulation import plan, run, world
 from tests.tools.simulation.quiet import quiet_logs
+
+#: Of a world without groups: claims alone (tests/tools/claims/worlds.py).
+CLAIMS = "claims"
 
 
 def digest_of(played: "world.World") -> str:
@@ -54,11 +58,18 @@ def outcomes(
     seeds: range, kinds: tuple[str, ...], traits: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """One for each seed, ending with the first that breaks a promise."""
+    violation: str | None
     for seed in seeds:
         started_s = time.monotonic()
+        if traits.get("kind") == CLAIMS:
+            violation, digest = claims_worlds.play(seed)
+            seconds = round(time.monotonic() - started_s, 3)
+            yield {"seed": seed, "violation": violation, "digest": digest, "seconds": seconds}
+            if violation is not None:
+                return
+            continue
         drawn = plan.draw(seed, kinds, traits.get("kind", plan.CLASSIC))
         played = world.World(replace(drawn, **traits))
-        violation: str | None
         try:
             violation = run.run_in(played).violation
         except Exception as problem:  # noqa: BLE001  # whatever escapes is a defect that was found
