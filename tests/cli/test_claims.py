@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.coordinators.claims.world import World
 from coordlib.exit_codes import FAILED, OK, UNHEALTHY, UNREACHABLE, USAGE
 from coordlib.records import marshal
 from tests.client.claims.place import Place, until
@@ -244,9 +245,30 @@ def test_snapshots_are_verified(place: Place, cli: Cli) -> None:
     world.slots[key] = type(slot)(
         slot.client, slot.instance, slot.epoch + 1, slot.heard_ms, slot.position
     )
-    place.save_again(world, place.topic_id())
+    place.save(world, place.topic_id())
     answer = cli.json("verify", code=UNHEALTHY)
     assert answer["partitions"][0]["differences"] == 1
+
+
+def test_every_coordination_partition_is_verified(
+    broker: "Broker", capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are read one after the other, by one reader."""
+    place = Place(broker.bootstrap_servers, 3)
+    cli = Cli(place, capsys)
+    claimed(place)
+    for each in place.open:
+        each.close(release=True)
+    shard = marshal.partition_of(place.topic, 3)
+    worlds = [World(place.coordination, number, 3) for number in range(3)]
+    worlds[shard] = place.world(shard)
+    for number, world in enumerate(worlds):
+        place.save(world, place.topic_id(), 3, number)
+    answer = cli.json("verify")
+
+    assert answer["ok"] is True
+    slots = [row["slots"] for row in answer["partitions"]]
+    assert slots == [2 if number == shard else 0 for number in range(3)]
 
 
 def test_topics_are_created_once_and_checked(

@@ -15,12 +15,15 @@ from coordlib.coordinators.claims.world import World
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
 
+COMPACT = {"cleanup.policy": "compact"}
+
 
 class Place:
     """A coordination topic of its own, with a topic of two partitions to claim."""
 
     def __init__(self, servers: str, partitions: int = 1) -> None:
         self.options = {"bootstrap.servers": servers}
+        self.partitions = partitions
         word = uuid.uuid4().hex[:8]
         self.coordination, self.topic = f"claims-{word}.6s", f"records-{word}"
         self.prefix = f"p{word}"
@@ -44,10 +47,10 @@ class Place:
             producer.produce(self.topic, b"x", partition=number % 2)
         assert producer.flush(30) == 0
 
-    def world(self) -> World:
+    def world(self, partition: int = 0) -> World:
         survey = Survey(self.options, self.coordination, self.prefix)
         try:
-            return survey.read([0], is_whole=True)[0].world
+            return survey.read([partition], is_whole=True)[partition].world
         finally:
             survey.close()
 
@@ -56,21 +59,17 @@ class Place:
         survey.close()
         return survey.place.topic_id
 
-    def save(self, world: World, topic_id: str, partitions: int = 1) -> None:
-        """Write a snapshot, as the engine does."""
+    def save(self, world: World, topic_id: str, partitions: int = 1, number: int = 0) -> None:
+        """Write a snapshot of a coordination partition, as the engine does."""
         name = f"{self.prefix}.claims.snapshots"
         admin = AdminClient(self.options)
-        new = NewTopic(name, 1, 1, config={"cleanup.policy": "compact"})
-        admin.create_topics([new])[name].result(30)
-        self.save_again(world, topic_id, partitions)
-
-    def save_again(self, world: World, topic_id: str, partitions: int = 1) -> None:
-        """Another one, in the same place."""
-        name = f"{self.prefix}.claims.snapshots"
+        if name not in admin.list_topics(timeout=10).topics:
+            new = NewTopic(name, self.partitions, 1, config=COMPACT)
+            admin.create_topics([new])[name].result(30)
         producer = Producer(self.options)
         pages = pages_of(world.snapshot(), topic_id, partitions, world.offset, world.clock_ms)
         for page in pages:
-            producer.produce(name, page.value, key=str(page.page).encode(), partition=0)
+            producer.produce(name, page.value, key=str(page.page).encode(), partition=number)
         assert producer.flush(30) == 0
 
 

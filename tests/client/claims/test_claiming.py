@@ -405,6 +405,20 @@ def test_silence_is_filled_by_who_waits() -> None:
     assert b.claims == t(0)
 
 
+def test_one_that_cannot_read_writes_no_attempts() -> None:
+    """It would win what it cannot know to have won, and keep others out for two intervals."""
+    world = World({"t": 2})
+    a = world.enter("a", greedy_claims=True)
+    world.run(1_000)
+    a.transport.is_deaf = True
+    world.run(HI_MS)
+    assert a.claims == ()
+    world.run(5 * HI_MS)
+
+    attempts = [m for m in world.log.messages_of("t") if isinstance(m, CLAIM)]
+    assert len(attempts) == 2  # those before it went deaf
+
+
 def test_who_has_enough_writes_nothing_into_silence() -> None:
     world = World({"t": 2})
     a = world.enter("a", maximum_claims=1)

@@ -73,6 +73,13 @@ class LogReader:
         self._consumer.incremental_assign([TopicPartition(self._topic, partition, offset)])
         self._asked_ms = 0  # its consumers wait for the end
 
+    def drop(self, partition: int) -> None:
+        """Read this partition no more."""
+        self._positions.pop(partition, None)
+        self._goals.pop(partition, None)
+        self._answers.pop(partition, None)
+        self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+
     def ask(self, now_ms: int) -> None:
         """Ask for the ends from time to time, before the reading that is to reach them."""
         if self._answers:
@@ -127,12 +134,14 @@ class LogReader:
 
     def _take(self, message: Message) -> tuple[int, LogRecord] | None:
         error, offset, partition = message.error(), message.offset(), message.partition()
+        if partition not in self._positions:
+            return None  # dropped
         if error is None and offset is not None and partition is not None:
             self._positions[partition] = offset + 1
             kind, time_ms = message.timestamp()
             trusted = time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else UNTRUSTED_TIME_MS
             return partition, LogRecord(offset, trusted, message.value())
-        if error is None or partition is None:
+        if error is None:
             return None
         if error.code() == KafkaError._PARTITION_EOF and offset is not None:
             self._positions[partition] = max(self._positions[partition], offset)

@@ -55,6 +55,14 @@ class Survey:
         for number in numbers:
             views[number] = self._begin(number, is_whole, newest_max)
             self._reader.add(number, views[number].position)
+        try:
+            self._read_to_ends(views, on_record)
+        finally:
+            for number in views:
+                self._reader.drop(number)
+        return views
+
+    def _read_to_ends(self, views: Mapping[int, LogView], on_record: OnRecord) -> None:
         missing, heard_s = set(views), time.monotonic()
         while missing:
             self._reader.ask(boottime_ms())
@@ -70,7 +78,6 @@ class Survey:
                     f"{self.place.topic}, partitions {sorted(missing)}",
                     "Check that its leaders are up, then try again.",
                 )
-        return views
 
     def snapshot(self, partition: int) -> Snapshot | None:
         """The engine's newest one of a coordination partition. Raises as `Beginnings.begin`."""
