@@ -97,6 +97,14 @@ class Family:
         """The entity whose head has this key; None: it is the key of an entry (`Table.place`)."""
         return key.decode()
 
+    @classmethod
+    def is_published(cls, _topic: str, _key: bytes) -> bool:
+        """Whether a key of one of its topics is of a record that only others read (fx.Publish).
+
+        A restore leaves such records out. A key that is of nobody refuses it.
+        """
+        return False
+
     def must_look_again(self) -> bool:
         """Whether settings changed by which the rows' `look_at_ms` were found.
 

@@ -87,8 +87,12 @@ def _refuse_foreign_keys(topics: Topics, registry: Registry) -> None:
             takers.setdefault(table.topic, []).append(table.place)
     for topic, names in takers.items():
         for key in topics.get(topic, {}):
-            if all(name(key) is None for name in names):
+            if all(name(key) is None for name in names) and not _is_published(topic, key, registry):
                 raise UnknownSavedVersion(f"{topic} has the key {key!r}, which this code lacks.")
+
+
+def _is_published(topic: str, key: bytes, registry: Registry) -> bool:
+    return any(family.is_published(topic, key) for family in registry.families.values())
 
 
 def _heads(
