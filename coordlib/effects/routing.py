@@ -15,8 +15,10 @@ RESPONSES = "responses"
 ASSIGNMENTS = "assignments"
 GROUPS = "groups"
 COMMITTED = "committed"
+CLUSTERS = "clusters"
+METADATA = "metadata"
 EVENTS = "events"
-OUTPUT_TOPICS = (RESPONSES, ASSIGNMENTS, GROUPS, COMMITTED, EVENTS)
+OUTPUT_TOPICS = (RESPONSES, ASSIGNMENTS, GROUPS, COMMITTED, CLUSTERS, METADATA, EVENTS)
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):

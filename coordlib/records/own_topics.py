@@ -13,7 +13,15 @@ INTERNAL: Final = "__"
 #: The job reads them.
 INPUTS: Final = ("requests", "offsets")
 #: The job writes them, each batch in one transaction, together with `progress`.
-OUTPUTS: Final = ("responses", "assignments", "groups", "committed", "events")
+OUTPUTS: Final = (
+    "responses",
+    "assignments",
+    "groups",
+    "committed",
+    "clusters",
+    "metadata",
+    "events",
+)
 #: Written beside the batches; nothing is decided by it.
 LAG: Final = "lag"
 #: What the archive reads; events first, which a prefix always has.

@@ -8,6 +8,7 @@ from functools import cache
 import msgspec
 
 from coordlib.records.admin import (
+    NOT_DELETED,
     NOT_JOINED,
     NOT_REJOINED,
     NOT_RELEASED,
@@ -28,11 +29,36 @@ from coordlib.records.assigned import (
     ReleaseResponse,
     SubscribeResponse,
 )
+from coordlib.records.brokers import (
+    AlteredRow,
+    AlterPartitionResponse,
+    BrokerHeartbeatResponse,
+    PartitionResult,
+    RegisterBrokerResponse,
+    ReplicaRow,
+    ReplicasDeletedResponse,
+    UnregisterBrokerResponse,
+)
 from coordlib.records.classic import (
     JoinedMember,
     JoinGroupResponse,
     RebalanceInProgress,
     SyncGroupResponse,
+)
+from coordlib.records.cluster_topics import (
+    AlterPartitionReassignmentsResponse,
+    BrokerRow,
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    ElectLeadersResponse,
+    GoneBroker,
+    LeadershipDemanded,
+    LedPartitions,
+    MetadataChanged,
+    MetadataResponse,
+    TopicResult,
+    TopicRow,
 )
 from coordlib.records.envelope import Rejected, Response
 from coordlib.records.job import CoordinatorLoading, Progress
@@ -51,43 +77,65 @@ from coordlib.records.offsets import (
 )
 
 __all__ = [
+    "NOT_DELETED",
     "NOT_JOINED",
     "NOT_REJOINED",
     "NOT_RELEASED",
     "NOT_STOPPED",
     "NOT_SYNCED",
+    "AlterPartitionReassignmentsResponse",
+    "AlterPartitionResponse",
+    "AlteredRow",
     "AnyResponse",
     "AssignmentChanged",
     "AwaitedMember",
+    "BrokerHeartbeatResponse",
+    "BrokerRow",
     "CoordinatorLoading",
+    "CreatePartitionsResponse",
+    "CreateTopicsResponse",
     "DeleteGroupResponse",
+    "DeleteTopicsResponse",
     "DemandedRelease",
     "DescribeGroupResponse",
     "DescribedMember",
+    "ElectLeadersResponse",
     "FailedPartition",
     "FetchedOffset",
     "FindCoordinatorResponse",
+    "GoneBroker",
     "GrantedPartitions",
     "HeartbeatResponse",
     "JoinGroupResponse",
     "JoinedMember",
+    "LeadershipDemanded",
     "LeaveGroupResponse",
+    "LedPartitions",
     "LeftMember",
     "MemberRemoved",
+    "MetadataChanged",
+    "MetadataResponse",
     "Notification",
     "OfTheCoordinator",
     "OffsetCommitResponse",
     "OffsetDeleteResponse",
     "OffsetFetchResponse",
     "OwnedPartitions",
+    "PartitionResult",
     "Progress",
     "RebalanceInProgress",
+    "RegisterBrokerResponse",
     "Rejected",
     "ReleaseQuarantineResponse",
     "ReleaseResponse",
+    "ReplicaRow",
+    "ReplicasDeletedResponse",
     "Response",
     "SubscribeResponse",
     "SyncGroupResponse",
+    "TopicResult",
+    "TopicRow",
+    "UnregisterBrokerResponse",
     "answer_to",
 ]
 
@@ -124,11 +172,26 @@ AnyResponse = (
     | ReleaseQuarantineResponse
     | SubscribeResponse
     | ReleaseResponse
+    | RegisterBrokerResponse
+    | BrokerHeartbeatResponse
+    | AlterPartitionResponse
+    | ReplicasDeletedResponse
+    | UnregisterBrokerResponse
+    | CreateTopicsResponse
+    | CreatePartitionsResponse
+    | DeleteTopicsResponse
+    | ElectLeadersResponse
+    | AlterPartitionReassignmentsResponse
+    | MetadataResponse
     | Rejected
     | AssignmentChanged
     | RebalanceInProgress
     | MemberRemoved
+    | MetadataChanged
+    | LeadershipDemanded
     | Progress
     | CoordinatorLoading
 )
-Notification = AssignmentChanged | RebalanceInProgress | MemberRemoved
+Notification = (
+    AssignmentChanged | RebalanceInProgress | MemberRemoved | MetadataChanged | LeadershipDemanded
+)

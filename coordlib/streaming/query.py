@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from coordlib.config import CoordinatorConfig
+from coordlib.coordinators.brokers.family import Clusters
+from coordlib.coordinators.brokers.settings import BrokersSettings
 from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.shard.shard import ShardSettings
@@ -178,7 +180,10 @@ class Coordinator:
             reply_partitions=layout.reply_partitions,
             incarnation=incarnation,
             bounds=config.shard,
-            families={Groups.SPACE: GroupSettings(config.group, self._strategies)},
+            families={
+                Groups.SPACE: GroupSettings(config.group, self._strategies),
+                Clusters.SPACE: BrokersSettings(config.brokers),
+            },
             keys=authority.keys,
             verify=ED25519.verify,
             checks_invariants=config.engine.check_invariants,
