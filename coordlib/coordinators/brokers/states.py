@@ -164,8 +164,8 @@ def partition_state(row: Partition | None) -> PartitionState:
         return PartitionState.NON_EXISTENT
     if row.leader >= 0:
         return PartitionState.ONLINE
-    is_new = row.leader_epoch < 0 and not row.deleting
-    return PartitionState.NEW if is_new else PartitionState.OFFLINE
+    is_deleted = row.deleting.keys() >= set(row.replicas)  # all of them: with its topic
+    return PartitionState.NEW if row.leader_epoch < 0 and not is_deleted else PartitionState.OFFLINE
 
 
 def replica_state(row: Partition | None, broker: int, is_ready: bool) -> ReplicaState:
