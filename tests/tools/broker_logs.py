@@ -58,24 +58,24 @@ class Life:
             process.hear(self.answers)
             self.say(c.beat(*self._known(process), client=process.client, id=self._id()))
         acts = {
-            self.start: 1,
+            self.start: 2,
             self.live: 25,
             self.read: 30,
             self.want: 15,
             self.let_go: 8,
             self.change_isr: 12,
-            self.replicate: 20,
-            self.delete_replicas: 8,
+            self.replicate: 30,
+            self.delete_replicas: 4,
             self.kill: 1,
             self.operate: 6,
-            self.remove: 1,
+            self.remove: 2,
             self.repeat: 3,
-            self.tick: 12,
+            self.tick: 8,
             self.end_batch: 2,
         }
         names, weights = list(acts), list(acts.values())
         for _ in range(steps):
-            pause_ms = self.random.choice((0, 0, 100, 100, 500, 1_500))
+            pause_ms = self.random.choice((0, 0, 100, 100, 300, 800))
             self._wait(pause_ms)
             self.random.choices(names, weights)[0]()
             self.check()
@@ -115,8 +115,8 @@ class Life:
         previous, disk = -1, Disk(f"d{self.talk.next_offset}")
         if former is not None and chance < 0.9:
             disk = former.disk
-            former.is_alive = chance >= 0.75  # else it has ended, or its machine has
-            previous = former.incarnation if chance < 0.6 else -1  # the lock was free, and is kept
+            former.is_alive = chance >= 0.6  # else it has ended, or its machine has
+            previous = former.incarnation if chance < 0.5 else -1  # the lock was free, and is kept
         client = f"b{broker}-{self.talk.next_offset}"
         request = c.register(
             broker, client=client, storage=disk.name, previous=previous, id=self._id()
@@ -138,7 +138,8 @@ class Life:
     def read(self) -> None:
         """Most read all that there is."""
         for process in self._some():
-            process.hear(self.answers)
+            if self.random.random() < 0.7:
+                process.hear(self.answers)
 
     def _some(self) -> list[Process]:
         there = [p for p in self.processes if p.is_alive and not p.is_removed]
@@ -150,19 +151,21 @@ class Life:
         return there[turn // 2 % len(there)] if turn % 2 else None
 
     def want(self) -> None:
-        """A process says which state it wants: mostly to be Active."""
+        """Those that are not Active want to be; now and then another stops, or has stopped."""
+        for process in self._some():
+            if process.since >= 0 and process.state == "Inactive" and not process.awaits:
+                self._say_target(process, "Active")
         process = self._one()
-        if process is None or process.since < 0:
-            return
-        target = "Active"
-        if process.state == "Active":
-            target = self.random.choices(("Active", "Stopping", "Inactive"), (20, 3, 1))[0]
+        if process is not None and process.state in ("Active", "Stopping"):
+            target = self.random.choices(("Active", "Stopping", "Inactive"), (10, 4, 1))[0]
+            self._say_target(process, target)
+
+    def _say_target(self, process: Process, target: str) -> None:
         name = self._id()
         if target == "Inactive":
             process.give_up()
             process.awaits, process.demands = name, {}
-        if not process.awaits or target == "Inactive":
-            process.beat_ms = self.talk.now_ms
+        process.beat_ms = self.talk.now_ms
         self.say(c.beat(*self._known(process), target, client=process.client, id=name))
 
     def _known(self, process: Process) -> tuple[int, int, int]:
@@ -189,9 +192,10 @@ class Life:
         place, row = self.random.choice(sorted(process.acting().items()))
         got = process.has.get((place, row.leader_epoch), {})
         length, isr = len(process.log(row)), {process.broker: process.incarnation}
-        for broker, (has, incarnation) in sorted(got.items()):
-            wanted = broker in row.isr or has == length
-            if broker in row.replicas and wanted and self.random.random() < 0.8:
+        for broker in sorted({*row.replicas} - {process.broker}):
+            has, incarnation = got.get(broker, (-1, process.brokers.get(broker, -1)))
+            is_wanted = incarnation >= 0 and (broker in row.isr or has == length)
+            if is_wanted and self.random.random() < 0.9:
                 isr[broker] = incarnation
         epoch, named = process.named.get(place, (-1, set()))
         named = named if epoch == row.partition_epoch else set()
@@ -211,7 +215,7 @@ class Life:
             self._writes += 1
             leader.log(row).append(self._writes)
         for process in self.processes:
-            if process is not leader and process.is_alive and self.random.random() < 0.7:
+            if process is not leader and process.is_alive and self.random.random() < 0.9:
                 process.fetch(leader)
         for row in leader.acting().values():
             known = self.committed.setdefault((row.topic_id, row.partition), set())

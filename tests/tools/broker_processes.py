@@ -205,4 +205,3 @@ class Process:
 
 def _epoch(row: rs.ReplicaRow) -> tuple[int, int, int]:
     return row.topic_id, row.partition, row.leader_epoch
-

@@ -126,7 +126,9 @@ def expected_metadata(
 
 def shortened(found: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """`published` in the form of `expected_metadata`."""
-    return {key: _short(value) if kept.is_broker_key(key) else value for key, value in found.items()}
+    return {
+        key: _short(value) if kept.is_broker_key(key) else value for key, value in found.items()
+    }
 
 
 def _short(value: bytes) -> bytes:

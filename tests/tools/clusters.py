@@ -1,8 +1,8 @@
 """Requests of brokers and about clusters, with what rarely matters left out; clusters so far.
 
-    talk = Conversation()
-    talk.send(register(1))
-    talk.send(beat(1, incarnation=0, since=0))
+talk = Conversation()
+talk.send(register(1))
+talk.send(beat(1, incarnation=0, since=0))
 """
 
 from collections.abc import Callable, Mapping
@@ -71,9 +71,7 @@ def alter(
         )
         topics.setdefault(topic, []).append(row)
     named = tuple(rq.AlteredTopic(topic, tuple(some)) for topic, some in topics.items())
-    return rq.AlterPartition(
-        v=1, broker=broker, incarnation=incarnation, topics=named, **fields
-    )
+    return rq.AlterPartition(v=1, broker=broker, incarnation=incarnation, topics=named, **fields)
 
 
 def deleted(
@@ -126,9 +124,7 @@ def about(request: type[Any], **fields: Any) -> Any:
 def elect(election: str, *places: Place, **fields: Any) -> rq.ElectLeaders:
     """ElectLeaders; without places: all that need it."""
     rows = tuple(rq.PartitionName(*each) for each in places) or None
-    request: rq.ElectLeaders = about(
-        rq.ElectLeaders, election=election, partitions=rows, **fields
-    )
+    request: rq.ElectLeaders = about(rq.ElectLeaders, election=election, partitions=rows, **fields)
     return request
 
 
