@@ -7,6 +7,10 @@
     commit t/0 offset=5 generation=1 member=a-t-0-0                         or: commit t/0 gone
     event RebalanceStarted generation=0 cause=r0-0 reason="member joined" detail…
     saved Stable generation=1        or: saved gone                         a batch ended
+    broker 1 Active incarnation=3    or: broker 1 gone                      in coord.metadata
+    topic t topic_id=7 partitions=1  or: topic t gone
+    partition t/0 leader=1 …         or: partition t/0 gone
+    saved cluster generation=4 brokers=3                                    a batch ended
     progress offset=7                                                       a batch ended
 
 Partition 0 and group "g" are not written, others are: `answer@2`, `event[h]`. Fields at their
@@ -19,7 +23,16 @@ import base64
 import json
 from typing import Any, Final
 
-from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
+from coordlib.effects.routing import (
+    ASSIGNMENTS,
+    CLUSTERS,
+    COMMITTED,
+    EVENTS,
+    GROUPS,
+    METADATA,
+    RESPONSES,
+    Output,
+)
 from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 
@@ -45,6 +58,14 @@ def render(output: Output) -> str:
         group, topic, partition = json.loads(output.key)
         entry = _entry(value, {"commit_ms", "commit_clock_ms"})
         return _words("commit" + _group(group), f"{topic}/{partition}", entry)
+    if output.topic == METADATA:
+        return _of_cluster(json.loads(output.key), value)
+    if output.topic == CLUSTERS:
+        (cluster,) = json.loads(output.key)
+        if value is None:
+            return "saved cluster" + _group(cluster) + " gone"
+        shown = f"generation={value['generation']} brokers={len(value['brokers'])}"
+        return _words("saved cluster" + _group(cluster), shown)
     if output.topic == RESPONSES:
         return _response(output.partition, value)
     return _words(output.topic, output.key.decode(), "gone" if value is None else _fields(value))
@@ -56,6 +77,8 @@ def _response(partition: int, value: dict[str, Any]) -> str:
         return _words(f"progress{where}", _fields({"offset": value["offset"]}))
     group = _group(value["group"])
     rest = _fields({k: v for k, v in value.items() if k not in _ENVELOPE})
+    if value["type"] == "LeadershipDemanded":
+        rest = f"cause={value['cause']} {rest}"  # what the Release is to name
     if "id" not in value:
         return _words(f"notify{where}{group}", value["type"], rest)
     head = _words(f"answer{where}{group}", f"{value['client']}#{value['id']}", value["type"])
@@ -63,6 +86,15 @@ def _response(partition: int, value: dict[str, Any]) -> str:
     if value["type"] == "Rejected":
         return _words(head, error, _quoted(value["message"]))
     return _words(head, error, rest)
+
+
+def _of_cluster(key: list[Any], value: dict[str, Any] | None) -> str:
+    cluster, what, name, *number = key
+    where = f"{name}/{number[0]}" if number else str(name)
+    if value is not None and what == "broker":
+        shown = f"{value['current_state']} incarnation={value['incarnation']}"
+        return _words(what + _group(cluster), where, shown)
+    return _words(what + _group(cluster), where, _entry(value, set()))
 
 
 def _event(value: dict[str, Any]) -> str:
@@ -105,6 +137,8 @@ def _shown(name: str, field: Any) -> str:
     if isinstance(field, list):
         return "[" + ", ".join(_shown(name, item) for item in field) + "]"
     if isinstance(field, dict):
+        if "partition_epoch" in field:
+            return _partition(field)
         if field.keys() >= {"member", "instance", "metadata"}:
             has = f"={_text(field['assignment'])}" if "assignment" in field else ""
             return f"{field['member']}:{_text(field['metadata'])}{has}"
@@ -112,6 +146,17 @@ def _shown(name: str, field: Any) -> str:
     if name in _BYTES:
         return _text(field)
     return _quoted(field) if isinstance(field, str) else str(field)
+
+
+def _partition(row: dict[str, Any]) -> str:
+    """A partition of a cluster: its place first, then what is not usual."""
+    rest = {k: v for k, v in row.items() if k not in ("topic", "partition", "topic_id", "was")}
+    was = f"was={row['was']}" if "was" in row else ""
+    error = {} if row.get("error", "NONE") == "NONE" else {"error": rest.pop("error")}
+    shown = {k: v for k, v in rest.items() if k not in ("error", "message")}
+    return (
+        "(" + _words(f"{row['topic']}/{row['partition']}", was, _fields({**error, **shown})) + ")"
+    )
 
 
 def _text(field: str) -> str:

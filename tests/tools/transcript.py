@@ -41,6 +41,8 @@ what it sends, or a word that nobody sends:
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
+What brokers and operators of clusters say stands in `tests.tools.broker_transcript`.
+
 Further `key=value` words set fields of the request: id, group, member, generation, session,
 rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply,
 instance. A client knows its member id and its generation from its newest answer; ids of requests
@@ -56,6 +58,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
 from coordlib.coordinators.groups.assigned.group import Partitions
 from coordlib.coordinators.groups.offsets.positions import COMMITS
@@ -64,6 +68,7 @@ from coordlib.effects.routing import RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups, driving
+from tests.tools.broker_transcript import VERBS, BrokerWords
 from tests.tools.core import restored
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import Conversation
@@ -83,6 +88,7 @@ class Session:
         self._count: dict[str, int] = {}
         self._read = 0
         self._defects: list[Defect] = []
+        self._of_brokers = BrokerWords(lambda: self.talk)
 
     def run(self, line: str) -> list[str]:
         """Carry out one command; the effects as lines."""
@@ -105,8 +111,13 @@ class Session:
         return lines
 
     def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
-        fields = _by_name(words)
         self._count[client] = self._count.get(client, 0) + 1
+        if verb in VERBS:
+            made = self._of_brokers.request(client, verb, words)
+            named = any(word.startswith("id=") for word in words)
+            numbered = made if named else replace(made, id=f"{client}.{self._count[client]}")
+            return self.talk.send(numbered, after_ms)
+        fields = _by_name(words)
         fields.setdefault("id", f"{client}{self._count[client]}")
         request = self._request(client, verb, fields)
         return self.talk.send(request, after_ms, COMMITS if verb == "position" else REQUESTS)
@@ -116,6 +127,8 @@ class Session:
         client, *words = shlex.split(line)
         if client == "topics":
             return _listing(words)
+        if words[0] in VERBS:
+            return self._of_brokers.request(client, words[0], words[1:])
         return self._request(client, words[0], _by_name(words[1:]))
 
     def _request(self, client: str, verb: str, words: dict[str, str]) -> rq.AnyRequest:
