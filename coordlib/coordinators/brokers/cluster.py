@@ -16,10 +16,10 @@ from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.records.requests import Endpoint
 
 #: A broker without its texts, with its row's share and the time when it was heard.
-BROKER_BYTES: Final = 288
-ENDPOINT_BYTES: Final = 16
+BROKER_BYTES: Final = 640
+ENDPOINT_BYTES: Final = 48
 SUPERSEDED_BYTES: Final = 16
-GUARD_BYTES: Final = 128
+GUARD_BYTES: Final = 288
 HEAD_BYTES: Final = 1024
 
 
@@ -93,7 +93,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def size_bytes(self) -> int:
-        """Upper bound of its share of the head, in either form."""
+        """Upper bound of its share of the head; in JSON quotation marks in texts count twice."""
         texts = (self.member, self.member, self.client, self.rack or "", self.storage)
         names = (text for each in self.endpoints for text in (each.name, each.host))
         past = sum(SUPERSEDED_BYTES + 2 * len(text) for pair in self.superseded for text in pair)
@@ -138,7 +138,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         return not self.brokers and not self.topic_count
 
     def size_bytes(self) -> int:
-        """Upper bound of the head, in either form, and of its row."""
+        """Upper bound of the head and of its row; see `Broker.size_bytes`."""
         guards = sum(
             GUARD_BYTES + len(name.encode()) + len(guard.client.encode())
             for name, guard in self.guards.items()

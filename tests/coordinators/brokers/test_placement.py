@@ -39,9 +39,7 @@ def test_each_rack_has_a_replica_before_any_has_two(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("racks", [NO_RACKS, RACKS, {7: None}, {7: "a", 9: "a"}])
-def test_no_broker_has_two_replicas_of_a_partition(
-    racks: dict[int, str | None], seed: int
-) -> None:
+def test_no_broker_has_two_replicas_of_a_partition(racks: dict[int, str | None], seed: int) -> None:
     """However many there are, and whichever offset the numbers come of."""
     for replicas in range(1, len(racks) + 1):
         for some in placement.place(racks, 7, replicas, seed, first=3).values():
