@@ -10,6 +10,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from coordlib.coordinators.brokers import telling
 from coordlib.coordinators.shard.table import Place
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import requests as rq
@@ -152,9 +153,9 @@ class Life:
 
     def want(self) -> None:
         """Those that are not Active want to be; now and then another stops, or has stopped."""
-        for process in self._some():
-            if process.since >= 0 and process.state == "Inactive" and not process.awaits:
-                self._say_target(process, "Active")
+        for each in self._some():
+            if each.since >= 0 and each.state == "Inactive" and not each.awaits:
+                self._say_target(each, "Active")
         process = self._one()
         if process is not None and process.state in ("Active", "Stopping"):
             target = self.random.choices(("Active", "Stopping", "Inactive"), (10, 4, 1))[0]
@@ -233,7 +234,10 @@ class Life:
             process.disk.logs.pop((row.topic_id, row.partition), None)
             error = self.random.choice(("NONE", "NONE", "KAFKA_STORAGE_ERROR"))
             told = rq.DeletedReplica(
-                topic=row.topic, topic_id=row.topic_id, partition=row.partition, error=error
+                topic=row.topic,
+                topic_id=row.topic_id,
+                partition=row.partition,
+                error=error,  # type: ignore[arg-type]  # one of two
             )
             self.say(c.deleted(process.broker, process.incarnation, told, client=process.client))
 
@@ -335,6 +339,21 @@ class Life:
     def check_metadata(self) -> None:
         """INV-79: what others read is what was decided, at the end of a batch."""
         shard = self.talk.shard
+        self._check_beliefs()
         found = shortened(published(self.talk.outputs))
         told = expected_metadata(c.cluster_of(shard), c.topics_of(shard), c.partitions_of(shard))
         assert found == told
+
+    def _check_beliefs(self) -> None:
+        """What a registered broker has read to the end of is what the rows say."""
+        shard = self.talk.shard
+        brokers, rows = c.cluster_of(shard).brokers, c.partitions_of(shard)
+        for process in self.processes:
+            known = brokers.get(process.broker)
+            if known is None or known.incarnation != process.incarnation or not process.is_alive:
+                continue
+            process.hear(self.answers)
+            for place, row in rows.items():
+                if process.broker in row.replicas:
+                    assert process.rows[place] == telling.replica_row(place, row), place
+                    self.met["beliefs"] += 1

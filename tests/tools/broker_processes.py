@@ -133,7 +133,7 @@ class Process:
                 self._is_out()
             case rs.RegisterBrokerResponse(client=self.client, error="NONE"):
                 if said.incarnation == self.incarnation:
-                    self.state, self.since = str(said.current_state), int(said.since)
+                    self._is_in(said.current_state, said.since)
                     for row in said.partitions or ():
                         self._store(row)
             case rs.BrokerHeartbeatResponse(client=self.client, error="NONE"):
@@ -142,13 +142,16 @@ class Process:
             case _:
                 pass
 
+    def _is_in(self, state: Any, since: Any) -> None:
+        self.state, self.since = state, since
+
     def _answered(self, said: rs.BrokerHeartbeatResponse) -> None:
         if self.awaits and said.id != self.awaits:
             return
         self.awaits = ""
         if said.current_state == "Inactive":
             self._is_out()
-        self.state, self.since = str(said.current_state), int(said.since)
+        self._is_in(said.current_state, said.since)
 
     def _is_out(self) -> None:
         self.give_up()

@@ -72,8 +72,9 @@ class BrokerWords:
         return c.register(number, **{"client": client, "storage": f"disk-{number}", **typed})
 
     def _target(self, client: str, plain: Words, fields: dict[str, str]) -> Any:
-        known = self._known(client, fields)
-        return c.beat(*known, plain[0], **{"client": client, **fields})
+        number, incarnation, since = self._known(client, fields)
+        asked: dict[str, Any] = {"client": client, **fields}
+        return c.beat(number, incarnation, since, plain[0], **asked)
 
     def _isr(self, client: str, _: Words, fields: dict[str, str]) -> Any:
         number, incarnation, _since = self._known(client, fields)

@@ -113,7 +113,8 @@ def new_topic(topic: str, partitions: int = 1, replicas: int = 1, **fields: Any)
 
 def create(*topics: rq.NewTopic, **fields: Any) -> rq.CreateTopics:
     """CreateTopics by an operator."""
-    return about(rq.CreateTopics, topics=topics, **fields)
+    request: rq.CreateTopics = about(rq.CreateTopics, topics=topics, **fields)
+    return request
 
 
 def about(request: type[Any], **fields: Any) -> Any:

@@ -2,6 +2,8 @@
 
 A change writes the partition's row and leaves the head alone. Only the leader adds, and only
 brokers that are Active in the incarnation that it names.  # INV-75
+
+A refused row changes nothing, and the others are judged all the same.  # INV-82
 """
 
 from collections.abc import Iterator

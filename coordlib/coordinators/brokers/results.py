@@ -1,4 +1,4 @@
-"""Rows of answers: how one topic or partition of a request was judged."""
+"""Rows of answers: how one topic or partition of a request was judged, in its order.  # INV-82"""
 
 from msgspec import UNSET
 

@@ -4,7 +4,8 @@
     release   a broker has not let go within its release timeout: it is put out
     guard     a former leader must have stopped by now (rule 14)
 
-A heartbeat puts off its broker's session, and nothing else.
+A heartbeat puts off its broker's session, and nothing else. What a silent broker led is led again
+in the step of its deadline, if somebody in sync is Active.  # INV-81
 """
 
 from collections.abc import Iterator, Mapping
