@@ -42,6 +42,12 @@ class BrokerWords:
     def __init__(self, talk: Callable[[], Conversation]) -> None:
         self._talk = talk
 
+    def numbered(self, client: str, verb: str, words: Words, number: int) -> rq.AnyRequest:
+        """The same, with an id that counts up unless it is named."""
+        made = self.request(client, verb, words)
+        is_named = any(word.startswith("id=") for word in words)
+        return made if is_named else c.with_fields(made, id=f"{client}.{number}")
+
     def request(self, client: str, verb: str, words: Words) -> rq.AnyRequest:
         """The request of one command."""
         plain = [word for word in words if "=" not in word]

@@ -41,9 +41,7 @@ what it sends, or a word that nobody sends:
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
-What brokers and operators of clusters say stands in `tests.tools.broker_transcript`.
-
-Further `key=value` words set fields of the request: id, group, member, generation, session,
+What brokers say stands in `tests.tools.broker_transcript`. Further `key=value` words set fields of the request: id, group, member, generation, session,
 rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply,
 instance. A client knows its member id and its generation from its newest answer; ids of requests
 count up by themselves (a1, a2, …).
@@ -57,8 +55,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from msgspec.structs import replace
 
 from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
 from coordlib.coordinators.groups.assigned.group import Partitions
@@ -113,10 +109,8 @@ class Session:
     def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
         self._count[client] = self._count.get(client, 0) + 1
         if verb in VERBS:
-            made = self._of_brokers.request(client, verb, words)
-            named = any(word.startswith("id=") for word in words)
-            numbered = made if named else replace(made, id=f"{client}.{self._count[client]}")
-            return self.talk.send(numbered, after_ms)
+            made = self._of_brokers.numbered(client, verb, words, self._count[client])
+            return self.talk.send(made, after_ms)
         fields = _by_name(words)
         fields.setdefault("id", f"{client}{self._count[client]}")
         request = self._request(client, verb, fields)
@@ -171,9 +165,7 @@ class Session:
             return driving.heartbeat(client, generation, member, **fields)
         return driving.commit(client, generation, member, **fields)
 
-    def _request_where_divided(
-        self, client: str, verb: str, words: dict[str, str]
-    ) -> rq.AnyRequest:
+    def _request_where_divided(self, client: str, verb: str, words: dict[str, str]) -> Any:
         """What only members of server-assigned groups write."""
         wanted = {"topics": tuple(words.pop("topics").split(","))} if "topics" in words else {}
         fields = {**_typed(words), **wanted}

@@ -322,3 +322,16 @@ def test_a_large_picture_comes_in_parts() -> None:
     assert len({each["parts"] for each in parts}) == 1 < len(parts)
     assert sum(len(each["partitions"]) for each in parts) == 4_000
     assert [len(each["topics"]) for each in parts][:2] == [1, 0]
+
+
+def test_a_legacy_leader_learns_that_its_change_has_moved_the_leadership() -> None:
+    """It cannot be asked: the change that ends a move takes the leadership at once."""
+    talk = Conversation()
+    talk.send_all(c.register(1, version=4), c.register(2), c.beat(2, 1, 1))
+    talk.send(c.create(c.new_topic("t", assignment=[(1,)])))
+    talk.send(c.move(("t", 0), (2,)))
+    row = c.partition(talk)
+    request = c.alter(1, 0, {("t", 0): (row.leader_epoch, row.partition_epoch, ((1, 0), (2, 1)))})
+
+    assert errors(talk, request) == ["NEW_LEADER_ELECTED"]
+    assert (c.partition(talk).leader, c.partition(talk).replicas) == (2, (2,))
