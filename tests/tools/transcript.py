@@ -41,10 +41,10 @@ what it sends, or a word that nobody sends:
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
-What brokers say stands in `tests.tools.broker_transcript`. Further `key=value` words set fields of the request: id, group, member, generation, session,
-rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply,
-instance. A client knows its member id and its generation from its newest answer; ids of requests
-count up by themselves (a1, a2, …).
+What brokers say stands in `tests.tools.broker_transcript`. Further `key=value` words set fields of
+the request: id, group, member, generation, session, rebalance, protocols=NAME:METADATA,…,
+topics=T,… (a consumer's subscription), type, reason, reply, instance. A client knows its member id
+and its generation from its newest answer; ids of requests count up by themselves (a1, a2, …).
 """
 
 import argparse
@@ -127,7 +127,8 @@ class Session:
 
     def _request(self, client: str, verb: str, words: dict[str, str]) -> rq.AnyRequest:
         if verb in ("subscribe", "resubscribe", "lets-go"):
-            return self._request_where_divided(client, verb, words)
+            divided: rq.AnyRequest = self._request_where_divided(client, verb, words)
+            return divided
         if verb == "fetch" and (places := _places_in(words)):
             rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
             rest = {name: value for name, value in words.items() if "/" not in name}
