@@ -116,7 +116,7 @@ class Session:
         request = self._request(client, verb, fields)
         return self.talk.send(request, after_ms, COMMITS if verb == "position" else REQUESTS)
 
-    def request(self, line: str) -> rq.AnyRequest:
+    def request(self, line: str) -> Any:
         """The request of one command, which is not sent; without id= it has that of `driving`."""
         client, *words = shlex.split(line)
         if client == "topics":
@@ -125,10 +125,9 @@ class Session:
             return self._of_brokers.request(client, words[0], words[1:])
         return self._request(client, words[0], _by_name(words[1:]))
 
-    def _request(self, client: str, verb: str, words: dict[str, str]) -> rq.AnyRequest:
+    def _request(self, client: str, verb: str, words: dict[str, str]) -> Any:
         if verb in ("subscribe", "resubscribe", "lets-go"):
-            divided: rq.AnyRequest = self._request_where_divided(client, verb, words)
-            return divided
+            return self._request_where_divided(client, verb, words)
         if verb == "fetch" and (places := _places_in(words)):
             rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
             rest = {name: value for name, value in words.items() if "/" not in name}

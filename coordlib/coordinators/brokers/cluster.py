@@ -105,8 +105,10 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="brokers"):
-    """The head of a cluster."""
+class Cluster(
+    msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kind", tag="brokers"
+):
+    """The head of a cluster. `dict` keeps what is derived: it is asked for each row of a step."""
 
     v: int = 1
     group: str
@@ -127,10 +129,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
                 return broker
         return None
 
-    @property
+    @cached_property
     def active(self) -> Set[int]:
         """The brokers that may be elected."""
         return {number for number, each in self.brokers.items() if each.is_active}
+
+    @cached_property
+    def stopping(self) -> Set[int]:
+        """The brokers that stop."""
+        state = BrokerState.STOPPING
+        return {number for number, each in self.brokers.items() if each.state is state}
 
     @property
     def is_empty(self) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 from coordlib.coordinators.brokers import elections
 from coordlib.coordinators.brokers.elections import Elected
 from coordlib.coordinators.brokers.rows import Partition
-from coordlib.coordinators.brokers.states import BrokerState
 from coordlib.coordinators.brokers.step import ClusterStep
 from coordlib.coordinators.shard.table import Place
 
@@ -72,14 +71,9 @@ def hand_over(step: ClusterStep, place: Place) -> None:
 
 def _next(step: ClusterStep, row: Partition) -> Elected:
     active = step.cluster.active
-    stopping = {
-        number
-        for number, each in step.cluster.brokers.items()
-        if each.state is BrokerState.STOPPING
-    }
     elected = None
     if row.move == elections.SHUTDOWN:
-        elected = elections.shutdown(row.replicas, row.isr, active, stopping)
+        elected = elections.shutdown(row.replicas, row.isr, active, step.cluster.stopping)
     elif row.move == elections.PREFERRED:
         elected = elections.preferred(row.replicas, row.isr, active)
     elif row.move == elections.REASSIGN:

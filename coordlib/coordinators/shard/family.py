@@ -74,7 +74,7 @@ class Family:
         return limits.GROUPS_PER_SHARD_MAX
 
     def state(self) -> Any:
-        """For the shard's blob."""
+        """For the shard's blob; None: it keeps nothing, and the blob does not name it."""
         return None
 
     @classmethod
@@ -157,6 +157,13 @@ class Registry:
             raise ValueError("Two inputs have one letter, or one topic.")
         if any(not re.fullmatch("[a-z]", letter) for letter in self.inputs):
             raise ValueError("An input's letter is one of a to z.")
+        #: The spaces whose families keep something, or look at what changed.
+        self.stateful: Final = [
+            family.SPACE
+            for family in families
+            if family.state is not Family.state
+            or family.must_look_again is not Family.must_look_again
+        ]
         #: The tables of each space, by name.
         self.tables: Final = {family.SPACE: family.tables() for family in families}
         if len({family.HEADS for family in families}) < len(families):

@@ -61,7 +61,8 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     _refuse_foreign_keys(topics, registry)
     for space, family in registry.families.items():
         heads = _heads(family, topics.get(family.HEADS, {}), registry)
-        families[space] = family.restored(heads)
+        if space in registry.stateful:
+            families[space] = family.restored(heads)
         for name, (kind, value) in heads.items():
             row = Row(StoredRow(name, kind.NAME), kind)
             row.set_value(value, _known(row, family, position))
