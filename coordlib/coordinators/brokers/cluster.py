@@ -140,6 +140,11 @@ class Cluster(
         state = BrokerState.STOPPING
         return {number for number, each in self.brokers.items() if each.state is state}
 
+    @cached_property
+    def replies(self) -> tuple[int, ...]:
+        """The partitions of the answers that its brokers read."""
+        return tuple(sorted({each.reply for each in self.brokers.values()}))
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left of it."""

@@ -35,9 +35,12 @@ def apply(step: ClusterStep, departures: Iterable[Departure]) -> None:
     gone = list(departures)
     for each in gone:
         _enter_inactive(step, each)
-    places = {place for each in gone for place, _ in step.rows_of(each.broker.broker)}
-    for place in sorted(places):
-        for each in gone:
+    concerned: dict[Place, list[Departure]] = {}
+    for each in gone:
+        for place, _ in step.rows_of(each.broker.broker):
+            concerned.setdefault(place, []).append(each)
+    for place in sorted(concerned):
+        for each in concerned[place]:
             _leave(step, place, each)
         leadership.fill(step, place)
         reassignment.advance(step, place)

@@ -85,7 +85,7 @@ class Brokers(Kind):
             waits_from=waits_from,
             waits_to=waits_to,
             timeout_ms=timers.shortest_timeout_ms(value),
-            replies=tuple(sorted({each.reply for each in brokers})),
+            replies=value.replies,
             size_bytes=value.size_bytes(),
         )
 

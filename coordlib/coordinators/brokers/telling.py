@@ -89,6 +89,8 @@ def parts(rows: Iterable[Any]) -> Iterator[list[Any]]:
 def brokers_told(before: Cluster, after: Cluster) -> list[BrokerChange]:
     """The brokers of which others must be told, or whose generation ends."""
     found: list[BrokerChange] = []
+    if before.brokers is after.brokers:
+        return found  # an ISR changed: nothing that grows with the brokers is looked at
     for number in sorted(before.brokers.keys() | after.brokers.keys()):
         was, now = before.brokers.get(number), after.brokers.get(number)
         if _told_of(was) != _told_of(now):
@@ -185,7 +187,7 @@ def notices(
     all_of_it = [msgspec.structs.replace(notice, partitions=tuple(first))]
     bare = msgspec.structs.replace(notice, brokers=(), gone=(), topics=())
     all_of_it += [msgspec.structs.replace(bare, partitions=tuple(part)) for part in rest]
-    for reply in sorted({each.reply for each in step.live.brokers.values()}):
+    for reply in step.live.replies:
         for each in all_of_it:
             yield fx.Notify(reply, each)
 
