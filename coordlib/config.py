@@ -94,6 +94,22 @@ class ClaimsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_offsets_per_trigger: Positive = 200_000
 
 
+class BrokersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of clusters of brokers."""
+
+    session_timeout_min_ms: Duration = limits.SESSION_TIMEOUT_MIN_MS
+    session_timeout_max_ms: Duration = limits.SESSION_TIMEOUT_MAX_MS
+    release_timeout_min_ms: Duration = limits.RELEASE_TIMEOUT_MIN_MS
+    release_timeout_max_ms: Duration = limits.RELEASE_TIMEOUT_MAX_MS
+    clusters_per_shard_max: Positive = limits.CLUSTERS_PER_SHARD_MAX
+    brokers_max: Positive = limits.BROKERS_MAX
+    partitions_max: Positive = limits.CLUSTER_PARTITIONS_MAX
+    #: Leaderships that one demand asks for; the next demand follows the Release.
+    rows_per_demand_max: Annotated[int, Meta(ge=1, le=limits.ROWS_PER_DEMAND_MAX)] = (
+        limits.ROWS_PER_DEMAND_MAX
+    )
+
+
 class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `coordinator.toml`."""
 
@@ -101,6 +117,7 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     group: GroupConfig = GroupConfig()
     assigned: AssignedConfig = AssignedConfig()
     claims: ClaimsConfig = ClaimsConfig()
+    brokers: BrokersConfig = BrokersConfig()
     engine: EngineConfig = EngineConfig()
     #: Passed to every Kafka client, in librdkafka's spelling: security.protocol, sasl.*, ssl.*
     kafka: dict[str, str] = {}

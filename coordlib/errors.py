@@ -28,6 +28,16 @@ class ErrorCode(Enum):
         "Look into the job's log, and into the history of this name.",
     )
     NONE = (0, False, "Nothing: the request was accepted.")
+    UNKNOWN_TOPIC_OR_PARTITION = (
+        3,
+        True,
+        "Check topic and partition: there is none, or it is being deleted.",
+    )
+    NOT_LEADER_OR_FOLLOWER = (
+        6,
+        True,
+        "Stop leading this partition: another broker leads it, or none.",
+    )
     OFFSET_METADATA_TOO_LARGE = (12, False, "Commit with shorter metadata.")
     COORDINATOR_LOAD_IN_PROGRESS = (
         14,
@@ -41,6 +51,11 @@ class ErrorCode(Enum):
         "try again.",
     )
     NOT_COORDINATOR = (16, True, "Find the shard of this name again.")
+    INVALID_TOPIC_EXCEPTION = (
+        17,
+        False,
+        "Name the topic with letters, digits, dots, underscores and dashes.",
+    )
     ILLEGAL_GENERATION = (22, False, "Drop what you own without committing, and join again.")
     INCONSISTENT_GROUP_PROTOCOL = (
         23,
@@ -62,16 +77,46 @@ class ErrorCode(Enum):
     )
     CLUSTER_AUTHORIZATION_FAILED = (31, False, "Leave it to the job: only its driver writes this.")
     UNSUPPORTED_VERSION = (35, False, "Use a type and version that this coordinator knows.")
+    TOPIC_ALREADY_EXISTS = (36, False, "Use the topic that is there, or another name.")
+    INVALID_PARTITIONS = (37, False, "Ask for more partitions than there are, and at least one.")
+    INVALID_REPLICATION_FACTOR = (
+        38,
+        False,
+        "Ask for at least one replica, and no more than there are Active brokers.",
+    )
+    INVALID_REPLICA_ASSIGNMENT = (39, False, "Name registered brokers, each once per partition.")
+    NOT_CONTROLLER = (
+        41,
+        True,
+        "Read the metadata again: this controller never gave such an epoch.",
+    )
     INVALID_REQUEST = (42, False, "Correct the field that the message names.")
+    POLICY_VIOLATION = (
+        44,
+        False,
+        "Ask in parts, or delete topics that nobody needs: that is more than is allowed.",
+    )
+    KAFKA_STORAGE_ERROR = (56, True, "Mend the storage of this broker.")
+    REASSIGNMENT_IN_PROGRESS = (60, False, "Wait for the move that is under way, or cancel it.")
     NON_EMPTY_GROUP = (68, False, "Stop the members first.")
     GROUP_ID_NOT_FOUND = (69, False, "Check the name.")
+    FENCED_LEADER_EPOCH = (74, True, "Stop leading in this epoch: a newer one has begun.")
+    STALE_BROKER_EPOCH = (77, False, "Stop: a newer process is registered as this broker.")
     MEMBER_ID_REQUIRED = (79, True, "Join again under the member id in this answer.")
+    PREFERRED_LEADER_NOT_AVAILABLE = (
+        80,
+        True,
+        "Wait until the first replica is Active and in sync.",
+    )
     GROUP_MAX_SIZE_REACHED = (
         81,
         False,
         "Wait for members to leave, send less metadata, or raise the group's limits.",
     )
     FENCED_INSTANCE_ID = (82, False, "Stop: a newer process uses this instance id.")
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = (83, True, "Wait until a replica is Active that may lead.")
+    ELECTION_NOT_NEEDED = (84, True, "Nothing: who is to lead leads.")
+    NO_REASSIGNMENT_IN_PROGRESS = (85, False, "Nothing: this partition is not being moved.")
     GROUP_SUBSCRIBED_TO_TOPIC = (86, False, "Stop the members that subscribe to this topic first.")
     UNSTABLE_OFFSET_COMMIT = (88, True, "Wait for the open transaction, then fetch again.")
     THROTTLING_QUOTA_EXCEEDED = (
@@ -79,6 +124,14 @@ class ErrorCode(Enum):
         True,
         "Wait, then try again: so much at once would slow all others.",
     )
+    INVALID_UPDATE_VERSION = (95, False, "Read the row in this answer, then ask again.")
+    BROKER_ID_NOT_REGISTERED = (102, False, "Register this broker first.")
+    INELIGIBLE_REPLICA = (
+        107,
+        False,
+        "Leave this replica out until its broker is Active in the incarnation that you name.",
+    )
+    NEW_LEADER_ELECTED = (108, False, "Stop leading this partition: the change has moved it.")
     UNSUPPORTED_ASSIGNOR = (112, False, "Name a strategy that the coordinator has, or none.")
     INVALID_REGULAR_EXPRESSION = (128, False, "Correct the expression: it must be RE2's.")
     WRONG_SHARD = (

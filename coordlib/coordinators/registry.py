@@ -2,8 +2,9 @@
 
 from typing import Final
 
+from coordlib.coordinators.brokers.family import Clusters
 from coordlib.coordinators.groups import version_1
 from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.shard.family import Registry
 
-REGISTRY: Final = Registry(Groups, migrations={1: version_1.migrate})
+REGISTRY: Final = Registry(Groups, Clusters, migrations={1: version_1.migrate})

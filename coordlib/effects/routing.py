@@ -15,10 +15,12 @@ RESPONSES = "responses"
 ASSIGNMENTS = "assignments"
 GROUPS = "groups"
 COMMITTED = "committed"
+CLUSTERS = "clusters"
+METADATA = "metadata"
 EVENTS = "events"
-#: Of the claims' plane, which also has the topics of the three names before.
+#: Of the claims' plane, which also has ASSIGNMENTS, COMMITTED and EVENTS.
 SNAPSHOTS = "snapshots"
-OUTPUT_TOPICS = (RESPONSES, ASSIGNMENTS, GROUPS, COMMITTED, EVENTS)
+OUTPUT_TOPICS = (RESPONSES, ASSIGNMENTS, GROUPS, COMMITTED, CLUSTERS, METADATA, EVENTS)
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):

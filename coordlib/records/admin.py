@@ -26,6 +26,7 @@ class DescribedMember(msgspec.Struct, frozen=True):
 
 #: Reasons why a group waits for a member.
 NOT_RELEASED = "has not let go of what others are to have"
+NOT_DELETED = "has not deleted its replicas"
 NOT_STOPPED = "has not stopped"
 NOT_JOINED = "was told its id and has not joined"
 NOT_REJOINED = "has not joined again"
@@ -43,7 +44,7 @@ class AwaitedMember(msgspec.Struct, frozen=True):
 class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=True):
     """The group at the request's place in the log; an unknown group is Dead, without an error."""
 
-    #: `assigned`; left out for classic groups.
+    #: `assigned`, `brokers`; left out for classic groups.
     kind: str | UnsetType = UNSET
     state: str | UnsetType = UNSET
     generation: int | UnsetType = UNSET

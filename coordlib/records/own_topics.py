@@ -13,7 +13,15 @@ INTERNAL: Final = "__"
 #: The job reads them.
 INPUTS: Final = ("requests", "offsets")
 #: The job writes them, each batch in one transaction, together with `progress`.
-OUTPUTS: Final = ("responses", "assignments", "groups", "committed", "events")
+OUTPUTS: Final = (
+    "responses",
+    "assignments",
+    "groups",
+    "committed",
+    "clusters",
+    "metadata",
+    "events",
+)
 #: Written beside the batches; nothing is decided by it.
 LAG: Final = "lag"
 #: The coordinator's own topics, below its prefix: those of coordlib/conf/topics.toml. Users may

@@ -9,12 +9,36 @@ The page about all of this, with examples, is README.md beside this file.
 from coordlib.records.admin import DeleteGroup, DescribeGroup, FindCoordinator, ReleaseQuarantine
 from coordlib.records.api_versions import ApiVersions
 from coordlib.records.assigned import Release, Subscribe
+from coordlib.records.brokers import (
+    AlteredPartition,
+    AlteredTopic,
+    AlterPartition,
+    BrokerHeartbeat,
+    ClusterRequest,
+    DeletedReplica,
+    Endpoint,
+    InSyncReplica,
+    RegisterBroker,
+    ReplicasDeleted,
+    UnregisterBroker,
+)
 from coordlib.records.classic import (
     ASSIGNMENT_ERRORS,
     JoinGroup,
     MemberAssignment,
     Protocol,
     SyncGroup,
+)
+from coordlib.records.cluster_topics import (
+    AlterPartitionReassignments,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    Metadata,
+    NewTopic,
+    PartitionName,
+    Reassignment,
 )
 from coordlib.records.envelope import Control, InAnySpace, Request, Waits
 from coordlib.records.job import Tick, Topic, TopicMetadata
@@ -29,25 +53,44 @@ from coordlib.records.offsets import (
 
 __all__ = [
     "ASSIGNMENT_ERRORS",
+    "AlterPartition",
+    "AlterPartitionReassignments",
+    "AlteredPartition",
+    "AlteredTopic",
     "AnyRequest",
     "ApiVersions",
+    "BrokerHeartbeat",
+    "ClusterRequest",
     "CommittedOffset",
     "Control",
+    "CreatePartitions",
+    "CreateTopics",
     "DeleteGroup",
+    "DeleteTopics",
+    "DeletedReplica",
     "DescribeGroup",
+    "ElectLeaders",
+    "Endpoint",
     "FindCoordinator",
     "Heartbeat",
     "InAnySpace",
+    "InSyncReplica",
     "JoinGroup",
     "LeaveGroup",
     "Leaver",
     "MemberAssignment",
+    "Metadata",
+    "NewTopic",
     "OffsetCommit",
     "OffsetDelete",
     "OffsetFetch",
+    "PartitionName",
     "Protocol",
+    "Reassignment",
+    "RegisterBroker",
     "Release",
     "ReleaseQuarantine",
+    "ReplicasDeleted",
     "Request",
     "Subscribe",
     "SyncGroup",
@@ -55,6 +98,7 @@ __all__ = [
     "Topic",
     "TopicMetadata",
     "TopicPartitions",
+    "UnregisterBroker",
     "Waits",
 ]
 
@@ -73,6 +117,17 @@ AnyRequest = (
     | ReleaseQuarantine
     | Subscribe
     | Release
+    | RegisterBroker
+    | BrokerHeartbeat
+    | AlterPartition
+    | ReplicasDeleted
+    | UnregisterBroker
+    | CreateTopics
+    | CreatePartitions
+    | DeleteTopics
+    | ElectLeaders
+    | AlterPartitionReassignments
+    | Metadata
     | TopicMetadata
     | Tick
 )

@@ -8,6 +8,7 @@ from functools import cache
 import msgspec
 
 from coordlib.records.admin import (
+    NOT_DELETED,
     NOT_JOINED,
     NOT_REJOINED,
     NOT_RELEASED,
@@ -29,11 +30,36 @@ from coordlib.records.assigned import (
     ReleaseResponse,
     SubscribeResponse,
 )
+from coordlib.records.brokers import (
+    AlteredRow,
+    AlterPartitionResponse,
+    BrokerHeartbeatResponse,
+    PartitionResult,
+    RegisterBrokerResponse,
+    ReplicaRow,
+    ReplicasDeletedResponse,
+    UnregisterBrokerResponse,
+)
 from coordlib.records.classic import (
     JoinedMember,
     JoinGroupResponse,
     RebalanceInProgress,
     SyncGroupResponse,
+)
+from coordlib.records.cluster_topics import (
+    AlterPartitionReassignmentsResponse,
+    BrokerRow,
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    ElectLeadersResponse,
+    GoneBroker,
+    LeadershipDemanded,
+    LedPartitions,
+    MetadataChanged,
+    MetadataResponse,
+    TopicResult,
+    TopicRow,
 )
 from coordlib.records.envelope import Rejected, Response
 from coordlib.records.job import CoordinatorLoading, Progress
@@ -52,44 +78,66 @@ from coordlib.records.offsets import (
 )
 
 __all__ = [
+    "NOT_DELETED",
     "NOT_JOINED",
     "NOT_REJOINED",
     "NOT_RELEASED",
     "NOT_STOPPED",
     "NOT_SYNCED",
+    "AlterPartitionReassignmentsResponse",
+    "AlterPartitionResponse",
+    "AlteredRow",
     "AnyResponse",
     "ApiVersionsResponse",
     "AssignmentChanged",
     "AwaitedMember",
+    "BrokerHeartbeatResponse",
+    "BrokerRow",
     "CoordinatorLoading",
+    "CreatePartitionsResponse",
+    "CreateTopicsResponse",
     "DeleteGroupResponse",
+    "DeleteTopicsResponse",
     "DemandedRelease",
     "DescribeGroupResponse",
     "DescribedMember",
+    "ElectLeadersResponse",
     "FailedPartition",
     "FetchedOffset",
     "FindCoordinatorResponse",
+    "GoneBroker",
     "GrantedPartitions",
     "HeartbeatResponse",
     "JoinGroupResponse",
     "JoinedMember",
+    "LeadershipDemanded",
     "LeaveGroupResponse",
+    "LedPartitions",
     "LeftMember",
     "MemberRemoved",
+    "MetadataChanged",
+    "MetadataResponse",
     "Notification",
     "OfTheCoordinator",
     "OffsetCommitResponse",
     "OffsetDeleteResponse",
     "OffsetFetchResponse",
     "OwnedPartitions",
+    "PartitionResult",
     "Progress",
     "RebalanceInProgress",
+    "RegisterBrokerResponse",
     "Rejected",
     "ReleaseQuarantineResponse",
     "ReleaseResponse",
+    "ReplicaRow",
+    "ReplicasDeletedResponse",
     "Response",
     "SubscribeResponse",
     "SyncGroupResponse",
+    "TopicResult",
+    "TopicRow",
+    "UnregisterBrokerResponse",
     "answer_to",
 ]
 
@@ -127,11 +175,26 @@ AnyResponse = (
     | ReleaseQuarantineResponse
     | SubscribeResponse
     | ReleaseResponse
+    | RegisterBrokerResponse
+    | BrokerHeartbeatResponse
+    | AlterPartitionResponse
+    | ReplicasDeletedResponse
+    | UnregisterBrokerResponse
+    | CreateTopicsResponse
+    | CreatePartitionsResponse
+    | DeleteTopicsResponse
+    | ElectLeadersResponse
+    | AlterPartitionReassignmentsResponse
+    | MetadataResponse
     | Rejected
     | AssignmentChanged
     | RebalanceInProgress
     | MemberRemoved
+    | MetadataChanged
+    | LeadershipDemanded
     | Progress
     | CoordinatorLoading
 )
-Notification = AssignmentChanged | RebalanceInProgress | MemberRemoved
+Notification = (
+    AssignmentChanged | RebalanceInProgress | MemberRemoved | MetadataChanged | LeadershipDemanded
+)

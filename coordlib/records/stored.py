@@ -38,6 +38,19 @@ EVENT_RELEASE_DEMANDED = "ReleaseDemanded"
 EVENT_GROUP_SETTLED = "GroupSettled"
 EVENT_STRATEGY_FAILED = "StrategyFailed"
 EVENT_GROUP_KIND_CHANGED = "GroupKindChanged"
+EVENT_BROKER_REGISTERED = "BrokerRegistered"
+EVENT_BROKER_STATE_CHANGED = "BrokerStateChanged"
+EVENT_BROKER_UNREGISTERED = "BrokerUnregistered"
+EVENT_LEADERSHIP_DEMANDED = "LeadershipDemanded"
+EVENT_PARTITIONS_CHANGED = "PartitionsChanged"
+EVENT_TOPIC_CREATED = "TopicCreated"
+EVENT_TOPIC_DELETION_STARTED = "TopicDeletionStarted"
+EVENT_TOPIC_DELETED = "TopicDeleted"
+EVENT_REPLICA_DELETION_FAILED = "ReplicaDeletionFailed"
+EVENT_REASSIGNMENT_STARTED = "ReassignmentStarted"
+EVENT_REASSIGNMENT_COMPLETED = "ReassignmentCompleted"
+EVENT_REASSIGNMENT_CANCELLED = "ReassignmentCancelled"
+EVENT_ISR_REFUSED = "IsrRefused"
 EVENT_GROUP_QUARANTINED = "GroupQuarantined"
 EVENT_GROUP_RELEASED = "GroupReleased"
 
@@ -97,6 +110,63 @@ class CommittedValue(msgspec.Struct, frozen=True, kw_only=True):
     member: str
     #: The client's own time of the position, epoch milliseconds; left out where it named none.
     timestamp_ms: int | UnsetType = UNSET
+
+
+class BrokerEndpoint(msgspec.Struct, frozen=True):
+    """Where a broker can be reached."""
+
+    name: str
+    host: str
+    port: int
+
+
+class BrokerValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker that is Active or Stopping. Key: `["cluster","broker",id]`."""
+
+    incarnation: int
+    current_state: str
+    endpoints: tuple[BrokerEndpoint, ...]
+    rack: str | None
+    since_ms: int
+
+
+class TopicValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic of a cluster. Key: `["cluster","topic","name"]`."""
+
+    #: Offset of the record that made it.
+    topic_id: int
+    partitions: int
+    min_isr: int
+    unclean: bool
+    is_deleting: bool = False
+
+
+class PartitionValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A partition of a cluster. Key: `["cluster","partition","topic",number]`.
+
+    The fields with defaults are left out where they have these; the last five are the job's own.
+    """
+
+    topic_id: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    fence: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    recovering: bool = False
+    #: Record of the demand by which its leader was asked to let go; -1: it was not.
+    asked: int = -1
+    #: The election that is wanted once the leader has let go.
+    move: str = ""
+    #: The incarnation that may still lead, so that nobody is elected; -1: none.
+    guard: int = -1
+    #: Replicas that have never been online.
+    new: tuple[int, ...] = ()
+    #: Broker -> state of its replica, which is to be deleted.
+    deleting: dict[int, int] = {}
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from coordlib.config import CoordinatorConfig
+from coordlib.coordinators.brokers.family import Clusters
+from coordlib.coordinators.brokers.settings import BrokersSettings
 from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.shard.shard import ShardSettings
@@ -163,7 +165,10 @@ class Coordinator:
             reply_partitions=layout.reply_partitions,
             incarnation=incarnation,
             bounds=config.shard,
-            families={Groups.SPACE: GroupSettings(config.group, self._strategies)},
+            families={
+                Groups.SPACE: GroupSettings(config.group, self._strategies),
+                Clusters.SPACE: BrokersSettings(config.brokers),
+            },
             keys=authority.keys,
             verify=ED25519.verify,
             checks_invariants=config.engine.check_invariants,

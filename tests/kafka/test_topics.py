@@ -37,10 +37,12 @@ def found(seen: findings.Seen, name: str = "requests", shards: int = 4) -> list[
 def test_plan_covers_the_wire_format() -> None:
     assert list(PLANS) == [
         *("requests", "offsets", "responses", "assignments"),
-        *("groups", "committed", "events", "lag", "progress"),
+        *("groups", "committed", "clusters", "metadata", "events", "lag", "progress"),
     ]
     compact = {name for name, plan in PLANS.items() if plan.config["cleanup.policy"] == "compact"}
-    assert compact == {"assignments", "groups", "committed", "progress"}
+    assert compact == {
+        *("assignments", "groups", "committed", "clusters", "metadata", "progress"),
+    }
     for name, plan in PLANS.items():
         size = int(plan.config["max.message.bytes"])
         is_input = name in ("requests", "offsets")

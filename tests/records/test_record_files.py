@@ -20,7 +20,7 @@ MODULES = [
     for each in pkgutil.iter_modules(records.__path__)
 ]
 #: Base types of requests and responses, which are not sent themselves.
-ENVELOPES = {rq.Request, rq.InAnySpace, rq.Control, rs.Response}
+ENVELOPES = {rq.Request, rq.ClusterRequest, rq.InAnySpace, rq.Control, rs.Response}
 
 
 def tagged() -> Iterator[type[Any]]:

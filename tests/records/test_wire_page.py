@@ -23,6 +23,9 @@ PAGE = (Path(rq.__file__).parent / "README.md").read_text()
 STORED: dict[str, type[msgspec.Struct]] = {
     "coord.assignments": stored.AssignmentValue,
     "coord.committed": stored.CommittedValue,
+    "coord.metadata: broker": stored.BrokerValue,
+    "coord.metadata: topic": stored.TopicValue,
+    "coord.metadata: partition": stored.PartitionValue,
     "coord.events": stored.Event,
     "coord.lag": stored.LagSample,
     "layout": stored.Layout,

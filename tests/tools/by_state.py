@@ -29,7 +29,7 @@ from typing import Final
 
 import msgspec
 
-from tests.tools import announced_groups, assigned_groups, driving, static_groups
+from tests.tools import announced_groups, assigned_groups, clusters, driving, static_groups
 from tests.tools.driving import FOLLOWER, LEADER, Conversation
 from tests.tools.transcript import RULER, Session
 
@@ -62,6 +62,7 @@ SETTINGS: Final[Mapping[Path, Setting]] = {
     GROUPS / "classic/by_state/announced": Setting(
         announced_groups.STATES, _CLASSIC, announced_groups.names
     ),
+    TESTS / "coordinators/brokers/by_state": Setting(clusters.STATES, {}),
     GROUPS / "assigned/by_state": Setting(
         assigned_groups.STATES, {"a": (assigned_groups.A, 2), "b": (assigned_groups.B, 2)}
     ),
@@ -100,7 +101,9 @@ def said_in(setting: Setting, state: str, command: str) -> list[str]:
     names = setting.names(talk)
     for name, member in names.items():
         command = command.replace(name, member)
-    request = Session(setting.known).request(command)
+    session = Session(setting.known)
+    session.talk = talk  # who knows a cluster knows its state
+    request = session.request(command)
     place = talk.next_offset
     shown = [
         (f"r0-{place}", "HERE"),

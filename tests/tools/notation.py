@@ -9,6 +9,10 @@
     page 0                                                                  or: page 0 gone
     event RebalanceStarted generation=0 cause=r0-0 reason="member joined" detail…
     saved Stable generation=1        or: saved gone                         a batch ended
+    broker 1 Active incarnation=3    or: broker 1 gone                      in coord.metadata
+    topic t topic_id=7 partitions=1  or: topic t gone
+    partition t/0 leader=1 …         or: partition t/0 gone
+    saved cluster generation=4 brokers=3                                    a batch ended
     progress offset=7                                                       a batch ended
 
 Partition 0 and group "g" are not written, others are: `answer@2`, `event[h]`. Fields at their
@@ -19,13 +23,16 @@ reason of a refusal's event when it is the sentence of the error.
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 from coordlib.effects.routing import (
     ASSIGNMENTS,
+    CLUSTERS,
     COMMITTED,
     EVENTS,
     GROUPS,
+    METADATA,
     RESPONSES,
     SNAPSHOTS,
     Output,
@@ -46,23 +53,58 @@ def render(output: Output) -> str:
     value: Any = json.loads(output.value) if output.value is not None else None
     if output.topic == EVENTS:
         return _event(value)
-    if output.topic == GROUPS:
-        if value is None:
-            return "saved" + _group(output.key.decode()) + " gone"
-        return _words("saved" + _group(value["group"]), value["state"], _only(value, "generation"))
-    if output.topic == ASSIGNMENTS:
-        group, member, *partition = json.loads(output.key)
-        if partition:
-            place = f"{member}/{partition[0]}"
-            return _words("own" + _group(group), place, _entry(value, {"since_ms"}))
-        return _words("assign" + _group(group), member, _entry(value, {"since_ms"}))
-    if output.topic == COMMITTED:
-        group, topic, partition = json.loads(output.key)
-        entry = _entry(value, {"commit_ms", "commit_clock_ms"})
-        return _words("commit" + _group(group), f"{topic}/{partition}", entry)
     if output.topic == RESPONSES:
         return _response(output.partition, value)
+    if output.topic in _OF_KEY:
+        return _OF_KEY[output.topic](output.key.decode(), value)
     return _words(output.topic, output.key.decode(), "gone" if value is None else _fields(value))
+
+
+def _saved(group: str, value: dict[str, Any] | None) -> str:
+    if value is None:
+        return "saved" + _group(group) + " gone"
+    return _words("saved" + _group(group), value["state"], _only(value, "generation"))
+
+
+def _assigned(key: str, value: dict[str, Any] | None) -> str:
+    group, member, *partition = json.loads(key)
+    shown = _entry(value, {"since_ms"})
+    if partition:
+        return _words("own" + _group(group), f"{member}/{partition[0]}", shown)
+    return _words("assign" + _group(group), member, shown)
+
+
+def _committed(key: str, value: dict[str, Any] | None) -> str:
+    group, topic, partition = json.loads(key)
+    shown = _entry(value, {"commit_ms", "commit_clock_ms"})
+    return _words("commit" + _group(group), f"{topic}/{partition}", shown)
+
+
+def _saved_cluster(key: str, value: dict[str, Any] | None) -> str:
+    (cluster,) = json.loads(key)
+    if value is None:
+        return "saved cluster" + _group(cluster) + " gone"
+    shown = f"generation={value['generation']} brokers={len(value['brokers'])}"
+    return _words("saved cluster" + _group(cluster), shown)
+
+
+def _of_cluster(key: str, value: dict[str, Any] | None) -> str:
+    cluster, what, name, *number = json.loads(key)
+    where = f"{name}/{number[0]}" if number else str(name)
+    if value is not None and what == "broker":
+        shown = f"{value['current_state']} incarnation={value['incarnation']}"
+        return _words(what + _group(cluster), where, shown)
+    return _words(what + _group(cluster), where, _entry(value, set()))
+
+
+#: How a record of a compacted topic is shown, by its key and its value.
+_OF_KEY: Final[dict[str, Callable[[str, Any], str]]] = {
+    GROUPS: _saved,
+    ASSIGNMENTS: _assigned,
+    COMMITTED: _committed,
+    CLUSTERS: _saved_cluster,
+    METADATA: _of_cluster,
+}
 
 
 def _response(partition: int, value: dict[str, Any]) -> str:
@@ -71,6 +113,8 @@ def _response(partition: int, value: dict[str, Any]) -> str:
         return _words(f"progress{where}", _fields({"offset": value["offset"]}))
     group = _group(value["group"])
     rest = _fields({k: v for k, v in value.items() if k not in _ENVELOPE})
+    if value["type"] == "LeadershipDemanded":
+        rest = f"cause={value['cause']} {rest}"  # what the Release is to name
     if "id" not in value:
         return _words(f"notify{where}{group}", value["type"], rest)
     head = _words(f"answer{where}{group}", f"{value['client']}#{value['id']}", value["type"])
@@ -120,6 +164,8 @@ def _shown(name: str, field: Any) -> str:
     if isinstance(field, list):
         return "[" + ", ".join(_shown(name, item) for item in field) + "]"
     if isinstance(field, dict):
+        if "partition_epoch" in field:
+            return _partition(field)
         if field.keys() >= {"member", "instance", "metadata"}:
             has = f"={_text(field['assignment'])}" if "assignment" in field else ""
             return f"{field['member']}:{_text(field['metadata'])}{has}"
@@ -127,6 +173,17 @@ def _shown(name: str, field: Any) -> str:
     if name in _BYTES:
         return _text(field)
     return _quoted(field) if isinstance(field, str) else str(field)
+
+
+def _partition(row: dict[str, Any]) -> str:
+    """A partition of a cluster: its place first, then what is not usual."""
+    rest = {k: v for k, v in row.items() if k not in ("topic", "partition", "topic_id", "was")}
+    was = f"was={row['was']}" if "was" in row else ""
+    error = {} if row.get("error", "NONE") == "NONE" else {"error": rest.pop("error")}
+    shown = {k: v for k, v in rest.items() if k not in ("error", "message")}
+    return (
+        "(" + _words(f"{row['topic']}/{row['partition']}", was, _fields({**error, **shown})) + ")"
+    )
 
 
 def _text(field: str) -> str:

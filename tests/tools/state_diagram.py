@@ -21,7 +21,7 @@ from coordlib.coordinators.groups.assigned import timers as assigned_timers
 from coordlib.coordinators.groups.classic import group, guards, pending, timers
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.offsets import retention
-from tests.tools import assigned_causes, classic_causes
+from tests.tools import assigned_causes, broker_diagram, classic_causes
 from tests.tools.claims import page as claims_page
 
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
@@ -86,11 +86,16 @@ def drawn(kind: Drawn) -> str:
 
 def with_drawing(page: str, kind: Drawn) -> str:
     """A page with the newest drawing between its marks. Raises ValueError when there are none."""
+    return between_marks(page, drawn(kind))
+
+
+def between_marks(page: str, drawing: str) -> str:
+    """A page with this between its marks. Raises ValueError when there are none."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"The page needs a line {BEGIN!r} and, after it, a line {END!r}.")
-    return f"{before}{BEGIN}\n{drawn(kind)}\n{END}{after}"
+    return f"{before}{BEGIN}\n{drawing}\n{END}{after}"
 
 
 def _states(kind: Drawn) -> Iterator[str]:
@@ -147,6 +152,9 @@ def main() -> None:
         sys.stdout.write(f"{kind.page}\n")
     claims_page.write()
     sys.stdout.write(f"{claims_page.PAGE}\n")
+    page = broker_diagram.PAGE
+    page.write_text(between_marks(page.read_text(encoding="utf-8"), broker_diagram.drawn()))
+    sys.stdout.write(f"{page}\n")
 
 
 if __name__ == "__main__":

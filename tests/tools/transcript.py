@@ -41,10 +41,10 @@ what it sends, or a word that nobody sends:
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
-Further `key=value` words set fields of the request: id, group, member, generation, session,
-rebalance, protocols=NAME:METADATA,…, topics=T,… (a consumer's subscription), type, reason, reply,
-instance. A client knows its member id and its generation from its newest answer; ids of requests
-count up by themselves (a1, a2, …).
+What brokers say stands in `tests.tools.broker_transcript`. Further `key=value` words set fields of
+the request: id, group, member, generation, session, rebalance, protocols=NAME:METADATA,…,
+topics=T,… (a consumer's subscription), type, reason, reply, instance. A client knows its member id
+and its generation from its newest answer; ids of requests count up by themselves (a1, a2, …).
 """
 
 import argparse
@@ -64,6 +64,7 @@ from coordlib.effects.routing import RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups, driving
+from tests.tools.broker_transcript import VERBS, BrokerWords
 from tests.tools.claims.transcript import ClaimsSession
 from tests.tools.core import restored
 from tests.tools.defects import Defect, in_force
@@ -84,6 +85,7 @@ class Session:
         self._count: dict[str, int] = {}
         self._read = 0
         self._defects: list[Defect] = []
+        self._of_brokers = BrokerWords(lambda: self.talk)
 
     def run(self, line: str) -> list[str]:
         """Carry out one command; the effects as lines."""
@@ -106,20 +108,25 @@ class Session:
         return lines
 
     def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
-        fields = _by_name(words)
         self._count[client] = self._count.get(client, 0) + 1
+        if verb in VERBS:
+            made = self._of_brokers.numbered(client, verb, words, self._count[client])
+            return self.talk.send(made, after_ms)
+        fields = _by_name(words)
         fields.setdefault("id", f"{client}{self._count[client]}")
         request = self._request(client, verb, fields)
         return self.talk.send(request, after_ms, COMMITS if verb == "position" else REQUESTS)
 
-    def request(self, line: str) -> rq.AnyRequest:
+    def request(self, line: str) -> Any:
         """The request of one command, which is not sent; without id= it has that of `driving`."""
         client, *words = shlex.split(line)
         if client == "topics":
             return _listing(words)
+        if words[0] in VERBS:
+            return self._of_brokers.request(client, words[0], words[1:])
         return self._request(client, words[0], _by_name(words[1:]))
 
-    def _request(self, client: str, verb: str, words: dict[str, str]) -> rq.AnyRequest:
+    def _request(self, client: str, verb: str, words: dict[str, str]) -> Any:
         if verb in ("subscribe", "resubscribe", "lets-go"):
             return self._request_where_divided(client, verb, words)
         if verb == "fetch" and (places := _places_in(words)):
@@ -159,9 +166,7 @@ class Session:
             return driving.heartbeat(client, generation, member, **fields)
         return driving.commit(client, generation, member, **fields)
 
-    def _request_where_divided(
-        self, client: str, verb: str, words: dict[str, str]
-    ) -> rq.AnyRequest:
+    def _request_where_divided(self, client: str, verb: str, words: dict[str, str]) -> Any:
         """What only members of server-assigned groups write."""
         wanted = {"topics": tuple(words.pop("topics").split(","))} if "topics" in words else {}
         fields = {**_typed(words), **wanted}

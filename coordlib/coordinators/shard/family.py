@@ -78,7 +78,7 @@ class Family:
         return {}
 
     def state(self) -> Any:
-        """For the shard's blob."""
+        """For the shard's blob; None: it keeps nothing, and the blob does not name it."""
         return None
 
     @classmethod
@@ -100,6 +100,14 @@ class Family:
     def head_name(cls, key: bytes) -> str | None:
         """The entity whose head has this key; None: it is the key of an entry (`Table.place`)."""
         return key.decode()
+
+    @classmethod
+    def is_published(cls, _topic: str, _key: bytes) -> bool:
+        """Whether a key of one of its topics is of a record that only others read (fx.Publish).
+
+        A restore leaves such records out. A key that is of nobody refuses it.
+        """
+        return False
 
     def must_look_again(self) -> bool:
         """Whether settings changed by which the rows' `look_at_ms` were found.
@@ -153,6 +161,13 @@ class Registry:
             raise ValueError("Two inputs have one letter, or one topic.")
         if any(not re.fullmatch("[a-z]", letter) for letter in self.inputs):
             raise ValueError("An input's letter is one of a to z.")
+        #: The spaces whose families keep something, or look at what changed.
+        self.stateful: Final = [
+            family.SPACE
+            for family in families
+            if family.state is not Family.state
+            or family.must_look_again is not Family.must_look_again
+        ]
         #: The tables of each space, by name.
         self.tables: Final = {family.SPACE: family.tables() for family in families}
         if len({family.HEADS for family in families}) < len(families):

@@ -61,7 +61,8 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     _refuse_foreign_keys(topics, registry)
     for space, family in registry.families.items():
         heads = _heads(family, topics.get(family.HEADS, {}), registry)
-        families[space] = family.restored(heads)
+        if space in registry.stateful:
+            families[space] = family.restored(heads)
         for name, (kind, value) in heads.items():
             row = Row(StoredRow(name, kind.NAME), kind)
             row.set_value(value, _known(row, family, position))
@@ -87,8 +88,12 @@ def _refuse_foreign_keys(topics: Topics, registry: Registry) -> None:
             takers.setdefault(table.topic, []).append(table.place)
     for topic, names in takers.items():
         for key in topics.get(topic, {}):
-            if all(name(key) is None for name in names):
+            if all(name(key) is None for name in names) and not _is_published(topic, key, registry):
                 raise UnknownSavedVersion(f"{topic} has the key {key!r}, which this code lacks.")
+
+
+def _is_published(topic: str, key: bytes, registry: Registry) -> bool:
+    return any(family.is_published(topic, key) for family in registry.families.values())
 
 
 def _heads(

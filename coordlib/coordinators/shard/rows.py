@@ -7,7 +7,7 @@ Deadlines, looks and questions that can be heard are steps of one entity each, a
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,18 @@ from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects import effect as fx
 
 
+class _Families(dict[str, Family]):
+    """By space; made when they are asked for."""
+
+    def __init__(self, make: Callable[[str, StoredShard], Family], state: StoredShard) -> None:
+        super().__init__()
+        self._make, self._state = make, state
+
+    def __missing__(self, space: str) -> Family:
+        made = self[space] = self._make(space, self._state)
+        return made
+
+
 class Rows(ABC):
     """All of them. Owned by one fold; never shared."""
 
@@ -39,11 +51,11 @@ class Rows(ABC):
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
         self._answered = Answered(state.answered)
-        #: What the families have beside their entities, by space.
-        self.families: dict[str, Family] = {
-            space: family(state.families.get(space, NOT_INDEXED), settings.of(family))
-            for space, family in registry.families.items()
-        }
+        #: What the families have beside their entities, by space. One that keeps nothing is made
+        #: when it is asked for: it costs the entities of others nothing.
+        self.families = _Families(self._make_family, state)
+        for space in registry.stateful:
+            self.families[space]
         stale = {space for space, each in self.families.items() if each.must_look_again()}
         #: By space and name.
         self.rows: dict[Key, Row] = {}
@@ -62,6 +74,10 @@ class Rows(ABC):
         self._agenda = Agenda(known, settings.look_interval_ms)
         #: Entities with a deadline that is due and waits until what they have said can be seen.
         self._put_off: set[Key] = set()
+
+    def _make_family(self, space: str, state: StoredShard) -> Family:
+        family = self.registry.families[space]
+        return family(state.families.get(space, NOT_INDEXED), self.settings.of(family))
 
     def row(self, name: str, space: str = "group") -> Row:
         """The row of an entity. Raises KeyError when there is none."""

@@ -381,7 +381,7 @@ class Shard(Rows):
 
     def encode(self) -> bytes:
         """The blob."""
-        families = {space: family.state() for space, family in self.families.items()}
+        families = {space: self.families[space].state() for space in self.registry.stateful}
         return encode_blob(self._position, self.rows, families, self._refusals)
 
     def status(self) -> Status:

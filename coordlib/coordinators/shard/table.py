@@ -8,7 +8,7 @@ Blocks and not names, because one topic may have ten thousand partitions.
 Each entry is a record of its own in the compacted topic that the table names.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -43,6 +43,8 @@ class Table(NamedTuple):
     keep: Callable[[Any], Any]
     #: Upper bound of a kept entry's share of a block; by its content alone.
     size: Callable[[Any], int]
+    #: Numbers by which entries are searched (`Entries.marked`), of a kept entry; None: by none.
+    marks: Callable[[Any], Iterable[int]] | None = None
 
     def key(self, entity: str, place: Place) -> bytes:
         """The key of an entry in the topic."""
@@ -74,7 +76,15 @@ class StoredTable(msgspec.Struct, array_like=True):
 class Entries:
     """The entries of one entity, by name and number. Handlers read them; the shard changes them."""
 
-    __slots__ = ("_decode_block", "_names", "_table", "count", "size_bytes")
+    __slots__ = (
+        "_blocks_of_mark",
+        "_decode_block",
+        "_has_searched",
+        "_names",
+        "_table",
+        "count",
+        "size_bytes",
+    )
 
     def __init__(self, table: Table, stored: StoredTable | None = None) -> None:
         stored = stored or StoredTable()
@@ -84,6 +94,10 @@ class Entries:
         self._names = cast(
             "dict[str, dict[int, msgspec.Raw | _Block]]", _decode_names(stored.blocks)
         )
+        #: Whether entries were searched before, and from the second search on in which blocks each
+        #: mark may be. Never stored: it changes how fast a search is, and nothing that is found.
+        self._has_searched = False
+        self._blocks_of_mark: dict[int, dict[tuple[str, int], None]] | None = None
         #: How many entries there are.
         self.count = stored.count
         #: Upper bound of their encoded size, by what is stored alone.
@@ -112,6 +126,29 @@ class Entries:
             for number, entry in self.of_name(name):
                 yield name, number, entry
 
+    def marked(self, mark: int) -> list[tuple[Place, Any]]:
+        """The entries that have this mark, by place and in order.
+
+        The first search of a batch reads all blocks and keeps those decoded in which it found
+        something. The second one makes an index: a batch with one event must not pay for it.
+        """
+        marks = self._table.marks or _no_marks
+        if self._has_searched:
+            blocks = sorted(self._index().get(mark, ()))
+        else:
+            blocks = [
+                (name, number) for name in self.names() for number in sorted(self._names[name])
+            ]
+        self._has_searched = True
+        found: list[tuple[Place, Any]] = []
+        for name, number in blocks:
+            block = self._peek(name, number)
+            here = [((name, n), each) for n, each in sorted(block.items()) if mark in marks(each)]
+            if here:
+                self._names[name][number] = block
+                found += here
+        return found
+
     def apply(self, place: Place, saved: Any) -> Any:
         """Store an entry as the topic has it; None: forget it. Returns the kept one before."""
         return self.set(place, None if saved is None else self._table.keep(saved))
@@ -130,6 +167,8 @@ class Entries:
             block = self._names[name][number // BLOCK_ENTRIES] = {}
         before = block.get(number)
         block[number] = kept
+        if self._blocks_of_mark is not None:
+            self._mark(self._blocks_of_mark, (name, number // BLOCK_ENTRIES), kept)
         self.size_bytes += size_bytes
         if before is None:
             self.count += 1
@@ -153,6 +192,28 @@ class Entries:
         decoded = blocks[number] = self._decode_block(block)
         return decoded
 
+    def _peek(self, name: str, number: int) -> _Block:
+        """A block, decoded; one that nobody has asked for stays bytes."""
+        block = self._names.get(name, {}).get(number, {})
+        return self._decode_block(block) if isinstance(block, msgspec.Raw) else block
+
+    def _index(self) -> dict[int, dict[tuple[str, int], None]]:
+        """In which blocks each mark may be; what is stored later is added, nothing is taken out."""
+        if self._blocks_of_mark is None:
+            index: dict[int, dict[tuple[str, int], None]] = {}
+            for name, blocks in self._names.items():
+                for number in blocks:
+                    for each in self._peek(name, number).values():
+                        self._mark(index, (name, number), each)
+            self._blocks_of_mark = index
+        return self._blocks_of_mark
+
+    def _mark(
+        self, index: dict[int, dict[tuple[str, int], None]], block: tuple[str, int], kept: Any
+    ) -> None:
+        for mark in (self._table.marks or _no_marks)(kept):
+            index.setdefault(mark, {})[block] = None
+
     def _forget(self, name: str, number: int) -> Any:
         block = self._block(name, number // BLOCK_ENTRIES)
         gone = None if block is None else block.pop(number, None)
@@ -166,6 +227,10 @@ class Entries:
             del self._names[name]
             self.size_bytes -= name_bytes(name)
         return gone
+
+
+def _no_marks(_: Any) -> Iterable[int]:
+    return ()
 
 
 def name_bytes(name: str) -> int:

@@ -15,11 +15,18 @@ import pytest
 from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.shard.clock import Due
 from coordlib.coordinators.shard.family import Decide, Family, Input, Registry
-from coordlib.coordinators.shard.kind import ANY_GENERATION, Facts, Kind, Known
+from coordlib.coordinators.shard.kind import (
+    ANY_GENERATION,
+    Facts,
+    Kind,
+    Known,
+    UnknownSavedVersion,
+)
 from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.step import Step
 from coordlib.coordinators.shard.table import Table
 from coordlib.coordinators.shard.transition import At
+from coordlib.effects.routing import Output
 from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -403,6 +410,34 @@ def test_a_deleted_entity_leaves_no_entries() -> None:
     assert talk.shard.rows == {}
     newest = {each.key: each.value for each in talk.shard.outputs if each.topic == "notes"}
     assert newest == {b'["g","p",0]': None, b'["g","q",0]': None}
+
+
+def test_a_topic_may_have_records_that_only_others_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Active brokers stand beside the partitions; a restore leaves them out, and says so of any
+    other key that is nobody's."""
+
+    class Told(ClubFamily):
+        @classmethod
+        def is_published(cls, topic: str, key: bytes) -> bool:
+            return topic == "clubs" and key.startswith(b"told-")
+
+        @classmethod
+        def head_name(cls, key: bytes) -> str | None:
+            return None if b"-" in key else key.decode()
+
+    monkeypatch.setattr(core, "REGISTRY", Registry(Groups, Told))
+    talk = Conversation()
+    said(talk, asks(Enter))
+    talk.end_batch_raw()
+    position = talk.shard.status().position
+    rows = core.Shard(
+        core.restored([*talk.outputs, Output("clubs", 0, b"told-7", b"{}")], position),
+        talk.settings,
+    ).rows
+
+    assert list(rows) == [("club", "g")]
+    with pytest.raises(UnknownSavedVersion):
+        core.restored([*talk.outputs, Output("clubs", 0, b"new-7", b"{}")], position)
 
 
 def test_a_member_holds_its_entity() -> None:

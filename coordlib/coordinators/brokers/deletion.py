@@ -1,0 +1,118 @@
+"""Replicas are deleted by their brokers; the rows stay until all of them have said so.
+
+OFFLINE ─▶ DELETION_STARTED ─▶ DELETION_SUCCESSFUL ─▶ the row loses it, or goes with the topic
+   │             ▼
+   └──▶ DELETION_INELIGIBLE: its broker is Inactive, or cannot; tried again when it comes
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from coordlib.coordinators.brokers.rows import Partition
+from coordlib.coordinators.brokers.states import ReplicaState
+from coordlib.coordinators.brokers.step import ClusterStep
+from coordlib.coordinators.shard.table import Place
+from coordlib.records import stored
+
+_R = ReplicaState
+
+
+def delete_topic(step: ClusterStep, name: str) -> None:
+    """Begin to delete a topic, or try again what failed."""
+    topic = step.topic(name)
+    if topic is None:
+        return
+    if not topic.is_deleting:
+        step.put_topic(name, replace(topic, is_deleting=True))
+        detail = {"topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+        step.record(stored.EVENT_TOPIC_DELETION_STARTED, reason=step.reason, detail=detail)
+    for place, row in step.rows_of_topic(name):
+        if topic.is_deleting:
+            retry(step, place, row.deleting)
+        else:
+            _stop(step, place, row)
+    conclude(step, [name])
+
+
+def _stop(step: ClusterStep, place: Place, row: Partition) -> None:
+    """No replica leads or follows any more."""
+    offline = {each: int(_R.OFFLINE) for each in row.replicas}
+    step.alter(
+        place,
+        leader=-1,
+        guard=-1,
+        adding=(),
+        removing=(),
+        new=(),
+        deleting={**offline, **row.deleting},
+    )
+    start(step, place)
+
+
+def start(step: ClusterStep, place: Place) -> None:
+    """Tell those that are there to delete; others are waited for. Forgotten ones have nothing."""
+    row = step.at_place(place)
+    offline = [broker for broker, state in row.deleting.items() if state == _R.OFFLINE]
+    live = {each: _R.DELETION_STARTED for each in offline if step.is_ready(each)}
+    away = {each: _R.DELETION_INELIGIBLE for each in offline if not step.is_ready(each)}
+    _set(step, place, live | away)
+    strangers = [each for each in away if step.broker(each) is None]
+    succeed(step, place, strangers)
+
+
+def retry(step: ClusterStep, place: Place, brokers: Iterable[int]) -> None:
+    """Try again what failed, where the broker is there."""
+    row = step.at_place(place)
+    failed = [
+        each
+        for each in brokers
+        if row.deleting.get(each) == _R.DELETION_INELIGIBLE and step.is_ready(each)
+    ]
+    _set(step, place, dict.fromkeys(failed, _R.OFFLINE))
+    _set(step, place, dict.fromkeys(failed, _R.DELETION_STARTED))
+
+
+def fail(step: ClusterStep, place: Place, broker: int) -> None:
+    """A replica cannot be deleted now."""
+    _set(step, place, {broker: _R.DELETION_INELIGIBLE})
+
+
+def succeed(step: ClusterStep, place: Place, brokers: Iterable[int]) -> None:
+    """Replicas are deleted. That of a partition that stays is forgotten; else see `conclude`."""
+    gone = list(brokers)
+    _set(step, place, dict.fromkeys(gone, _R.DELETION_SUCCESSFUL))
+    topic = step.topic(place[0])
+    if gone and topic is not None and not topic.is_deleting:
+        row = step.at_place(place)
+        step.alter(place, deleting={b: s for b, s in row.deleting.items() if b not in gone})
+
+
+def conclude(step: ClusterStep, topics: Iterable[str]) -> None:
+    """Topics whose replicas are all deleted go."""
+    for name in sorted(set(topics)):
+        topic = step.topic(name)
+        rows = step.rows_of_topic(name) if topic is not None and topic.is_deleting else []
+        if topic is None or not rows or not all(map(_is_deleted, (row for _, row in rows))):
+            continue
+        for place, _ in rows:
+            step.drop(place)
+        step.put_topic(name, None)
+        counts = {
+            "topic_count": step.live.topic_count - 1,
+            "partition_count": step.live.partition_count - len(rows),
+        }
+        step.change(**counts)
+        detail = {"topic": name, "topic_id": topic.topic_id}
+        step.record(stored.EVENT_TOPIC_DELETED, reason=step.reason, detail=detail)
+
+
+def _is_deleted(row: Partition) -> bool:
+    return all(state == _R.DELETION_SUCCESSFUL for state in row.deleting.values())
+
+
+def _set(step: ClusterStep, place: Place, states: Mapping[int, ReplicaState]) -> None:
+    if states:
+        row = step.at_place(place)
+        numbers = {broker: int(state) for broker, state in states.items()}
+        step.alter(place, deleting={**row.deleting, **numbers})

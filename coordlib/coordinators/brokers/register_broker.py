@@ -1,0 +1,146 @@
+"""RegisterBroker: a broker process is there. The newest registration of an id wins, at once.
+
+Its incarnation is the record's offset (KRaft; KIP-343 took the czxid). What the older process led
+has no leader until that process must have stopped, or the newer one proves that it has.
+"""
+
+from coordlib import limits
+from coordlib.coordinators.brokers import arrivals, departures, guards, telling
+from coordlib.coordinators.brokers.cluster import Broker
+from coordlib.coordinators.brokers.demands import finish
+from coordlib.coordinators.brokers.departures import Departure
+from coordlib.coordinators.brokers.step import ClusterStep
+from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.shard.transition import reply_of
+from coordlib.effects import effect as fx
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records import stored
+from coordlib.records.brokers import VERSION_WITH_HEARTBEATS
+
+SUPERSEDED = "superseded by a newer registration"
+
+
+def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
+    """Judge one RegisterBroker."""
+    if not _are_timeouts_allowed(step, request):
+        return step.refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+    known = step.broker(request.broker)
+    sender = (request.client, request.id)
+    if known is not None and sender == (known.client, known.first_id):
+        return _answer(step, request, known)  # the same record once more
+    if known is not None and sender in known.superseded:
+        return step.refuse(request, ErrorCode.STALE_BROKER_EPOCH)
+    broker = _made(step, request, known)
+    if refused := _no_room(step, broker, known):
+        return step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, refused)
+    if step.value is None:
+        step.create("first broker")
+    step.reason = "broker registered" if known is None else SUPERSEDED
+    if known is not None:
+        _supersede(step, request, known)
+    step.put(broker)
+    _record(step, request, broker, known)
+    if broker.is_legacy:
+        arrivals.come(step, broker, "legacy registration")
+    finish(step)
+    return _answer(step, request, step.live.brokers[broker.broker])
+
+
+def _are_timeouts_allowed(step: ClusterStep, request: rq.RegisterBroker) -> bool:
+    bounds = step.config
+    session = bounds.session_timeout_min_ms, bounds.session_timeout_max_ms
+    release = bounds.release_timeout_min_ms, bounds.release_timeout_max_ms
+    is_session = session[0] <= request.session_timeout_ms <= session[1]
+    return is_session and release[0] <= request.release_timeout_ms <= release[1]
+
+
+def _made(step: ClusterStep, request: rq.RegisterBroker, known: Broker | None) -> Broker:
+    at = step.at
+    past = () if known is None else (*known.superseded, (known.client, known.first_id))
+    is_legacy = request.version < VERSION_WITH_HEARTBEATS
+    return Broker(
+        broker=request.broker,
+        incarnation=at.offset,
+        member=f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}",
+        client=request.client,
+        reply=reply_of(request, at),
+        since=at.offset,
+        since_ms=at.time_ms,
+        endpoints=request.endpoints,
+        rack=request.rack,
+        storage=request.storage,
+        session_timeout_ms=request.session_timeout_ms,
+        release_timeout_ms=request.release_timeout_ms,
+        is_legacy=is_legacy,
+        first_id=request.id,
+        superseded=past[-limits.SUPERSEDED_MAX :],
+        has_session=not is_legacy,
+        awaits_cover=None if is_legacy else at.offset,
+    )
+
+
+def _no_room(step: ClusterStep, broker: Broker, known: Broker | None) -> str | None:
+    """Why there is no room for one more broker; None: there is."""
+    if not step.may_create:
+        return SHARD_IS_FULL
+    if known is None and len(step.cluster.brokers) >= step.config.brokers_max:
+        return "Unregister brokers that are gone for ever, or raise brokers.brokers_max."
+    return None if step.room_of(broker) else SHARD_IS_TOO_LARGE
+
+
+def _supersede(step: ClusterStep, request: rq.RegisterBroker, known: Broker) -> None:
+    """The older process goes. Its leaderships are guarded unless it has certainly ended."""
+    is_same_storage = bool(known.storage) and known.storage == request.storage
+    has_ended = is_same_storage and request.previous == known.incarnation
+    guard = -1
+    if has_ended:
+        guards.end(step, guards.of_incarnation(step, known.incarnation))
+    elif known.is_ready and departures.leads(step, known.broker):
+        guard = guards.place(step, known, SUPERSEDED, request.client)
+    departures.apply(step, [Departure(known, SUPERSEDED, guard, not is_same_storage)])
+    notice = rs.MemberRemoved(
+        group=step.name, cause=step.at.coordinate, member=known.member, reason=SUPERSEDED
+    )
+    step.emit(fx.Notify(known.reply, notice))
+
+
+def _record(
+    step: ClusterStep, request: rq.RegisterBroker, broker: Broker, known: Broker | None
+) -> None:
+    step.record(
+        stored.EVENT_BROKER_REGISTERED,
+        member=broker.member,
+        reason=request.reason or "",
+        detail={
+            "broker": broker.broker,
+            "incarnation": broker.incarnation,
+            "client": broker.client,
+            "endpoints": broker.endpoints,
+            "rack": broker.rack,
+            "storage": broker.storage,
+            "session_timeout_ms": broker.session_timeout_ms,
+            "release_timeout_ms": broker.release_timeout_ms,
+            "is_legacy": broker.is_legacy,
+            "superseded": None if known is None else known.incarnation,
+        },
+    )
+
+
+def _answer(step: ClusterStep, request: rq.RegisterBroker, broker: Broker) -> None:
+    rows = (telling.replica_row(place, row) for place, row in step.rows_of(broker.broker))
+    parts = list(telling.parts(rows))
+    for number, part in enumerate(parts):
+        step.answer(
+            request,
+            broker=broker.broker,
+            incarnation=broker.incarnation,
+            member=broker.member,
+            current_state=broker.state.value,
+            since=broker.since,
+            generation=step.live.generation,
+            partitions=tuple(part),
+            part=number,
+            parts=len(parts),
+        )
