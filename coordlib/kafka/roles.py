@@ -114,6 +114,10 @@ _PURPOSES_OF_READING: Final = {
     "lag": "reads samples of lag",
 }
 
+#: Rows for claims are not built: the secured page says which rights they need. No command reads
+#: clusters yet.
+_READ_BY_READERS: Final = _PURPOSES_OF_READING.keys() - {"responses"}
+
 
 def _reads(names: Sequence[str]) -> tuple[Row, ...]:
     return tuple(_topic(name, Operation.READ, _PURPOSES_OF_READING[name]) for name in names)
@@ -136,7 +140,7 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
         Row(Kind.GROUP, "{group}", Operation.DELETE, "deletes a mirrored group with its original"),
         _data(Operation.READ, "Kafka lets offsets be mirrored by those who may read the topic"),
     ),
-    Role.ARCHIVE: _reads(ARCHIVED),
+    Role.ARCHIVE: _reads(tuple(name for name in ARCHIVED if name in _PURPOSES_OF_READING)),
     Role.MEMBER: (
         _topic("requests", Operation.WRITE, "joins, keeps alive, commits"),
         *_reads(("responses",)),
@@ -149,7 +153,7 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
         _LAYOUT,
     ),
     Role.READER: (
-        *_reads(tuple(name for name in (*OUTPUTS, "lag") if name != "responses")),
+        *_reads(tuple(name for name in (*OUTPUTS, "lag") if name in _READ_BY_READERS)),
         _topic("progress", Operation.READ, "learns how far the job has come"),
         _topic("requests", Operation.DESCRIBE, "learns how many requests wait"),
         _data(Operation.DESCRIBE, "learns where logs end, for lag"),
