@@ -25,8 +25,8 @@ def create(
     replication
         Replicas of each partition; 1 for a single broker.
     claims
-        The coordination topic that the job is to follow: also its topics for that, with as many
-        partitions. The coordination topic itself is left as it is.
+        The coordination topic that the job is to follow: also the job's own topics for it, with as
+        many partitions.
     """
     from coordlib.kafka import coordination, topics
 

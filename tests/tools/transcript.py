@@ -3,11 +3,9 @@
     python -m tests.tools.transcript FILE…             show differences, exit 1 if any
     python -m tests.tools.transcript --rewrite FILE…   write what follows now
 
-A file is prose and blocks. A block is one or more commands, a line `----`, and the effects in
-the notation of `tests.tools.notation`, up to an empty line. Lines with `#` are prose.
-Rewrite only if you understand what caused the difference.
+A file is prose (lines with `#`) and blocks. A block is one or more commands, a line `----`, and the
+effects in the notation of `tests.tools.notation`, up to an empty line.
 
-    # Two join; the leader shares out.
     a join
     +200 b join protocols=range:m,sticky:n
     ----
@@ -15,11 +13,9 @@ Rewrite only if you understand what caused the difference.
 
 A command may begin with `+MS`, the time since the record before; default 0. Then a client and
 what it sends, or a word that nobody sends:
-
     C join            first JoinGroup: no member id                        fields of JoinGroup
     C rejoin          JoinGroup under the id and generation that C knows
-    C sync X=BYTES…   SyncGroup; for the leader with assignments by client (quote with spaces), or
-                      with error= and message=
+    C sync X=BYTES…   SyncGroup; for the leader with assignments by client, or error= and message=
     C heartbeat
     C leave           itself; member= instance=I: whoever has that id; remain=1: keeps its place;
                       members=ID/INSTANCE,…: several at once, each by one of the two or both
