@@ -103,5 +103,5 @@ def _topic_id(config: Mapping[str, Any], topic: str, timeout_s: float) -> str:
 
 def _recorded(config: Mapping[str, Any], prefix: str, timeout_s: float) -> Layout | None:
     """The newest `layout` record; the topic is compacted and short. Raises CannotReach."""
-    found = newest_by_key(config, f"{prefix}.progress", 0, timeout_s).get(_KEY)
+    found = newest_by_key(config, f"{prefix}.progress", 0, silence_s=timeout_s).get(_KEY)
     return None if found is None else msgspec.json.decode(found, type=Layout)

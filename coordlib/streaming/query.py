@@ -39,7 +39,8 @@ from coordlib.streaming.crash import Crash
 from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.plane import Plane, groups
 from coordlib.streaming.signatures import ED25519
-from coordlib.streaming.sink import TransactionalSink, open_producer
+from coordlib.streaming.sink import TransactionalSink
+from coordlib.streaming.sink_producer import open_producer
 from coordlib.streaming.source import read_inputs
 from coordlib.streaming.start import agree
 from coordlib.streaming.start_times import StartTimes
@@ -99,7 +100,7 @@ class Coordinator:
         timeout_ms = options.config.engine.transaction_timeout_ms
         self._sink = TransactionalSink(
             self._plane,
-            open_producer(self._plane, self._client_options, timeout_ms),
+            partial(open_producer, self._plane, self._client_options, timeout_ms),
             self._newest_by_key,
             timeout_ms,
         )

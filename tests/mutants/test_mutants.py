@@ -18,7 +18,8 @@ def named(name: str) -> Mutant:
 
 def test_many_bugs_are_kept_and_numbered() -> None:
     """A bug that is taken out of the list is noticed here."""
-    assert [int(each.name[:2]) for each in KEPT] == list(range(1, 99))
+    numbers = sorted(int(each.name.split("-")[0]) for each in KEPT)
+    assert numbers == [*range(1, 99), 120, 121]
 
 
 @pytest.mark.parametrize("mutant", KEPT, ids=lambda mutant: mutant.name)

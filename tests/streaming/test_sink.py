@@ -50,7 +50,9 @@ def test_a_transaction_that_the_broker_gave_up_is_not_the_work_of_a_newer_driver
     """A driver was suspended inside its transaction. The broker ended that, and tells it the same
     as one that was fenced by another; but with no other there, it must come back."""
     producer: Any = FencedProducer(commit_takes_s)
-    sink = TransactionalSink(groups("p"), producer, lambda *_: {}, 10_000, lambda: producer.now_s)
+    sink = TransactionalSink(
+        groups("p"), lambda: producer, lambda *_: {}, 10_000, lambda: producer.now_s
+    )
 
     with pytest.raises(kind, match=mend):
         sink.write_layout(LAYOUT)
@@ -92,7 +94,7 @@ def test_of_each_partition_the_last_record_tells_how_far_it_was_written() -> Non
     outputs.append(Output("groups", 0, b"k", None))
     batch = Batch(number=0, outputs=outputs, reports=[])
 
-    sink = TransactionalSink(groups("p"), producer, lambda *_: {})
+    sink = TransactionalSink(groups("p"), lambda: producer, lambda *_: {})
     written = sink.write(batch, Identity(checkpoint="c", prefix="p", shards=1, incarnation="i"))
 
     assert written == {

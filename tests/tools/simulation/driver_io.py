@@ -11,10 +11,13 @@ from confluent_kafka import KafkaError, KafkaException
 from coordlib.records import codec
 from coordlib.records.requests import Control, Tick
 from coordlib.streaming.control import Signer
-from tests.tools.simulation.cluster import Cluster, Outcome, Place, Transaction
+from coordlib.streaming.sink_producer import RETRY_BACKOFF_MS
+from tests.tools.simulation.cluster import Cluster, LateEnd, Outcome, Place, Transaction
 from tests.tools.simulation.scheduler import Channel, Process
 
 TRANSACTION_TIMEOUT_MS = 60_000
+#: How long the client takes at least until it sends an EndTxn again.
+RESENT_AFTER_MS = 0.8 * RETRY_BACKOFF_MS
 RETRY_MS = 500
 
 
@@ -39,7 +42,13 @@ class Delivered:
 
 
 class SimulatedProducer:
-    """A transactional producer. `strike` is asked at every point where the driver may die."""
+    """A transactional producer.
+
+    Args:
+        strike: is asked at every point where the driver may die.
+        resend: is asked whether an EndTxn is sent twice: how many records are written until the
+            first one arrives; None: it is sent once.
+    """
 
     def __init__(
         self,
@@ -47,16 +56,19 @@ class SimulatedProducer:
         transactional_id: str,
         strike: Callable[[str], None],
         give_up: Callable[[Transaction], None],
+        resend: Callable[[], int | None],
     ) -> None:
         self._cluster, self._id, self._strike = cluster, transactional_id, strike
-        self._give_up = give_up
+        self._give_up, self._resend = give_up, resend
         self._epoch = -1
+        self._has_written = False
 
     def init_transactions(self, timeout: float) -> None:
         self._epoch = self._cluster.init_transactions(self._id)
 
     def begin_transaction(self) -> None:
         self._cluster.require_epoch(self._id, self._epoch)
+        self._has_written = False
 
     def produce(
         self,
@@ -69,9 +81,13 @@ class SimulatedProducer:
     ) -> None:
         self._strike("P5")
         self._cluster.require_epoch(self._id, self._epoch)
+        self._cluster.note_record(self._id)
         transaction = self._cluster.open_transaction(self._id)
         if not transaction.places:
+            if self._has_written:  # somebody has ended it: nothing may be written outside of one
+                raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE))
             self._give_up(transaction)
+        self._has_written = True
         place = (topic, partition)
         offset = self._cluster.append(place, key, value, transaction)
         transaction.places[place] = offset
@@ -89,6 +105,8 @@ class SimulatedProducer:
         self._cluster.require_epoch(self._id, self._epoch)
         self._cluster.end_transaction(self._id, Outcome.COMMITTED)
         self._strike("unheard-commit")
+        if (records := self._resend()) is not None:
+            self._cluster.hold_up(self._id, LateEnd(self._epoch, Outcome.COMMITTED, records))
 
     def abort_transaction(self, timeout: float) -> None:
         self._cluster.require_epoch(self._id, self._epoch)

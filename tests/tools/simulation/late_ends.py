@@ -1,0 +1,21 @@
+"""An end of a transaction that was sent twice, and of which the first arrives late.
+
+The job's clients lose the connection after they have sent EndTxn, and send it once more. The second
+is answered. The first arrives while the next transaction is open, and would end it half-way.
+"""
+
+from random import Random
+
+from tests.tools.simulation.late import Mend
+from tests.tools.simulation.world import World
+
+
+def comes_late(world: World, luck: Random, for_ms: int) -> Mend:
+    """Half of all transactions are such ones. No member notices anything."""
+    engine = world.engine
+    engine.late_ends = luck
+
+    def mend() -> None:
+        engine.late_ends = None
+
+    return mend
