@@ -61,14 +61,15 @@ class SimulatedProducer:
         self._cluster, self._id, self._strike = cluster, transactional_id, strike
         self._give_up, self._resend = give_up, resend
         self._epoch = -1
-        self._has_written = False
+        #: Where it has asked the coordinator to let it write, in this transaction.
+        self._added: set[Place] = set()
 
     def init_transactions(self, timeout: float) -> None:
         self._epoch = self._cluster.init_transactions(self._id)
 
     def begin_transaction(self) -> None:
         self._cluster.require_epoch(self._id, self._epoch)
-        self._has_written = False
+        self._added.clear()
 
     def produce(
         self,
@@ -82,13 +83,13 @@ class SimulatedProducer:
         self._strike("P5")
         self._cluster.require_epoch(self._id, self._epoch)
         self._cluster.note_record(self._id)
-        transaction = self._cluster.open_transaction(self._id)
+        transaction, place = self._cluster.open_transaction(self._id), (topic, partition)
+        if place in self._added and place not in transaction.places:
+            # It was ended from elsewhere; a place that is added only now would begin another.
+            raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE))
+        self._added.add(place)
         if not transaction.places:
-            if self._has_written:  # somebody has ended it: nothing may be written outside of one
-                raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE))
             self._give_up(transaction)
-        self._has_written = True
-        place = (topic, partition)
         offset = self._cluster.append(place, key, value, transaction)
         transaction.places[place] = offset
         if on_delivery is not None:

@@ -1,7 +1,8 @@
 """An end of a transaction that was sent twice, and of which the first arrives late.
 
 The job's clients lose the connection after they have sent EndTxn, and send it once more. The second
-is answered. The first arrives while the next transaction is open, and would end it half-way.
+is answered. The first arrives while the next transaction is open, and would end it half-way
+(INV-99).
 """
 
 from random import Random
