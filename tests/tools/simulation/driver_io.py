@@ -4,6 +4,7 @@ They are what `TransactionalSink` and `TickWriter` are given; those are the real
 """
 
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -18,6 +19,8 @@ from tests.tools.simulation.scheduler import Channel, Process
 TRANSACTION_TIMEOUT_MS = 60_000
 #: How long the client takes at least until it sends an EndTxn again.
 RESENT_AFTER_MS = 0.8 * RETRY_BACKOFF_MS
+#: The first one arrives within so many records: a batch writes as many, more or less.
+RECORDS_UNTIL_LATE = 12
 RETRY_MS = 500
 
 
@@ -41,13 +44,29 @@ class Delivered:
         return self._offset
 
 
+class Resends:
+    """EndTxn requests that are sent twice, half of all while there is `luck`."""
+
+    def __init__(self) -> None:
+        self.luck: Random | None = None
+        #: How long clients have waited until they sent something again; virtual time stands still
+        #: in a transaction.
+        self.waited_ms = 0.0
+
+    def draw(self) -> int | None:
+        """How many records are written until the first one arrives; None: it is sent once."""
+        if self.luck is None or self.luck.random() < 0.5:
+            return None
+        self.waited_ms += RESENT_AFTER_MS
+        return self.luck.randint(0, RECORDS_UNTIL_LATE)
+
+
 class SimulatedProducer:
     """A transactional producer.
 
     Args:
         strike: is asked at every point where the driver may die.
-        resend: is asked whether an EndTxn is sent twice: how many records are written until the
-            first one arrives; None: it is sent once.
+        resends: draws whether an EndTxn is sent twice.
     """
 
     def __init__(
@@ -56,10 +75,10 @@ class SimulatedProducer:
         transactional_id: str,
         strike: Callable[[str], None],
         give_up: Callable[[Transaction], None],
-        resend: Callable[[], int | None],
+        resends: Resends,
     ) -> None:
         self._cluster, self._id, self._strike = cluster, transactional_id, strike
-        self._give_up, self._resend = give_up, resend
+        self._give_up, self._resends = give_up, resends
         self._epoch = -1
         #: Where it has asked the coordinator to let it write, in this transaction.
         self._added: set[Place] = set()
@@ -106,7 +125,7 @@ class SimulatedProducer:
         self._cluster.require_epoch(self._id, self._epoch)
         self._cluster.end_transaction(self._id, Outcome.COMMITTED)
         self._strike("unheard-commit")
-        if (records := self._resend()) is not None:
+        if (records := self._resends.draw()) is not None:
             self._cluster.hold_up(self._id, LateEnd(self._epoch, Outcome.COMMITTED, records))
 
     def abort_transaction(self, timeout: float) -> None:

@@ -28,10 +28,10 @@ from tests.tools.defects import Defect
 from tests.tools.simulation.checkpoint import Checkpoint, Ranges
 from tests.tools.simulation.cluster import Cluster, Place, Transaction
 from tests.tools.simulation.driver_io import (
-    RESENT_AFTER_MS,
     TRANSACTION_TIMEOUT_MS,
     CommitUnheard,
     Killed,
+    Resends,
     SimulatedControl,
     SimulatedProducer,
     SimulatedTicks,
@@ -44,8 +44,6 @@ from tests.tools.simulation.watch import SimulatedWatch
 TURN_MS = 100
 STATES_KEPT = 3
 ROWS_AGAIN = 5
-#: A batch writes as many, more or less.
-RECORDS_UNTIL_LATE = 12
 #: Points at which a driver may die, in the order of a batch.
 CRASH_POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "before-commit", "unheard-commit", "P6", "P7")
 
@@ -74,8 +72,8 @@ class Engine:
     #: Every batch is judged twice, as after the loss of an executor.
     recomputes: bool = False
 
-    #: Draws which EndTxn requests are sent twice, and when the first ones arrive; None: none is.
-    late_ends: Random | None = None
+    #: Which EndTxn requests are sent twice.
+    resends: Resends = field(default_factory=Resends)
     #: The source brings rows once more that earlier batches had.
     repeats_rows: bool = False
     #: Whether the driver watches the cluster's topics.
@@ -130,14 +128,12 @@ class Driver(Process):
         self.engine, self.checkpoint = engine, checkpoint
         self.ended: CoordError | str | None = None
         self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
-        #: How long its clients have waited until they sent something again.
-        self._resent_ms = 0.0
         self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
         self._sink = TransactionalSink(
             engine.plane,
             self._open_producer,
             engine.cluster.newest_by_key,
-            now_s=lambda: (engine.scheduler.now_ms + self._resent_ms) / 1000,
+            now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
         )
         self.ticks: TickWriter | None = None
         self.control = SimulatedControl(
@@ -183,16 +179,8 @@ class Driver(Process):
         self._trigger()
 
     def _open_producer(self) -> SimulatedProducer:
-        cluster, transactional = self.engine.cluster, self.engine.plane.query_name
-        return SimulatedProducer(cluster, transactional, self._strike, self._give_up, self._resend)
-
-    def _resend(self) -> int | None:
-        """Whether an EndTxn is sent twice, after how many records the first one arrives."""
-        late = self.engine.late_ends
-        if late is None or late.random() < 0.5:
-            return None
-        self._resent_ms += RESENT_AFTER_MS
-        return late.randint(0, RECORDS_UNTIL_LATE)
+        cluster, name = self.engine.cluster, self.engine.plane.query_name
+        return SimulatedProducer(cluster, name, self._strike, self._give_up, self.engine.resends)
 
     def _begin_to_sign(self, engine: Engine) -> None:
         if engine.signatures is None:

@@ -13,10 +13,10 @@ from tests.tools.simulation.world import World
 
 def comes_late(world: World, luck: Random, for_ms: int) -> Mend:
     """Half of all transactions are such ones. No member notices anything."""
-    engine = world.engine
-    engine.late_ends = luck
+    resends = world.engine.resends
+    resends.luck = luck
 
     def mend() -> None:
-        engine.late_ends = None
+        resends.luck = None
 
     return mend
