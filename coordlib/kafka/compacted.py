@@ -18,20 +18,29 @@ class Stamped(NamedTuple):
 
 
 def newest_by_key(
-    client_options: Mapping[str, Any], topic: str, partition: int, silence_s: float = SILENCE_S
+    client_options: Mapping[str, Any],
+    topic: str,
+    partition: int,
+    first: int = 0,
+    silence_s: float = SILENCE_S,
 ) -> dict[bytes, bytes]:
     """As `newest_stamped`, without the times."""
-    found = newest_stamped(client_options, topic, partition, silence_s)
+    found = newest_stamped(client_options, topic, partition, first, silence_s)
     return {key: stamped.value for key, stamped in found.items()}
 
 
 def newest_stamped(
-    client_options: Mapping[str, Any], topic: str, partition: int, silence_s: float = SILENCE_S
+    client_options: Mapping[str, Any],
+    topic: str,
+    partition: int,
+    first: int = 0,
+    silence_s: float = SILENCE_S,
 ) -> dict[bytes, Stamped]:
     """The live records of one partition, in the order of their newest value.
 
     Args:
         client_options: librdkafka's, with `bootstrap.servers`.
+        first: offset from which it is read; 0: all of it.
 
     Raises:
         CannotReach: the broker does not answer, or stops answering for this long.
@@ -39,7 +48,9 @@ def newest_stamped(
     """
     found: dict[bytes, Stamped] = {}
     try:
-        for message in read_to_end(client_options, topic, partition, silence_s=silence_s):
+        for message in read_to_end(
+            client_options, topic, partition, first=first, silence_s=silence_s
+        ):
             key, value = message.key() or b"", message.value()
             found.pop(key, None)
             if value is not None:

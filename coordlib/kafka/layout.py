@@ -149,5 +149,5 @@ def recorded_layout(
     config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0
 ) -> Layout | None:
     """The newest `layout` record; the topic is compacted and short. Raises CannotReach."""
-    found = newest_by_key(config, f"{prefix}.progress", 0, timeout_s).get(_KEY)
+    found = newest_by_key(config, f"{prefix}.progress", 0, silence_s=timeout_s).get(_KEY)
     return None if found is None else msgspec.json.decode(found, type=Layout)

@@ -41,6 +41,7 @@ def read_to_end(
     topic: str,
     partition: int,
     *,
+    first: int = 0,
     newest_max: int | None = None,
     on_cut: Callable[[int], None] = lambda _: None,
     silence_s: float = SILENCE_S,
@@ -49,6 +50,7 @@ def read_to_end(
 
     Args:
         options: librdkafka's, with `bootstrap.servers`.
+        first: offset at which to begin; an older one than the oldest means the oldest.
         newest_max: read at most so many offsets before the end; None: all.
         on_cut: called with the number of older offsets that `newest_max` leaves out.
         silence_s: the broker is given up after this time without an answer.
@@ -63,6 +65,7 @@ def read_to_end(
     try:
         place = TopicPartition(topic, partition)
         low, end = _bounds(consumer, place, silence_s)
+        low = max(low, first)
         first = low if newest_max is None else max(low, end - newest_max)
         if first > low:
             on_cut(first - low)

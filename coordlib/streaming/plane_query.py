@@ -33,7 +33,8 @@ from coordlib.streaming.crash import Crash
 from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.plane import Plane
 from coordlib.streaming.replay import Replay
-from coordlib.streaming.sink import TransactionalSink, Written, open_producer
+from coordlib.streaming.sink import TransactionalSink, Written
+from coordlib.streaming.sink_producer import open_producer
 from coordlib.streaming.source import read_inputs
 from coordlib.streaming.start import agree
 
@@ -101,7 +102,7 @@ class PlaneQuery:
         timeout_ms = options.engine.transaction_timeout_ms
         self.sink = TransactionalSink(
             plane,
-            open_producer(plane, options.client, timeout_ms),
+            partial(open_producer, plane, options.client, timeout_ms),
             self.newest_by_key,
             timeout_ms,
             client_options=options.client,

@@ -3,6 +3,8 @@
 Start: `init_transactions` first, which ends whatever an older driver left open and fences it;
 then the marker is read to its end. A batch that the marker names is skipped. After any error
 inside a transaction the driver ends: its supervisor starts it anew, and the batch runs again.
+A transaction that is doubtful (`sink_producer.py`) is followed by a new producer, and the marker is
+read again before anything else is written: INV-99.
 """
 
 import time
@@ -11,9 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from coordlib import limits
 from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
 from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
@@ -34,6 +35,7 @@ from coordlib.streaming.marker import (
     next_marker,
 )
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.sink_producer import DOUBTFUL_AFTER_MS, TransactionalProducer
 
 _log = structlog.get_logger()
 _TIMEOUT_S = 60.0
@@ -45,53 +47,10 @@ _FENCED = frozenset(
 Written = dict[tuple[str, int], int]
 
 
-#: The live records of a partition of a compacted topic: (topic, partition) -> key -> value.
-NewestByKey = Callable[[str, int], dict[bytes, bytes]]
+class NewestByKey(Protocol):
+    """The live records of a partition of a compacted topic, from an offset on: key -> value."""
 
-
-class TransactionalProducer(Protocol):
-    """As much of confluent-kafka's Producer as the sink uses."""
-
-    def init_transactions(self, timeout: float) -> Any: ...
-
-    def begin_transaction(self) -> Any: ...
-
-    def produce(
-        self,
-        topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
-        partition: int = -1,
-        *,
-        on_delivery: Any = None,
-    ) -> Any: ...
-
-    def flush(self, timeout: float) -> Any: ...
-
-    def poll(self, timeout: float) -> Any: ...
-
-    def commit_transaction(self, timeout: float) -> Any: ...
-
-    def abort_transaction(self, timeout: float) -> Any: ...
-
-
-def open_producer(
-    plane: Plane, client_options: Mapping[str, str], transaction_timeout_ms: int
-) -> Producer:
-    """The producer of a plane's one transactional id."""
-    return Producer(
-        {
-            **client_options,
-            "transactional.id": plane.query_name,
-            "transaction.timeout.ms": transaction_timeout_ms,
-            "message.max.bytes": limits.OUTPUT_BYTES_MAX,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 2_000_000,
-            "linger.ms": 2,
-            "compression.type": "lz4",
-            "log_level": 2,
-        }
-    )
+    def __call__(self, topic: str, partition: int, first: int = 0, /) -> dict[bytes, bytes]: ...
 
 
 class TransactionalSink:
@@ -100,7 +59,7 @@ class TransactionalSink:
     def __init__(
         self,
         plane: Plane,
-        producer: TransactionalProducer,
+        open_producer: Callable[[], TransactionalProducer],
         newest_by_key: NewestByKey,
         transaction_timeout_ms: int | None = None,
         now_s: Callable[[], float] = time.monotonic,
@@ -111,16 +70,24 @@ class TransactionalSink:
         self._began_s = 0.0
         #: The topics of the newest transaction, by full name.
         self._outputs: list[str] = []
-        self._producer = producer
+        self._is_doubtful = False
+        self._open_producer, self._producer = open_producer, open_producer()
         self._newest_by_key = newest_by_key
+        #: Offset of the newest record of the progress topic that this driver has written.
+        self._progress_offset = 0
         self.marker: Marker | None = None
         self.layout: Layout | None = None
         #: Of control records; None: no driver has signed any.
         self.keys: ControlKeys | None = None
         self._crash = Crash.from_environment(plane.label)
 
-    def open(self) -> None:
-        """Fence older drivers, then learn what they have committed."""
+    def open(self) -> bool:
+        """Fence older producers, then learn what they have committed; whether there is anything.
+
+        Raises:
+            CannotReach: no broker answers.
+            StartRefused: what they have written cannot be read.
+        """
         try:
             self._producer.init_transactions(_TIMEOUT_S)
         except KafkaException as problem:
@@ -130,21 +97,22 @@ class TransactionalSink:
                 self._plane.query_name,
                 "Check that the broker runs and that this job may write with this id.",
             ) from problem
-        self.read_progress()
+        return self.read_progress()
 
     def close(self) -> None:
         """Let go of the producer, whose threads end with it: Spark may keep this sink for long."""
         self._producer = _Closed()
 
-    def read_progress(self) -> None:
-        """Learn layout, marker and keys, without fencing anybody."""
-        found = self._newest_by_key(self._plane.progress, 0)
+    def read_progress(self) -> bool:
+        """Learn layout, marker and keys, without fencing anybody; whether anything is there."""
+        found = self._newest_by_key(self._plane.progress, 0, self._progress_offset)
         if MARKER_KEY in found:
             self.marker = self._read_marker(found[MARKER_KEY])
         if LAYOUT_KEY in found:
             self.layout = decode_layout(found[LAYOUT_KEY])
         if KEYS_KEY in found:
             self.keys = decode_keys(found[KEYS_KEY])
+        return bool(found)
 
     def _read_marker(self, value: bytes) -> Marker:
         try:
@@ -160,22 +128,26 @@ class TransactionalSink:
         """Record the layout of this prefix, which clients read."""
         self._transact([("progress", 0, LAYOUT_KEY, codec.encode(layout))])
         self.layout = layout
+        self._settle()
 
     def write_keys(self, keys: ControlKeys) -> None:
         """Count a start, and let shards know with what it signs. Raises as `write`."""
         self._transact([("progress", 0, KEYS_KEY, codec.encode(keys))])
         self.keys = keys
+        self._settle()
 
     def tell_loading(self, reply_partitions: int) -> None:
         """Notify waiting clients: the state is being restored, and answers will follow."""
         told = codec.encode(rs.CoordinatorLoading())
         self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
+        self._settle()
 
     def withdraw(self, outputs: Iterable[Output]) -> None:
         """Write records that no batch has: tombstones, which may be written again."""
         rows = [(o.topic, o.partition, o.key, o.value) for o in outputs]
         if rows:
             self._transact(rows)
+            self._settle()
 
     def write(self, batch: Batch, identity: Identity, taken_over: int = -1) -> Written:
         """Commit a batch, unless it is committed already; returns where its outputs end.
@@ -195,11 +167,47 @@ class TransactionalSink:
         rows.append(("progress", 0, MARKER_KEY, codec.encode(marker)))
         written = self._transact(rows, batch.number)
         self.marker = marker
+        self._settle()
         return written
+
+    def _settle(self) -> None:
+        """After a doubtful transaction: fence what may be late of it, and read what it has left.
+
+        Not later: a newer driver that starts meanwhile would be fenced by this older one.
+
+        Raises:
+            DriverFenced: a newer driver has started; it is left alone.
+            CannotReach: no broker answers, or another driver has written since.
+        """
+        if not self._is_doubtful:
+            return
+        _log.info(
+            "a transaction took long: its late requests are fenced", id=self._plane.query_name
+        )
+        known = self.marker, self.layout, self.keys
+        self._give_way_to_a_newer_driver()
+        self._producer = self._open_producer()
+        if not self.open() or known != (self.marker, self.layout, self.keys):
+            raise CannotReach(
+                "The progress topic does not end with what this driver has written there: another "
+                "driver of this prefix has written since.",
+                self._plane.progress,
+                "Keep one job per prefix, and start the job again: the batch runs again and is "
+                "written once.",
+            )
+        self._is_doubtful = False
+
+    def _give_way_to_a_newer_driver(self) -> None:
+        """One that started while this one was suspended must not be fenced: the newer one wins."""
+        found = self._newest_by_key(self._plane.progress, 0, self._progress_offset)
+        newest = decode_keys(found[KEYS_KEY]) if KEYS_KEY in found else None
+        if newest is not None and newest.starts > (self.keys.starts if self.keys else 0):
+            raise self._fenced()
 
     def _transact(
         self, rows: list[tuple[str, int, bytes, bytes | None]], batch: int = -1
     ) -> Written:
+        assert not self._is_doubtful  # what is late would end this transaction
         delivered = _Delivered()
         # Offsets rise within a partition, so its last record tells how far it was written; the
         # others need no report: a transaction of which one failed cannot be committed.
@@ -222,7 +230,10 @@ class TransactionalSink:
         except (KafkaException, SystemError) as problem:
             # A producer that is fenced inside flush() breaks its own callbacks: a SystemError.
             raise self._ended_by(problem) from problem
-        return delivered.newest
+        self._is_doubtful = self._spent_ms() >= DOUBTFUL_AFTER_MS
+        newest = delivered.newest
+        self._progress_offset = newest.get((self._plane.progress, 0), self._progress_offset)
+        return newest
 
     def _produce(
         self,
@@ -259,11 +270,7 @@ class TransactionalSink:
         if denied := self._refused(problem, reason):
             return denied
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
-            return DriverFenced(
-                "A newer driver has taken over this prefix; this one ends.",
-                self._plane.query_name,
-                "Keep one job per prefix; nothing of this batch was published.",
-            )
+            return self._fenced()
         return CannotReach(
             f"The batch could not be committed to Kafka: {reason}",
             self._plane.query_name,
@@ -285,14 +292,23 @@ class TransactionalSink:
             return None  # the first failure is the one to tell
         return missing(right, self._options) if lacking else None
 
+    def _fenced(self) -> DriverFenced:
+        return DriverFenced(
+            "A newer driver has taken over this prefix; this one ends.",
+            self._plane.query_name,
+            "Keep one job per prefix; the newer driver goes on after the last committed batch.",
+        )
+
+    def _spent_ms(self) -> float:
+        return (self._now_s() - self._began_s) * 1000
+
     def _is_overdue(self) -> bool:
         """Whether the broker may have ended the transaction, which looks like a newer driver.
 
         If there is one, it fences this driver again, or refuses its checkpoint, when it comes back.
         """
-        spent_ms = (self._now_s() - self._began_s) * 1000
         timeout_ms = self._transaction_timeout_ms
-        return timeout_ms is not None and spent_ms >= timeout_ms
+        return timeout_ms is not None and self._spent_ms() >= timeout_ms
 
 
 class _Closed:

@@ -125,4 +125,4 @@ def test_a_topic_that_is_not_there(broker: Broker) -> None:
 
     assert partitions_of(client, "nobodys", 10.0) == []
     with pytest.raises(CannotReach, match="nobodys cannot be read"):
-        newest_by_key(client, "nobodys", 0, 1.0)
+        newest_by_key(client, "nobodys", 0, silence_s=1.0)

@@ -29,7 +29,9 @@ class Topics:
         self.asked = 0
 
     def sink(self) -> TransactionalSink:
-        sink = TransactionalSink(groups("coord"), Producer(self), lambda *_: dict(self.progress))
+        sink = TransactionalSink(
+            groups("coord"), lambda: Producer(self), lambda *_: dict(self.progress)
+        )
         sink.open()
         return sink
 

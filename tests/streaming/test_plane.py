@@ -44,7 +44,7 @@ def test_the_groups_plane_gives_the_bytes_that_it_gave() -> None:
     assert (found[0].hexdigest(), found[1], found[2].hexdigest()) == OF_BEFORE
     assert (GROUPS.query_name, GROUPS.progress) == ("coord-coordinator", "coord.progress")
     assert GROUPS.inputs == {"r": "coord.requests", "o": "coord.offsets"}
-    assert GROUPS.restored_from == ("groups", "committed")
+    assert GROUPS.restored_from == ("groups", "committed", "clusters", "metadata")
 
 
 def test_a_layout_of_before_is_that_of_today() -> None:

@@ -43,7 +43,7 @@ class Progress:
     def started(self, layout: Layout) -> Layout:
         """What is recorded when a job that finds these topics has started."""
         producer: Any = self
-        sink = TransactionalSink(groups(PREFIX), producer, lambda *_: dict(self.newest))
+        sink = TransactionalSink(groups(PREFIX), lambda: producer, lambda *_: dict(self.newest))
         folder: Any = EmptyFolder()
         start.agree(sink, folder, layout, groups(PREFIX), lambda *_: {})
         return msgspec.json.decode(self.newest[b"layout"], type=Layout)

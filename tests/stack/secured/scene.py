@@ -23,7 +23,8 @@ from coordlib.kafka.roles import Right, Role, rights
 from coordlib.local.private_files import write_private
 from coordlib.local.stack import Stack
 from coordlib.streaming.plane import groups
-from coordlib.streaming.sink import TransactionalSink, open_producer
+from coordlib.streaming.sink import TransactionalSink
+from coordlib.streaming.sink_producer import open_producer
 from tests.stack.secured.principals import Principals
 
 #: The topic that members share, and a prefix at which no job runs.
@@ -77,7 +78,7 @@ def _job(scene: Scene, options: Options) -> None:
     plane = groups(TRIAL)
     sink = TransactionalSink(
         plane,
-        open_producer(plane, dict(options), 60_000),
+        partial(open_producer, plane, dict(options), 60_000),
         partial(newest_by_key, options),
         client_options=dict(options),
     )

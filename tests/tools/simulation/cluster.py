@@ -8,6 +8,7 @@ differ, and the time during which nothing answers.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from random import Random
@@ -35,6 +36,15 @@ class Transaction:
     def __init__(self) -> None:
         self.outcome = Outcome.OPEN
         self.places: dict[Place, int] = {}
+
+
+@dataclass
+class LateEnd:
+    """An EndTxn that was sent twice: the first is held up until so many records are written."""
+
+    epoch: int
+    outcome: Outcome
+    records: int
 
 
 class Record(NamedTuple):
@@ -132,6 +142,10 @@ class Cluster:
         self._producers: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
         self._unmarked: list[tuple[Transaction, Place]] = []
+        #: EndTxn requests that are held up, by transactional id.
+        self._late: dict[str, LateEnd] = {}
+        #: How many of them were refused, because their epoch had gone by.
+        self.late_refused = 0
         self.is_up = True
         #: Topics that the brokers do not tell of, and that nobody can read meanwhile.
         self.hidden: set[str] = set()
@@ -179,10 +193,10 @@ class Cluster:
         wall_ms, true_ms = EPOCH_MS + clock.now_ms(), self.scheduler.now_ms
         return partition.append(key, value, wall_ms, true_ms, transaction, is_marker)
 
-    def newest_by_key(self, topic: str, partition: int) -> dict[bytes, bytes]:
+    def newest_by_key(self, topic: str, partition: int, first: int = 0) -> dict[bytes, bytes]:
         """As `coordlib.kafka.compacted` reads it."""
         self.require_up()
-        records, _ = self.partitions[(topic, partition)].read(0)
+        records, _ = self.partitions[(topic, partition)].read(first)
         found: dict[bytes, bytes] = {}
         for record in records:
             key = record.key or b""
@@ -224,6 +238,27 @@ class Cluster:
     def open_transaction(self, transactional_id: str) -> Transaction:
         """The one under way, or a new one."""
         return self._open.setdefault(transactional_id, Transaction())
+
+    def hold_up(self, transactional_id: str, late: LateEnd) -> None:
+        """Its EndTxn was answered when it was sent again; the first one is still under way."""
+        self._late[transactional_id] = late
+
+    def note_record(self, transactional_id: str) -> None:
+        """A producer of this id is about to write: a late EndTxn may arrive before that.
+
+        The broker knows it by producer id and epoch alone, so that of the same epoch ends whatever
+        is open.
+        """
+        late = self._late.get(transactional_id)
+        if late is None:
+            return
+        late.records -= 1
+        if late.records < 0:
+            del self._late[transactional_id]
+            if late.epoch == self._producers[transactional_id]:
+                self.end_transaction(transactional_id, late.outcome)
+            else:
+                self.late_refused += 1
 
     def end_transaction(self, transactional_id: str, outcome: Outcome) -> None:
         transaction = self._open.pop(transactional_id, None)

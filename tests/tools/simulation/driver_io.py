@@ -4,6 +4,7 @@ They are what `TransactionalSink` and `TickWriter` are given; those are the real
 """
 
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -11,10 +12,15 @@ from confluent_kafka import KafkaError, KafkaException
 from coordlib.records import codec
 from coordlib.records.requests import Control, Tick
 from coordlib.streaming.control import Signer
-from tests.tools.simulation.cluster import Cluster, Outcome, Place, Transaction
+from coordlib.streaming.sink_producer import RETRY_BACKOFF_MS
+from tests.tools.simulation.cluster import Cluster, LateEnd, Outcome, Place, Transaction
 from tests.tools.simulation.scheduler import Channel, Process
 
 TRANSACTION_TIMEOUT_MS = 60_000
+#: How long the client takes at least until it sends an EndTxn again.
+RESENT_AFTER_MS = 0.8 * RETRY_BACKOFF_MS
+#: The first one arrives within so many records: a batch writes as many, more or less.
+RECORDS_UNTIL_LATE = 12
 RETRY_MS = 500
 
 
@@ -38,8 +44,30 @@ class Delivered:
         return self._offset
 
 
+class Resends:
+    """EndTxn requests that are sent twice, half of all while there is `luck`."""
+
+    def __init__(self) -> None:
+        self.luck: Random | None = None
+        #: How long clients have waited until they sent something again; virtual time stands still
+        #: in a transaction.
+        self.waited_ms = 0.0
+
+    def draw(self) -> int | None:
+        """How many records are written until the first one arrives; None: it is sent once."""
+        if self.luck is None or self.luck.random() < 0.5:
+            return None
+        self.waited_ms += RESENT_AFTER_MS
+        return self.luck.randint(0, RECORDS_UNTIL_LATE)
+
+
 class SimulatedProducer:
-    """A transactional producer. `strike` is asked at every point where the driver may die."""
+    """A transactional producer.
+
+    Args:
+        strike: is asked at every point where the driver may die.
+        resends: draws whether an EndTxn is sent twice.
+    """
 
     def __init__(
         self,
@@ -47,16 +75,20 @@ class SimulatedProducer:
         transactional_id: str,
         strike: Callable[[str], None],
         give_up: Callable[[Transaction], None],
+        resends: Resends,
     ) -> None:
         self._cluster, self._id, self._strike = cluster, transactional_id, strike
-        self._give_up = give_up
+        self._give_up, self._resends = give_up, resends
         self._epoch = -1
+        #: Where it has asked the coordinator to let it write, in this transaction.
+        self._added: set[Place] = set()
 
     def init_transactions(self, timeout: float) -> None:
         self._epoch = self._cluster.init_transactions(self._id)
 
     def begin_transaction(self) -> None:
         self._cluster.require_epoch(self._id, self._epoch)
+        self._added.clear()
 
     def produce(
         self,
@@ -69,10 +101,14 @@ class SimulatedProducer:
     ) -> None:
         self._strike("P5")
         self._cluster.require_epoch(self._id, self._epoch)
-        transaction = self._cluster.open_transaction(self._id)
+        self._cluster.note_record(self._id)
+        transaction, place = self._cluster.open_transaction(self._id), (topic, partition)
+        if place in self._added and place not in transaction.places:
+            # It was ended from elsewhere; a place that is added only now would begin another.
+            raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE))
+        self._added.add(place)
         if not transaction.places:
             self._give_up(transaction)
-        place = (topic, partition)
         offset = self._cluster.append(place, key, value, transaction)
         transaction.places[place] = offset
         if on_delivery is not None:
@@ -89,6 +125,8 @@ class SimulatedProducer:
         self._cluster.require_epoch(self._id, self._epoch)
         self._cluster.end_transaction(self._id, Outcome.COMMITTED)
         self._strike("unheard-commit")
+        if (records := self._resends.draw()) is not None:
+            self._cluster.hold_up(self._id, LateEnd(self._epoch, Outcome.COMMITTED, records))
 
     def abort_transaction(self, timeout: float) -> None:
         self._cluster.require_epoch(self._id, self._epoch)

@@ -31,6 +31,7 @@ from tests.tools.simulation.driver_io import (
     TRANSACTION_TIMEOUT_MS,
     CommitUnheard,
     Killed,
+    Resends,
     SimulatedControl,
     SimulatedProducer,
     SimulatedTicks,
@@ -71,6 +72,8 @@ class Engine:
     #: Every batch is judged twice, as after the loss of an executor.
     recomputes: bool = False
 
+    #: Which EndTxn requests are sent twice.
+    resends: Resends = field(default_factory=Resends)
     #: The source brings rows once more that earlier batches had.
     repeats_rows: bool = False
     #: Makes the plane of a prefix.
@@ -130,8 +133,9 @@ class Driver(Process):
         self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
         self._sink = TransactionalSink(
             engine.plane,
-            SimulatedProducer(engine.cluster, engine.plane.query_name, self._strike, self._give_up),
+            self._open_producer,
             engine.cluster.newest_by_key,
+            now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
         )
         self.ticks: TickWriter | None = None
         self.control = SimulatedControl(
@@ -175,6 +179,10 @@ class Driver(Process):
             shards = engine.layout.shards
             SimulatedWatch(self, engine.cluster, engine.prefix, shards, self.control, luck).start()
         self._trigger()
+
+    def _open_producer(self) -> SimulatedProducer:
+        cluster, name = self.engine.cluster, self.engine.plane.query_name
+        return SimulatedProducer(cluster, name, self._strike, self._give_up, self.engine.resends)
 
     def _begin_to_sign(self, engine: Engine) -> None:
         if engine.signatures is None:

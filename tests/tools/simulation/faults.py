@@ -11,6 +11,7 @@ from tests.tools.simulation import (
     crowds,
     forgeries,
     late,
+    late_ends,
     poison,
     positions,
     reassigned,
@@ -381,6 +382,7 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "aside-and-rebuilt": company.aside_and_rebuilt,
     "new-groups": crowds.new_groups,
     "shard-fills": crowds.shard_fills,
+    "end-comes-late": late_ends.comes_late,
     "hoarder": crowds.hoarder,
     "greedy-fetch": crowds.greedy_fetch,
 }

@@ -44,6 +44,10 @@ CROWD_KINDS: Final[Kinds] = {
     "hoarder": ("F-21", 10_000, 30_000),
     "greedy-fetch": ("F-21", 0, 0),
 }
+#: What the brokers do to the job. Drawn apart from all others.
+BROKER_KINDS: Final[Kinds] = {"end-comes-late": ("F-04", 10_000, 60_000)}
+#: Of the seeds, those in which it happens.
+LATE_ENDS_SHARE: Final = 0.1
 LATER_KINDS: Final[Kinds] = USER_KINDS | COMPANY_KINDS | CROWD_KINDS
 
 #: They happen where the group is server-assigned, and those of the second line where it is classic.

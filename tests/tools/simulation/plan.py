@@ -10,6 +10,8 @@ from random import Random
 from typing import Final, NamedTuple
 
 from tests.tools.simulation.kinds import (
+    BROKER_KINDS,
+    LATE_ENDS_SHARE,
     LATER_ASSIGNED_KINDS,
     LATER_CLASSIC_KINDS,
     LATER_KINDS,
@@ -85,7 +87,7 @@ FIRST_KINDS: Final[dict[str, tuple[str, int, int]]] = {
     **FORGERY_KINDS,
     "assignor-raises": ("F-33", 2_000, 40_000),
 }
-KINDS: Final[dict[str, tuple[str, int, int]]] = FIRST_KINDS | LATER_KINDS
+KINDS: Final[dict[str, tuple[str, int, int]]] = FIRST_KINDS | LATER_KINDS | BROKER_KINDS
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
 ASSIGNED_KINDS: Final = frozenset(
@@ -221,7 +223,7 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
         faults = tuple(sorted(faults, key=lambda fault: fault.at_ms))
     plan = replace(plan, faults=faults)
     if not kinds:
-        plan = _with_raising_assignors(plan)
+        plan = _with_late_ends(_with_raising_assignors(plan))
     return _with_settings(plan, is_swarm=not kinds)
 
 
@@ -248,6 +250,15 @@ def _with_raising_assignors(plan: Plan) -> Plan:
     if plan.kind != CLASSIC or luck.random() > RAISING_SHARE:
         return plan
     more = _faults(luck, plan.length_ms, (RAISING,) * luck.choice([1, 2, 3]))
+    return replace(plan, faults=tuple(sorted((*plan.faults, *more))))
+
+
+def _with_late_ends(plan: Plan) -> Plan:
+    """Now and then an end of the job's transactions is sent twice, and the first comes late."""
+    luck = Random(f"late ends {plan.seed}")
+    if luck.random() > LATE_ENDS_SHARE:
+        return plan
+    more = _faults(luck, plan.length_ms, tuple(BROKER_KINDS) * luck.choice([RARE, RARE, 2]))
     return replace(plan, faults=tuple(sorted((*plan.faults, *more))))
 
 

@@ -25,6 +25,7 @@ SITUATIONS: Final = (
     "member fenced by its own clock",
     "rebuilt from the topics",
     "driver fenced by a newer one",
+    "late end of a transaction refused",
     "start refused",
     "undecodable request",
     "members of different topics",
@@ -70,6 +71,7 @@ def count_sometimes(world: World) -> dict[str, int]:
     found["batch ran again after its commit"] += world.engine.crashes.get("unheard-commit", 0)
     found["rebuilt from the topics"] += max(0, world.checkpoints - 1)
     found["driver fenced by a newer one"] += sum(d.was_fenced for d in world.drivers)
+    found["late end of a transaction refused"] += world.cluster.late_refused
     found["start refused"] += world.refusals
     return found
 
