@@ -10,8 +10,8 @@ from cyclopts import Parameter
 
 from coordlib.cli.names import require_topic
 from coordlib.cli.where import Where, WhereTables
-from coordlib.client.claims.marshaler import COORDINATION_TOPIC
 from coordlib.errors import SetupError
+from coordlib.records.own_topics import COORDINATION_TOPIC
 
 if TYPE_CHECKING:
     from coordlib.client.claims.shell.survey import Survey

@@ -14,13 +14,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.errors import StartRefused
+from coordlib.errors import NotAllowed, StartRefused
 from coordlib.history.plan import Range
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import READER_GROUP, open_admin, reaching
 from coordlib.kafka.cluster import partitions_of
 from coordlib.kafka.places import Bounds, Place
-from coordlib.records.own_topics import ARCHIVED
+from coordlib.records.own_topics import ARCHIVED, CLAIMS_ARCHIVED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,15 +92,25 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
     """
     with reaching(*_UNREACHABLE, client):
         found = [
-            Place(topic, number)
-            for topic in (f"{prefix}.{name}" for name in ARCHIVED)
-            for number in partitions_of(client, topic, TIMEOUT_S)
+            Place(f"{prefix}.{name}", number)
+            for name in ARCHIVED
+            for number in _partitions(client, f"{prefix}.{name}", name in CLAIMS_ARCHIVED)
         ]
     if not any(place.topic == f"{prefix}.{ARCHIVED[0]}" for place in found):
         raise StartRefused(
             "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
     return found
+
+
+def _partitions(client: Mapping[str, Any], topic: str, is_optional: bool) -> list[int]:
+    """Brokers do not tell a topic that may not be seen from one that is not there."""
+    try:
+        return partitions_of(client, topic, TIMEOUT_S)
+    except NotAllowed:
+        if is_optional:
+            return []
+        raise
 
 
 def _by_topic(values: Iterable[tuple[Range, int | None]]) -> str:

@@ -35,8 +35,10 @@ CLAIMS_EVENTS: Final = f"{CLAIMS}.events"
 CLAIMS_LAG: Final = f"{CLAIMS}.{LAG}"
 #: The coordination topic of claims, where nothing else is said: Marshal's.
 COORDINATION_TOPIC: Final = "__marshal"
+#: Read by the archive, where claims are followed.
+CLAIMS_ARCHIVED: Final = (CLAIMS_EVENTS, CLAIMS_LAG)
 #: What the archive reads; events first, which a prefix always has.
-ARCHIVED: Final = ("events", "groups", "committed", LAG, CLAIMS_EVENTS, CLAIMS_LAG)
+ARCHIVED: Final = ("events", "groups", "committed", LAG, *CLAIMS_ARCHIVED)
 
 
 def claims_prefix(prefix: str) -> str:

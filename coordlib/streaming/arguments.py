@@ -181,7 +181,7 @@ def claims_options(arguments: argparse.Namespace) -> ClaimsOptions:
             "Name it: --topic __marshal, or claims.topic in the configuration.",
         )
     require_name(config.claims.topic, "claims.topic")
-    kafka = KafkaOptions.parse(arguments.kafka, config.kafka)
+    kafka = KafkaOptions.parse(arguments.kafka, config.kafka, arguments.kafka_file)
     return ClaimsOptions(
         bootstrap_servers=arguments.bootstrap_servers,
         prefix=arguments.prefix,

@@ -16,7 +16,7 @@ import structlog
 from coordlib.coordinators.claims.blob import Coordination
 from coordlib.coordinators.claims.history import SPACE
 from coordlib.coordinators.shard.shard import ShardSettings
-from coordlib.errors import CoordError, LogCut
+from coordlib.errors import CoordError, LogCut, StartRefused
 from coordlib.kafka import coordination
 from coordlib.kafka import topics as kafka_topics
 from coordlib.records.own_topics import claims_prefix
@@ -27,6 +27,7 @@ from coordlib.streaming.beside.lag_sampler import Whose
 from coordlib.streaming.beside.offset_watch import OffsetWatch
 from coordlib.streaming.beside.status_file import ClaimsStatus, StatusFile
 from coordlib.streaming.beside.troubles import Troubles
+from coordlib.streaming.checkpoint import CheckpointFolder
 from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.plane import claims
 from coordlib.streaming.plane_query import PlaneQuery
@@ -158,10 +159,27 @@ class ClaimsQuery:
         gone = replay.cut(marker.next_offsets.get(self._options.topic, {})) if marker else {}
         if gone or self._is_cut:
             _log.warning("a new checkpoint begins behind a cut of the log", gone=gone)
-            folder.clear()
+            self._clear(folder)
             return marker is not None
         is_empty = self._options.rebuilds_if_empty and folder.identity() is None
         return self._is_rebuild or (is_empty and marker is not None and not folder.has_batches())
+
+    def _clear(self, folder: CheckpointFolder) -> None:
+        """Remove the checkpoint of this very query: a path may be mistyped.
+
+        Raises:
+            StartRefused: the folder is the checkpoint of something else.
+        """
+        identity = folder.identity()
+        if identity is None:
+            return  # there is no checkpoint; whatever else lies there is not this query's
+        if identity.prefix != self._plane.prefix:
+            raise StartRefused(
+                "The log was cut, and this checkpoint is not that of the claims.",
+                f"{self._options.checkpoint}: a checkpoint of {identity.prefix}",
+                "Name the query's own folder, or an empty one. Nothing was removed.",
+            )
+        folder.clear()
 
     def _settings(self, found: kafka_topics.Layout) -> ShardSettings:
         topic = self._options.topic

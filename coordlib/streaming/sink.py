@@ -203,6 +203,11 @@ class TransactionalSink:
         newest = decode_keys(found[KEYS_KEY]) if KEYS_KEY in found else None
         if newest is not None and newest.starts > (self.keys.starts if self.keys else 0):
             raise self._fenced()
+        # A plane whose driver signs nothing counts no starts; it has a marker and a layout.
+        if MARKER_KEY in found and self._read_marker(found[MARKER_KEY]) != self.marker:
+            raise self._fenced()
+        if LAYOUT_KEY in found and decode_layout(found[LAYOUT_KEY]) != self.layout:
+            raise self._fenced()
 
     def _transact(
         self, rows: list[tuple[str, int, bytes, bytes | None]], batch: int = -1

@@ -335,7 +335,7 @@ def test_no_variable_of_the_environment_does_harm(
                     look_at(told, case)
     assert tried == {
         *("COORD_STACK_NAME", "COORD_PREFIX", "COORD_BOOTSTRAP_SERVERS"),
-        *("COORD_FORMAT", "COORD_TABLES", "COORD_KAFKA_FILE"),
+        *("COORD_FORMAT", "COORD_TABLES", "COORD_KAFKA_FILE", "COORD_CLAIMS_TOPIC"),
     }
 
 

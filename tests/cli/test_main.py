@@ -114,6 +114,7 @@ def test_status_of_nothing_tells_what_is_known_without_a_broker(
         "checkpoint_id": None,
         "tables": {"events": None, "group_snapshots": None, "lag": None},
         "archive_lag": {"records": None, "ms": None},
+        "claims": None,
         "late": [],
     }
 

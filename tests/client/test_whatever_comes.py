@@ -219,5 +219,8 @@ def test_the_alphabet_knows_all_answers() -> None:
         *(rs.FindCoordinatorResponse, rs.ApiVersionsResponse, rs.ReleaseQuarantineResponse),
     }
     answers = {each for each in rs.AnyResponse.__args__ if issubclass(each, rs.Response)}
+    of_clusters = {
+        each for each in answers if each.__module__.endswith(("brokers", "cluster_topics"))
+    }
 
-    assert answers == known | asked_by_others
+    assert answers - of_clusters == known | asked_by_others

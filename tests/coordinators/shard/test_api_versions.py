@@ -141,7 +141,10 @@ def test_the_same_question_has_the_same_bytes_again() -> None:
 
 def test_a_field_that_came_later_is_listed() -> None:
     """What stands in no list would be sent to jobs that refuse it."""
-    now = {tag: set(fields) - ENVELOPE for tag, fields in REGISTRY.reader.fields.items()}
+    read = REGISTRY.reader.fields
+    clusters = {str(each.__struct_config__.tag) for each in rq.ClusterRequest.__subclasses__()}
+    assert read.keys() - FIRST.keys() == clusters, "those of clusters have no release yet"
+    now = {tag: set(fields) - ENVELOPE for tag, fields in read.items() if tag in FIRST}
     later = {tag: now[tag] - set(FIRST[tag].split()) for tag in now}
 
     assert {tag: fields for tag, fields in later.items() if fields} == {
