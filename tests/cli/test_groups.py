@@ -317,7 +317,7 @@ def test_topics_are_created_once_and_checked(
     assert "does not exist" in capsys.readouterr().out
 
     assert main(["topics", "create", "--replication", "1", *where, "--format", "json"]) == OK
-    assert len(json.loads(capsys.readouterr().out)["created"]) == 9
+    assert len(json.loads(capsys.readouterr().out)["created"]) == 11
 
     assert main(["topics", "create", "--replication", "1", *where]) == OK
     assert capsys.readouterr().out == ""

@@ -31,7 +31,7 @@ def test_ports_and_records_survive_a_stop_and_a_crash(broker: Broker) -> None:
     broker.start()
     address = broker.bootstrap_servers
     conf = {"bootstrap.servers": address}
-    assert len(topics.create(conf, "coord", 2, 4, 1)) == 9
+    assert len(topics.create(conf, "coord", 2, 4, 1)) == 11
     assert topics.create(conf, "coord", 2, 4, 1) == []
     incarnation = topics.require(conf, "coord")[0].incarnation
     produce(broker, b"kept")

@@ -64,7 +64,7 @@ def test_down_keeps_the_records_and_wipe_deletes_them(stack: Stack) -> None:
     assert belonging_to(stack.home) == []
     stack.start_broker(silent)
     assert stack.bootstrap_servers == first
-    with pytest.raises(StartRefused, match="2 shards and 4 response partitions, not 3 and 4"):
+    with pytest.raises(StartRefused, match="2 shards and 16 response partitions, not 3 and 16"):
         Stack(stack.home, prefix="trial", shards=3).start_broker(silent)
     stack.down(wipe=True, progress=silent)
     assert not stack.home.exists()

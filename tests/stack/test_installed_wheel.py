@@ -185,7 +185,7 @@ def test_commands_work_on_a_cluster(
     coord, servers = for_commands.coord, ("--bootstrap-servers", shared_stack.bootstrap_servers)
     other = (*servers, "--prefix", f"wheel-{tmp_path.name}")
     created = coord("topics", "create", *other, "--replication", "1").split()
-    assert len(created) == 9
+    assert len(created) == 11
     assert "good for a laptop only" in coord("topics", "check", *other)
 
     assert coord("groups", "list", *servers).startswith("GROUP")

@@ -135,6 +135,7 @@ def test_another_number_of_shards_than_the_recorded_one(start, made, admin):
     """Somebody added partitions to every topic: groups would move to other shards."""
     start(made)
     names = ("requests", "offsets", "assignments", "groups", "committed", "events", "lag")
+    names += ("clusters", "metadata")
     grown = [NewPartitions(f"{made}.{name}", 3) for name in names]
     for future in admin.create_partitions(grown).values():
         future.result(10)
@@ -153,17 +154,17 @@ def test_an_upgrade_that_brings_a_topic(start, made, broker, monkeypatch):
     start(made)
     before = recorded()
     (model,) = (plan for plan in read_plans() if plan.name == "groups")
-    more = (*read_plans(), replace(model, name="clusters"))
+    more = (*read_plans(), replace(model, name="novelties"))
     monkeypatch.setattr(topics, "read_plans", lambda: more)
 
-    assert f"{made}.clusters: does not exist" in (told := refusal(start, made))
+    assert f"{made}.novelties: does not exist" in (told := refusal(start, made))
     assert f"coord topics create --prefix {made}" in told
-    assert topics.create(client, made, None, None, 1) == [f"{made}.clusters"]
+    assert topics.create(client, made, None, None, 1) == [f"{made}.novelties"]
     start(made)
 
-    assert recorded().topic_ids.keys() - before.topic_ids.keys() == {f"{made}.clusters"}
+    assert recorded().topic_ids.keys() - before.topic_ids.keys() == {f"{made}.novelties"}
     monkeypatch.undo()
-    assert f"{made}.clusters" in refusal(start, made)
+    assert f"{made}.novelties" in refusal(start, made)
 
 
 def test_an_empty_checkpoint_on_topics_with_history(start, made):

@@ -329,7 +329,9 @@ class World:
         def again() -> None:
             # In peace only those come for whom there will be a place.
             most = self.plan.group_size_max or MEMBERS_MAX
-            has_place = not self.is_healing or len(team.living) < most
+            # Others have made the group another kind: it has a place when they are gone.
+            is_theirs = is_of_other_kind and bool(team.living)
+            has_place = not self.is_healing or (len(team.living) < most and not is_theirs)
             if self.takes_newcomers and has_place:
                 instance = program.habits.config.get("group.instance.id")
                 self.tried_again.add(self.start_program(instance, team=team).name)
