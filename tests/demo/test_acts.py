@@ -15,6 +15,8 @@ from coordlib.exit_codes import OK, USAGE
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
 
+ALL_GROUPS = ["order-readers", "click-readers", "payment-readers", "later-readers"]
+
 
 @pytest.fixture
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -59,8 +61,9 @@ def test_plain_demo_plays_two_acts_whatever_others_there_are(played: list[str], 
         (["--act", "assigned"], ["click-readers"]),
         (["--act", "assigned", "--act", "classic"], ["click-readers", "order-readers"]),
         (["--act", "classic", "--act", "classic"], ["order-readers"]),
-        (["--act", "all"], ["order-readers", "click-readers", "later-readers"]),
-        (["--act", "later", "--act=all"], ["order-readers", "click-readers", "later-readers"]),
+        (["--act", "claims"], ["payment-readers"]),
+        (["--act", "all"], ALL_GROUPS),
+        (["--act", "later", "--act=all"], ALL_GROUPS),
         (["--act", "later"], ["later-readers"]),
     ],
     ids=" ".join,
@@ -101,6 +104,31 @@ def test_where_to_look_is_told_of_the_act_that_was_played(
 
     assert any("groups history order-readers" in line for line in told)
     assert not any("click-readers" in line for line in told)
+
+
+def test_where_to_look_is_told_in_the_words_of_claims(played: list[str]) -> None:
+    """Their history is no group's: `coord groups history` would find nothing."""
+    told: list[str] = []
+    tell: Callable[[Any], None] = told.append
+    run(tell, _nothing, acts=["claims"])
+
+    assert any("coord claims history payment-readers" in line for line in told)
+    assert not any("groups history" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("names", "topic"), [([], ""), (["claims"], "__marshal.6s"), (["all"], "__marshal.6s")]
+)
+def test_the_job_follows_claims_only_if_an_act_has_some(
+    names: list[str], topic: str, played: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second query takes processor time from the first acts."""
+    started: list[Stack] = []
+    monkeypatch.setattr(scenario, "_start", lambda stack, _: started.append(stack))
+    run(silent, _nothing, acts=names)
+
+    assert played
+    assert [stack.claims for stack in started] == [topic]
 
 
 def test_acts_share_nothing_that_one_of_them_could_leave_for_another() -> None:
