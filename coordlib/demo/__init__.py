@@ -5,7 +5,8 @@ acts              the acts by name, and which of them are played
 act               the base of all acts: a topic, a group, records, facts
 classic_act       20,000 records, consumers in a classic group
 assigned_act      6,000 records, Spark queries and a consumer in a server-assigned group
-claims_act        4,000 records, consumers that claim partitions, while the job is down
+claims_act        4,000 records, consumers that claim partitions, while the job is down;
+                  claims_course: its course
 production        the records
 members           the member processes: started, killed, stopped
 member            the program of a member process; spark_member: of one that is a Spark query;

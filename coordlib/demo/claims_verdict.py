@@ -137,24 +137,29 @@ def history_is_complete(facts: ClaimsFacts) -> Check:
     if len(told) != len(facts.claims):
         offences.append("Delta has a claim twice")
     offences += [f"{_text(each)} has not ended" for each in facts.claims if each.until is None]
+    lost, moved = _of_the_killed(facts), _moved_without_a_job(facts)
+    if moved != len(lost) or not lost:
+        offences.append(f"{moved} of {len(lost)} claims of {facts.killed} moved while no job ran")
     begin, end = facts.down
-    unseen = [each for each in facts.claims if begin <= each.since <= end]
-    lost = _of_the_killed(facts)
-    taken = [
-        each
-        for each in lost
-        if any(each.partition == new.partition and new.since == each.until for new in unseen)
-    ]
-    if len(taken) != len(lost) or not lost:
-        offences.append(
-            f"{len(taken)} of {len(lost)} claims of {facts.killed} expired while no job ran"
-        )
+    unseen = sum(begin <= each.since <= end for each in facts.claims)
     numbers = (
-        f"{len(facts.claims)} claims, {len(unseen)} of them won while the job was down, "
-        f"{len(taken)} of those from {facts.killed}"
+        f"{len(facts.claims)} claims, {unseen} of them won while the job was down, {moved} of "
+        f"those after {facts.killed}"
     )
-    return Check(
-        "History has every claim, also those of the time without a job", numbers, tuple(offences)
+    what = "History has every claim, also those of the time without a job"
+    return Check(what, numbers, tuple(offences))
+
+
+def _moved_without_a_job(facts: ClaimsFacts) -> int:
+    """How many claims of the killed consumer expired, and were followed by another one, then."""
+    begin, end = facts.down
+    return sum(
+        before.client == facts.killed
+        and before.ended == "expired"
+        and before.until is not None
+        and begin <= before.until <= after.since <= end
+        for _, claims in _by_partition(facts)
+        for before, after in pairwise(claims)
     )
 
 

@@ -47,7 +47,7 @@ CLAIMS = [
     Claimed(0, "operator", 21, at(31), at(32), "claimed", "released", 6, 4),
     Claimed(0, "a", 33, at(33), at(40), "claimed", "released", 4, 10),
     # b is killed at 5 with 3 signed, and the job is down while c takes partition 1 over.
-    Claimed(1, "b", 2, at(0), at(22), "claimed", "expired", 0, 3),
+    Claimed(1, "b", 2, at(0), at(21), "claimed", "expired", 0, 3),
     Claimed(1, "c", 20, at(22), at(30), "claimed", "released", 3, 7),
     Claimed(1, "operator", 22, at(31), at(32), "claimed", "released", 7, 5),
     Claimed(1, "c", 34, at(33), at(40), "claimed", "released", 5, 10),
@@ -171,13 +171,18 @@ def test_a_good_run_has_no_offence() -> None:
         ),
         (
             history_is_complete,
-            facts_of(CLAIMS, down=(at(23), at(35))),
-            "0 of 1 claims of b expired while no job ran",
+            facts_of(CLAIMS, down=(at(22), at(35))),
+            "0 of 1 claims of b moved while no job ran",
+        ),
+        (
+            history_is_complete,
+            facts_of(CLAIMS, down=(at(10), at(21))),
+            "0 of 1 claims of b moved while no job ran",
         ),
         (
             history_is_complete,
             facts_of(changed(4, ended="released")),
-            "0 of 0 claims of b expired while no job ran",
+            "0 of 0 claims of b moved while no job ran",
         ),
     ],
 )
