@@ -12,6 +12,7 @@ from coordlib.demo import acts, run, scenario
 from coordlib.demo.act import Act
 from coordlib.errors import SetupError
 from coordlib.exit_codes import OK, USAGE
+from coordlib.local import stack_folder
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
 
@@ -135,5 +136,7 @@ def test_acts_share_nothing_that_one_of_them_could_leave_for_another() -> None:
     """They are played on one stack, in any order, or alone."""
     for what in ("topic", "group", "file", "title"):
         assert len({getattr(act, what) for act in acts.ACTS.values()}) == len(acts.ACTS)
+    # What is left in the folder by name would keep the next demo from starting.
+    assert {act.file for act in acts.ACTS.values()} <= set(stack_folder.CHILDREN)
     assert set(acts.USUAL) <= acts.ACTS.keys()
     assert acts.ALL not in acts.ACTS
