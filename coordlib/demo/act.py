@@ -1,4 +1,4 @@
-"""The base of the two acts: a topic, a group that shares it, and the course of both."""
+"""The base of all acts: a topic, a group that shares it, and the course of both."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from coordlib.demo.members import Members
 from coordlib.demo.production import Production
 from coordlib.demo.verdict import Check, Facts
 from coordlib.demo.watch import Watch
-from coordlib.demo.witness import unfinished
+from coordlib.demo.witness import Witness, unfinished
 from coordlib.errors import CannotReach, NotReady
 from coordlib.kafka.cluster import create_topic
 from coordlib.local.progress import phase
@@ -21,6 +21,11 @@ from coordlib.records.partitioner import shard_of
 
 #: Name of the stack, and prefix of its topics.
 NAME: Final = "demo"
+JOB_ARGS: Final = (
+    *("--set", "group.initial_rebalance_delay_ms=0"),
+    *("--set", "engine.archive_interval_ms=5000"),
+    *("--set", "engine.lag_interval_ms=2000"),  # an act is short: else its lag has three samples
+)
 HISTORY_TIMEOUT_S = 120.0
 #: Records that the victim has read and not committed when it is killed, so that some must be read
 #: again.
@@ -51,23 +56,15 @@ class Act:
     partitions: int = 6
     #: Configuration of a CoordinatedConsumer, beside that of all members.
     config: Mapping[str, Any] = field(default_factory=dict)
+    #: A coordination topic that the job must follow; empty: none.
+    claims: str = ""
 
     def play(self, stack: Stack, live: show.Live) -> Facts:
         """Run members and records until all are consumed and archived, and gather the facts."""
         self._create_topic(stack, live)
         servers = stack.bootstrap_servers
-        config = {
-            "group.id": self.group,
-            "bootstrap.servers": servers,
-            "coord.prefix": NAME,
-            "auto.offset.reset": "earliest",
-            "session.timeout.ms": 10_000,
-            "max.poll.interval.ms": 20_000,
-            "heartbeat.interval.ms": 2_000,
-            **self.config,
-        }
         with (
-            Members(stack.home, self.topic, config) as members,
+            Members(stack.home, self.topic, self.config_of(servers)) as members,
             Production(
                 servers, self.topic, self.records, self.per_second, self.holds
             ) as production,
@@ -88,18 +85,40 @@ class Act:
                 members.killed_ns,
                 self.topic,
                 self.group,
+                watch.rewound,
             )
-            return self._gather(stack, watch)
+            return self.gather(stack, watch)
 
     def tell(self, facts: Facts, home: Path, print_table: show.PrintTable) -> list[Check]:
         """Show the tables, and whether the promises hold."""
         checks = [*self.judge(facts), recorded.check(home / self.file)]
         show.act(self.title)
-        show.generations(facts, print_table)
+        if facts.generations:
+            show.generations(facts, print_table)
         self.show_owners(facts, print_table)
         show.partitions(facts, self.last_commits(facts), print_table)
         show.verdict(checks)
         return checks
+
+    def config_of(self, servers: str) -> dict[str, Any]:
+        """The configuration of all members."""
+        return {
+            "group.id": self.group,
+            "bootstrap.servers": servers,
+            "coord.prefix": NAME,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 10_000,
+            "max.poll.interval.ms": 20_000,
+            "heartbeat.interval.ms": 2_000,
+            **self.config,
+        }
+
+    def looks(self) -> list[str]:
+        """Commands that show what the act has left behind."""
+        return [
+            f"coord groups history {self.group} --owners --stack {NAME}",
+            f'coord sql --stack {NAME} "select * from ownership"',
+        ]
 
     def produce(self, watch: Watch) -> None:
         watch.live(f"Producing {self.records:,} records, {self.per_second} a second")
@@ -110,7 +129,10 @@ class Act:
         victim = watch.members.witnesses[self.victim]
         watch.members.kill(self.victim)
         victim.read_on()
-        watch.live(
+        watch.live(self.killed_text(victim))
+
+    def killed_text(self, victim: Witness) -> str:
+        return (
             f"Killed {self.victim} (SIGKILL) in generation {victim.generation} after "
             f"{len(victim.consumed):,} records, {victim.uncommitted} of them not committed; it "
             f"owned {show.partitions_text(victim)}"
@@ -125,7 +147,8 @@ class Act:
             except CannotReach as problem:
                 raise NotReady(problem.what, problem.where, str(stack.home)) from problem
 
-    def _gather(self, stack: Stack, watch: Watch) -> Facts:
+    def gather(self, stack: Stack, watch: Watch) -> Facts:
+        """The facts of an act that is over, once Delta has all of them."""
         live, witnesses = watch.live, watch.members.witnesses.values()
         history = of.History(stack.tables, self.group, self.topic)
         client: dict[str, Any] = {"bootstrap.servers": stack.bootstrap_servers}

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from coordlib.demo import assigned_act, classic_act
+from coordlib.demo import assigned_act, claims_act, classic_act
 from coordlib.demo.act import Act
 from coordlib.errors import SetupError
 
 ACTS: Final[dict[str, Act]] = {
     "classic": classic_act.ACT,
     "assigned": assigned_act.ACT,
+    "claims": claims_act.ACT,
 }
 #: The acts that are played when none is named; together two to three minutes.
 USUAL: Final = ("classic", "assigned")

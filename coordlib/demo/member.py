@@ -69,7 +69,7 @@ def _consume(
             message = _next(consumer, witness)
             if message is None:
                 continue
-            _write_down(message, witness)
+            write_down(message, witness)
             since_commit += 1
             if since_commit >= COMMIT_EVERY:
                 since_commit = 0
@@ -90,7 +90,8 @@ def _next(consumer: CoordinatedConsumer, witness: WitnessFile) -> Message | None
     return message
 
 
-def _write_down(message: Message, witness: WitnessFile) -> None:
+def write_down(message: Message, witness: WitnessFile) -> None:
+    """Record a message of the demo's production."""
     partition, offset, value = message.partition(), message.offset(), message.value()
     assert partition is not None
     assert offset is not None

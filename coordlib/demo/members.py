@@ -23,6 +23,7 @@ ROLE = "member"
 #: The command of a member's process.
 PYTHON: Final = "coordlib.demo.member"
 SPARK: Final = "coordlib.demo.spark_member"
+CLAIMS: Final = "coordlib.demo.claims_member"
 STOP_TIMEOUT_S = (
     60.0  # a batch of a query, letting go, a last commit and its answer; a busy machine
 )
@@ -49,14 +50,20 @@ class Members(AbstractContextManager["Members"]):
         """Those that were started, and neither killed nor stopped."""
         return list(self._running)
 
-    def start(self, name: str, module: str = PYTHON) -> None:
-        """Start one, and return at once."""
+    def start(self, name: str, module: str = PYTHON, **config: Any) -> None:
+        """Start one, and return at once.
+
+        Args:
+            name: of the member, and its client id unless `config` has another one.
+            config: what differs from the configuration of all members, with `_` for `.`.
+        """
+        own = {"client.id": name, **{key.replace("_", "."): each for key, each in config.items()}}
         folder = self._home / "witnesses"
         folder.mkdir(exist_ok=True)
         self.witnesses[name] = Witness(name, folder / f"{name}.txt")
         command = [
             *(sys.executable, "-m", module, "--topic", self._topic),
-            *("--config", json.dumps(self._config | {"client.id": name})),
+            *("--config", json.dumps(self._config | own)),
             *("--witness", str(self.witnesses[name].path)),
         ]
         with self._log(name).open("ab") as log:
@@ -89,10 +96,9 @@ class Members(AbstractContextManager["Members"]):
             told = self.witnesses[name].errors[-1:] or [last_lines(self._log(name), 3)]
             raise CoordError(f"{name} ended by itself.", told[0], f"Its log: {self._log(name)}")
 
-    def stop(self) -> None:
-        """SIGTERM to all at once, and wait until they have left their group."""
-        stopping = list(self._running.values())
-        self._running.clear()
+    def stop(self, *names: str) -> None:
+        """SIGTERM to these, or to all, at once; wait until they have left their group."""
+        stopping = [self._running.pop(name) for name in names or list(self._running)]
         deadline = time.monotonic() + STOP_TIMEOUT_S
         try:
             for running in stopping:

@@ -14,6 +14,7 @@ from coordlib.demo.witness import Consumed, Deed, Witness, unfinished
 
 FILE: Final = "history.jsonl"
 ASSIGNED_FILE: Final = "history-assigned.jsonl"
+CLAIMS_FILE: Final = "history-claims.jsonl"
 _WHAT: Final = {"refused": "commit_failed", "closed": "ended"}
 
 
@@ -23,16 +24,23 @@ def record(
     killed_ns: Mapping[str, int],
     topic: str,
     group: str,
+    rewound: Iterable[Deed] = (),
 ) -> None:
     """Write the history of all members, in the order of time.
 
     Args:
         killed_ns: member -> when it was killed, which its own file lacks.
+        rewound: positions that somebody else has set back, and when.
     """
     found = [(ns, each) for witness in witnesses for ns, each in _of_member(witness, topic, group)]
     found += [
         (at_ns, Happened(_ms(at_ns), "ended", member=name, group=group, detail="killed"))
         for name, at_ns in killed_ns.items()
+    ]
+    found += [
+        (deed.at_ns, _set_back(deed.at_ns, f"{topic}-{partition}", offset, group))
+        for deed in rewound
+        for partition, offset in deed.offsets.items()
     ]
     write(path, [each for _, each in sorted(found, key=lambda row: row[0])])
 
@@ -86,6 +94,10 @@ def _told(deed: Deed, member: str, topic: str, group: str) -> Happened:
         offsets={f"{topic}-{partition}": at for partition, at in deed.offsets.items()},
         detail=deed.text,
     )
+
+
+def _set_back(at_ns: int, partition: str, offset: int, group: str) -> Happened:
+    return Happened(_ms(at_ns), "rewound", group=group, partitions=(partition,), offset=offset)
 
 
 def _ms(at_ns: int) -> int:

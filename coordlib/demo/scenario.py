@@ -9,10 +9,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from coordlib.demo import acts, show
-from coordlib.demo.act import NAME, Act
+from coordlib.demo.act import JOB_ARGS, NAME, Act
 from coordlib.demo.members import end_leftovers
 from coordlib.errors import NotReady, SetupError
 from coordlib.installation import checkout, require_job_modules
@@ -21,12 +20,6 @@ from coordlib.local.home import stack_home
 from coordlib.local.java import find_java
 from coordlib.local.progress import Progress
 from coordlib.local.stack import Stack
-
-JOB_ARGS: Final = (
-    *("--set", "group.initial_rebalance_delay_ms=0"),
-    *("--set", "engine.archive_interval_ms=5000"),
-    *("--set", "engine.lag_interval_ms=2000"),  # an act is short: else its lag has three samples
-)
 
 
 def play(
@@ -38,7 +31,8 @@ def play(
     find_java()
     live = show.Live(progress)
     with _ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
-        stack = Stack(NAME, prefix=NAME)
+        followed = next((act.claims for act in wanted if act.claims), "")
+        stack = Stack(NAME, prefix=NAME, claims=followed)
         _require_own(stack.home)
         is_done = False
         try:
@@ -61,9 +55,9 @@ def play(
 
 
 def _tell_where_to_look(live: show.Live, act: Act, keep: bool) -> None:
-    live(f"Look around: coord groups history {act.group} --owners --stack {NAME}")
-    live(f'             coord sql --stack {NAME} "select * from ownership"')
-    if checkout():
+    for number, look in enumerate(act.looks()):
+        live(f"{'' if number else 'Look around:':13}{look}")
+    if checkout() and not act.claims:
         live(f"             COORD_GROUP={act.group}: notebooks/who-owned-what.ipynb draws it")
     if keep:
         live(f"             coord status --stack {NAME}; and then: coord down --stack {NAME}")

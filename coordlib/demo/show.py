@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO
 
+from coordlib.demo.claims_verdict import Claimed
 from coordlib.demo.verdict import EXAMPLES_MAX, Check, Facts
 from coordlib.demo.witness import Witness
 from coordlib.local.progress import Progress
@@ -88,6 +89,18 @@ def tenures(facts: Facts, print_table: PrintTable) -> None:
         [
             (each.partition, each.fence, each.member, each.since, each.until)
             for each in facts.tenures
+        ],
+    )
+
+
+def claims(found: Iterable[Claimed], print_table: PrintTable) -> None:
+    """The claims of a group, with how each began and ended, and its positions."""
+    print("\nClaims of each partition, from Delta")
+    print_table(
+        ["PARTITION", "EPOCH", "CLIENT", "SINCE", "BEGAN", "ENDED", "FROM", "TO"],
+        [
+            (e.partition, e.epoch, e.client, e.since, e.began, e.ended, e.first, e.last)
+            for e in found
         ],
     )
 

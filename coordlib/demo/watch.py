@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 
 from coordlib.demo.members import Members
 from coordlib.demo.production import Production
 from coordlib.demo.show import Live, partitions_text
+from coordlib.demo.witness import Deed
 from coordlib.errors import CoordError
 from coordlib.local.stack import Stack
 
@@ -32,6 +34,12 @@ class Watch:
         self._counted: dict[str, int] = {}
         self._read: set[int] = set()
         self._job_seen_at = 0.0
+        #: False while the course has the job down.
+        self.is_job_wanted = True
+        #: From when to when the course had it down.
+        self.down = (datetime.max.replace(tzinfo=UTC),) * 2
+        #: When positions were set back, and to where.
+        self.rewound: list[Deed] = []
 
     def consumed(self) -> int:
         """Different records consumed so far."""
@@ -55,6 +63,12 @@ class Watch:
         owned = sorted(each for some in found for each in some)
         counts = [len(some) for some in found]
         return max(counts) - min(counts) <= 1 and owned == list(range(self._partitions))
+
+    def is_held_by(self, names: Iterable[str]) -> bool:
+        """Whether each of these owns partitions, together they own all, and none has two owners."""
+        found = [self.members.witnesses[name].partitions or () for name in names]
+        owned = sorted(each for some in found for each in some)
+        return all(found) and owned == list(range(self._partitions))
 
     def until(self, what: str, is_so: Callable[[], bool]) -> None:
         """Wait for a condition, and show progress meanwhile.
@@ -87,7 +101,7 @@ class Watch:
     def _look(self, is_so: Callable[[], bool]) -> bool:
         self.members.read_on()
         self.production.check()
-        if time.monotonic() - self._job_seen_at > 1.0:
+        if self.is_job_wanted and time.monotonic() - self._job_seen_at > 1.0:
             self._job_seen_at = time.monotonic()
             if not self.stack.job.is_running:
                 where = self.stack.last_job_lines(5)

@@ -55,7 +55,8 @@ CHILDREN: Final = (
         "exit-code",
         "begin",
     ),
-    *("begin", "history.jsonl", "history-assigned.jsonl", DEMO, LOCK, STATE, NEW_STATE),
+    *("history.jsonl", "history-assigned.jsonl", "history-claims.jsonl"),
+    *("begin", DEMO, LOCK, STATE, NEW_STATE),
 )
 #: Files that a first start may leave if it was killed before it had written `state.json`.
 _BEGUN: Final = frozenset({LOCK, NEW_STATE, DEMO})

@@ -12,8 +12,11 @@ from coordlib.demo import acts, run, scenario
 from coordlib.demo.act import Act
 from coordlib.errors import SetupError
 from coordlib.exit_codes import OK, USAGE
+from coordlib.local import stack_folder
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
+
+ALL_GROUPS = ["order-readers", "click-readers", "payment-readers", "later-readers"]
 
 
 @pytest.fixture
@@ -59,8 +62,9 @@ def test_plain_demo_plays_two_acts_whatever_others_there_are(played: list[str], 
         (["--act", "assigned"], ["click-readers"]),
         (["--act", "assigned", "--act", "classic"], ["click-readers", "order-readers"]),
         (["--act", "classic", "--act", "classic"], ["order-readers"]),
-        (["--act", "all"], ["order-readers", "click-readers", "later-readers"]),
-        (["--act", "later", "--act=all"], ["order-readers", "click-readers", "later-readers"]),
+        (["--act", "claims"], ["payment-readers"]),
+        (["--act", "all"], ALL_GROUPS),
+        (["--act", "later", "--act=all"], ALL_GROUPS),
         (["--act", "later"], ["later-readers"]),
     ],
     ids=" ".join,
@@ -103,9 +107,36 @@ def test_where_to_look_is_told_of_the_act_that_was_played(
     assert not any("click-readers" in line for line in told)
 
 
+def test_where_to_look_is_told_in_the_words_of_claims(played: list[str]) -> None:
+    """Their history is no group's: `coord groups history` would find nothing."""
+    told: list[str] = []
+    tell: Callable[[Any], None] = told.append
+    run(tell, _nothing, acts=["claims"])
+
+    assert any("coord claims history payment-readers" in line for line in told)
+    assert not any("groups history" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("names", "topic"), [([], ""), (["claims"], "__marshal.6s"), (["all"], "__marshal.6s")]
+)
+def test_the_job_follows_claims_only_if_an_act_has_some(
+    names: list[str], topic: str, played: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second query takes processor time from the first acts."""
+    started: list[Stack] = []
+    monkeypatch.setattr(scenario, "_start", lambda stack, _: started.append(stack))
+    run(silent, _nothing, acts=names)
+
+    assert played
+    assert [stack.claims for stack in started] == [topic]
+
+
 def test_acts_share_nothing_that_one_of_them_could_leave_for_another() -> None:
     """They are played on one stack, in any order, or alone."""
     for what in ("topic", "group", "file", "title"):
         assert len({getattr(act, what) for act in acts.ACTS.values()}) == len(acts.ACTS)
+    # What is left in the folder by name would keep the next demo from starting.
+    assert {act.file for act in acts.ACTS.values()} <= set(stack_folder.CHILDREN)
     assert set(acts.USUAL) <= acts.ACTS.keys()
     assert acts.ALL not in acts.ACTS

@@ -13,7 +13,7 @@ from coordlib.checking import history
 from coordlib.demo import recorded, show
 from coordlib.demo.scenario import _alone
 from coordlib.demo.verdict import Check, judge, last_commits
-from coordlib.demo.witness import Consumed, Witness, WitnessFile
+from coordlib.demo.witness import Consumed, Deed, Witness, WitnessFile
 from coordlib.errors import SetupError
 from tests.demo.test_demo_verdict import a_good_run
 
@@ -103,6 +103,26 @@ def test_a_kill_explains_what_is_read_twice_and_nothing_else_does(tmp_path: Path
     killed_ns = {"victim": after.consumed[0].at_ns - 1}
     recorded.record(path, [victim, after], killed_ns, "orders", "readers")
     assert recorded.check(path).is_ok
+
+
+def test_positions_that_were_set_back_explain_what_is_read_twice(tmp_path: Path) -> None:
+    """By an operator, whose line no member writes."""
+    path = tmp_path / recorded.FILE
+    file = WitnessFile(tmp_path / "m.txt")
+    for fence in (7, 9):
+        file.assigned(1, [0], fence=fence)
+        for offset in range(4):
+            file.record(0, offset, offset)
+        file.revoked([0])
+    witness = Witness("m", tmp_path / "m.txt")
+    witness.read_on()
+    between_ns = witness.consumed[4].at_ns
+
+    recorded.record(path, [witness], {}, "orders", "readers")
+    assert len(recorded.check(path).offences) == 4
+    back = [Deed(between_ns, "rewound", offsets={0: 2})]
+    recorded.record(path, [witness], {}, "orders", "readers", back)
+    assert len(recorded.check(path).offences) == 2
 
 
 def test_a_batch_that_did_not_end_explains_what_is_read_twice(tmp_path: Path) -> None:

@@ -72,6 +72,28 @@ def test_the_whole_demo_ends_well(home: Path) -> None:
     _ends_well(_run(*COORD, "demo", home=home), home, "history.jsonl", "history-assigned.jsonl")
 
 
+@pytest.mark.chaos
+def test_the_act_of_claims_ends_well(home: Path) -> None:
+    """The job dies in it, and nothing that it missed is missing afterwards."""
+    ran = _run(*COORD, "demo", "--act", "claims", home=home)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-1].startswith("Demo: all 9 checks hold, after ")
+    asked = _run(
+        *COORD,
+        "claims",
+        "history",
+        "payment-readers",
+        "--limit",
+        "1000",
+        "--stack",
+        "demo",
+        home=home,
+    )
+    assert "ClaimExpired" in asked.stdout, asked.stderr
+    assert belonging_to(home / "stacks" / "demo") == []
+
+
 def _ends_well(ran: subprocess.CompletedProcess[str], home: Path, *histories: str) -> None:
     """Six checks for each act, and what is left can be looked into."""
     stack = home / "stacks" / "demo"
