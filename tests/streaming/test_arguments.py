@@ -45,6 +45,19 @@ def test_the_topic_may_be_followed_by_a_job_of_its_own() -> None:
     assert (alone.topic, alone.checkpoint) == ("__marshal.6s", "/tmp/check/")
 
 
+def test_a_job_of_claims_logs_in_by_its_file(tmp_path: Path) -> None:
+    """Without it the job would speak to secured brokers without TLS and login."""
+    file = tmp_path / "claims.properties"
+    file.write_text("security.protocol=SASL_SSL\n")
+    file.chmod(0o600)
+    named = [*PLACES, "--topic", "__marshal", "--kafka-file", str(file)]
+    found = claims_options(parse_claims_arguments(named))
+
+    assert found.kafka.librdkafka()["security.protocol"] == "SASL_SSL"
+    with pytest.raises(SetupError):
+        claims_options(parse_claims_arguments([*named[:-1], str(tmp_path / "nowhere")]))
+
+
 def test_a_rebuild_of_the_groups_is_one_of_the_claims_where_their_folder_is_empty() -> None:
     """All checkpoints were lost at once; or one of them."""
     both = beside("--set", "claims.topic=__marshal", "--rebuild")

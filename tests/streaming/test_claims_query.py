@@ -16,6 +16,7 @@ from coordlib.streaming import failures
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.troubles import Troubles
+from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.claims import CLAIMS, ClaimsQuery
 from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.replay import Replay
@@ -45,10 +46,17 @@ def marker_at(next_offset: int) -> Marker:
     )
 
 
-def started(marker: Marker | None, *, is_empty: bool, has_batches: bool = False) -> Any:
+def started(
+    marker: Marker | None,
+    *,
+    is_empty: bool,
+    has_batches: bool = False,
+    prefix: str = "coord.claims",
+) -> Any:
     """A query whose progress and folder have been looked at."""
     folder = MagicMock()
-    folder.identity.return_value = None if is_empty else "an identity"
+    identity = Identity(checkpoint="c", prefix=prefix, shards=1, incarnation="i")
+    folder.identity.return_value = None if is_empty else identity
     folder.has_batches.return_value = has_batches
     return SimpleNamespace(sink=SimpleNamespace(marker=marker), folder=folder)
 
@@ -71,6 +79,15 @@ def test_a_checkpoint_that_the_log_has_left_behind_is_begun_anew_by_itself() -> 
 
     assert query_with()._must_rebuild(here, replay_from(10))
     here.folder.clear.assert_called_once_with()
+
+
+def test_a_mistyped_checkpoint_is_not_removed() -> None:
+    """The path is that of the groups' own checkpoint, with the key of their control records."""
+    here = started(marker_at(9), is_empty=False, prefix="coord")
+
+    with pytest.raises(StartRefused, match="not that of the claims"):
+        query_with()._must_rebuild(here, replay_from(10))
+    here.folder.clear.assert_not_called()
 
 
 def test_a_start_that_died_between_removing_and_rebuilding_is_repeated() -> None:
