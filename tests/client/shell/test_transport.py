@@ -192,7 +192,8 @@ def test_a_field_that_came_later_is_sent_to_a_job_that_recorded_it(
     """INV-84: over a real broker; nothing waits, and an older job gets the request without it."""
     placed(scene)
     progress = f"{scene.prefix}.progress"
-    AdminClient(dict(scene.config)).create_topics([NewTopic(progress, 1, 1)])[progress].result(30)
+    admin = AdminClient(dict(scene.config))
+    admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(30)
     ids = {f"{scene.prefix}.requests": find_place(scene.config, scene.prefix).incarnation}
     layout = Layout(shards=2, reply_partitions=2, topic_ids=ids, features=features)
     scene.job.begin_transaction()
