@@ -301,17 +301,17 @@ def describe(admin: AdminClient, wanted: Iterable[str], conf: AdminConf) -> dict
     if not names:
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    asked = names[0]  # whose answer is read; a refusal is about this topic alone
+    configs: dict[str, Mapping[str, Any]] = {}
     try:
         topics = admin.describe_topics(TopicCollection(names), request_timeout=ADMIN_TIMEOUT_S)
-        configs = {
-            resource.name: future.result(ADMIN_TIMEOUT_S)
-            for resource, future in admin.describe_configs(
-                resources, request_timeout=ADMIN_TIMEOUT_S
-            ).items()
-        }
+        answers = admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S)
+        for resource, future in answers.items():
+            asked = resource.name
+            configs[asked] = future.result(ADMIN_TIMEOUT_S)
         return {name: _seen(future.result(), configs[name]) for name, future in topics.items()}
     except KafkaException as error:
-        right = Right(Kind.TOPIC, names[0], Operation.DESCRIBE_CONFIGS)
+        right = Right(Kind.TOPIC, asked, Operation.DESCRIBE_CONFIGS)
         raise denial(error, right, conf) or CannotReach(
             "The topics cannot be described.", error.args[0].str(), "Look into the broker's log."
         ) from error
