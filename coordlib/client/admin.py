@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from coordlib.client.closing import Closing
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
 from coordlib.client.machine.wording import WIRE_VERSION, Identity
@@ -28,7 +29,7 @@ _AGAIN = frozenset({ErrorCode.THROTTLING_QUOTA_EXCEEDED.name})
 PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a request may hold
 
 
-class Admin:
+class Admin(Closing):
     """Reads and changes groups through the coordinator.
 
     Methods with a `space` can ask about what has the name in another space of names; today's jobs
@@ -53,12 +54,6 @@ class Admin:
             KafkaTransport(config or {}, prefix, self._client) if transport is None else None
         )
         self._transport: Transport = transport or self._owned  # type: ignore[assignment]
-
-    def __enter__(self) -> "Admin":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the transport, if it was opened here."""

@@ -9,14 +9,13 @@ far, the last message included.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from time import monotonic
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from coordlib.client.closing import Closing
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, Partitions
 from coordlib.client.shell import offsets as of
@@ -33,7 +32,7 @@ CONSUME_MAX = 1_000_000  # as in confluent-kafka
 OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], None]
 
 
-class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
+class CoordinatedConsumer(Closing):
     """A consumer in a group that the job coordinates.
 
     Args:
@@ -189,17 +188,6 @@ class CoordinatedConsumer(AbstractContextManager["CoordinatedConsumer"]):
             self._tell_commits()
         finally:
             self._reading.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ---- positions ----------------------------------------------------------------------------
 

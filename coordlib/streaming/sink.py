@@ -8,7 +8,7 @@ read again before anything else is written: INV-99.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Protocol
 
 import msgspec
@@ -68,8 +68,6 @@ class TransactionalSink:
         self._plane, self._options = plane, client_options or {}
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
-        #: The topics of the newest transaction, by full name.
-        self._outputs: list[str] = []
         self._is_doubtful = False
         self._open_producer, self._producer = open_producer, open_producer()
         self._newest_by_key = newest_by_key
@@ -218,7 +216,6 @@ class TransactionalSink:
         # others need no report: a transaction of which one failed cannot be committed.
         last = {(topic, partition): number for number, (topic, partition, _, _) in enumerate(rows)}
         told = set(last.values())
-        self._outputs = sorted({f"{self._plane.prefix}.{topic}" for topic, *_ in rows})
         self._began_s = self._now_s()
         try:
             self._producer.begin_transaction()
@@ -234,7 +231,7 @@ class TransactionalSink:
             self._crash.strike("after-commit", batch)
         except (KafkaException, SystemError) as problem:
             # A producer that is fenced inside flush() breaks its own callbacks: a SystemError.
-            raise self._ended_by(problem) from problem
+            raise self._ended_by(problem, {topic for topic, _ in last}) from problem
         self._is_doubtful = self._spent_ms() >= DOUBTFUL_AFTER_MS
         newest = delivered.newest
         self._progress_offset = newest.get((self._plane.progress, 0), self._progress_offset)
@@ -258,8 +255,11 @@ class TransactionalSink:
             except BufferError:
                 self._producer.poll(0.1)
 
-    def _ended_by(self, problem: Exception) -> CoordError:
-        """Abort the transaction, so that no reader waits for it; the fatal error has the reason."""
+    def _ended_by(self, problem: Exception, topics: Set[str]) -> CoordError:
+        """Abort the transaction, so that no reader waits for it; the fatal error has the reason.
+
+        `topics`: to which it wrote, without the prefix.
+        """
         reason = problem.args[0]
         try:
             self._producer.abort_transaction(_TIMEOUT_S)
@@ -272,7 +272,7 @@ class TransactionalSink:
                 "Start the job again: the batch runs again and is written once. If that happens "
                 "often, raise engine.transaction_timeout_ms.",
             )
-        if denied := self._refused(problem, reason):
+        if denied := self._refused(problem, reason, topics):
             return denied
         if isinstance(reason, KafkaError) and reason.code() in _FENCED:
             return self._fenced()
@@ -282,7 +282,7 @@ class TransactionalSink:
             "Start the job again: the batch runs again and is written once.",
         )
 
-    def _refused(self, problem: Exception, reason: object) -> CoordError | None:
+    def _refused(self, problem: Exception, reason: object, topics: Set[str]) -> CoordError | None:
         """What to raise where a right is missing."""
         right = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
         for told in (problem, reason):
@@ -291,8 +291,9 @@ class TransactionalSink:
         purged = error_of(problem)
         if purged is None or purged.code() != KafkaError._PURGE_QUEUE or not self._options:
             return None
+        outputs = sorted(f"{self._plane.prefix}.{topic}" for topic in topics)
         try:
-            lacking = unwritable(self._options, self._outputs, _LOOK_S)
+            lacking = unwritable(self._options, outputs, _LOOK_S)
         except (KafkaException, TimeoutError):
             return None  # the first failure is the one to tell
         return missing(right, self._options) if lacking else None

@@ -2,10 +2,8 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from time import monotonic
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from coordlib import limits
 from coordlib.client.claims import signals as sg
@@ -16,6 +14,7 @@ from coordlib.client.claims.shell.starts import find_starts
 from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.claims.shell.writing import made_of
 from coordlib.client.claims.view import LogView
+from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.claims.slot import Judgement
 from coordlib.errors import CannotReach, CoordError, SetupError
@@ -42,7 +41,7 @@ class NotSet(CoordError):
         )
 
 
-class ClaimsAdmin(AbstractContextManager["ClaimsAdmin"]):
+class ClaimsAdmin(Closing):
     """Works on groups of claims under a client id of its own, on Kafka alone.
 
     Args:
@@ -125,17 +124,6 @@ class ClaimsAdmin(AbstractContextManager["ClaimsAdmin"]):
         if self._owns_transport:
             self._owns_transport = False
             self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _plan(
         self, group: str, wanted: Mapping[TopicPartition, int], timeout_s: float

@@ -2,10 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from time import monotonic
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims import wanting
@@ -16,6 +14,7 @@ from coordlib.client.claims.options import ConsumerOptions, Settings
 from coordlib.client.claims.shell.data import Data
 from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.claims.tracking import CommitToken
+from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.errors import CoordError
 
@@ -36,7 +35,7 @@ class Offsets(NamedTuple):
     current: int
 
 
-class MarshalConsumer(AbstractContextManager["MarshalConsumer"]):
+class MarshalConsumer(Closing):
     """Reads what it has claimed. Made by `Marshaler.consumer`; one thread polls.
 
     `poll`, `consume` and `close` run the callbacks; all other methods may be called from any
@@ -318,17 +317,6 @@ class MarshalConsumer(AbstractContextManager["MarshalConsumer"]):
     def on_closed(self, call: Callable[[], None]) -> None:
         """For the marshaler: called once at the end."""
         self._on_closed = call
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     # ---- callbacks ----------------------------------------------------------------------------
 

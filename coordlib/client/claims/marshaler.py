@@ -1,21 +1,20 @@
 """`Marshaler`: one process's part in a group that shares partitions by claims."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from coordlib.client.claims.consumer import MarshalConsumer
 from coordlib.client.claims.options import ConsumerOptions, Settings, read_settings, topics_wanted
 from coordlib.client.claims.shell.data import data_consumer_of
 from coordlib.client.claims.shell.transport import Transport
+from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.errors import CoordError, SetupError
 
 COORDINATION_TOPIC = "__marshal"
 
 
-class Marshaler(AbstractContextManager["Marshaler"]):
+class Marshaler(Closing):
     """Makes consumers that claim partitions under one group and client id.
 
     Args:
@@ -110,17 +109,6 @@ class Marshaler(AbstractContextManager["Marshaler"]):
         if self._owns_transport:
             self._owns_transport = False
             self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _open(settings: Settings, coordination_topic: str) -> Transport:

@@ -7,8 +7,9 @@ things to do, in order; the shell does them and feeds back their outcome.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
+from coordlib.client.machine import signals as members
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.errors import CoordError
 
@@ -68,6 +69,10 @@ class View(Protocol):
 
 # ---- inputs -----------------------------------------------------------------------------------
 
+#: The two inputs that members of groups have just so.
+Elapsed: TypeAlias = members.Elapsed
+Polled: TypeAlias = members.Polled
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -115,13 +120,6 @@ class NotWritten:
     now_ms: int
     id: int
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Elapsed:
-    """Time went on; nothing else happened."""
-
-    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +183,6 @@ class Committed:
     epoch: int
     end: int
     is_done: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Polled:
-    """The user's thread is here: alive, and ready for a callback."""
-
-    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,6 @@ from coordlib.records import requests as rq
 from coordlib.records.api_versions import LATER_FIELDS, feature_of
 
 
-def has_later_fields(request: rq.Request) -> bool:
-    """Whether it has a field that an older job refuses."""
-    return any(_is_set(request, name) for name in _later(request))
-
-
 def as_read(request: rq.Request, features: Collection[str]) -> rq.Request:
     """The request as a job reads it: without later fields that it does not name.  # INV-84
 

@@ -12,15 +12,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from secrets import token_hex
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from coordlib import limits
 from coordlib.client.answers import Answers
 from coordlib.client.classic.assignor import by_topic
+from coordlib.client.closing import Closing
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.life import Life
@@ -86,7 +85,7 @@ class Name:
         )
 
 
-class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
+class Member(Closing, Generic[LifeT]):
     """The base of members of both kinds of groups.
 
     Args:
@@ -254,17 +253,6 @@ class Member(AbstractContextManager["Member[Any]"], Generic[LifeT]):
             self._transport.detach(self)
             if self._own:
                 self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # ---- the transport's side -----------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from coordlib.coordinators.brokers.states import BrokerState, ReplicaState
 from coordlib.coordinators.shard.step import BrokenInvariant, Step
 from coordlib.coordinators.shard.table import Place
 from coordlib.errors import ErrorCode
-from coordlib.records import requests as rq
 from coordlib.records import stored
 
 #: Names of KIP-343, where Kafka calls the error otherwise today.
@@ -40,6 +39,7 @@ DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
 class ClusterStep(Step[Cluster]):
     """One cluster during one step."""
 
+    DESIGN_ERRORS = DESIGN_ERRORS
     __slots__ = ("_rows", "_topics", "asking", "before", "elections", "is_written", "reason")
 
     def __init__(self, *arguments: Any) -> None:
@@ -267,18 +267,6 @@ class ClusterStep(Step[Cluster]):
         topics = sorted(self._topics.items())
         self.effects += telling.published(self.name, told)
         self.effects += telling.notices(self, told, topics, changed)
-
-    def refuse(
-        self,
-        request: rq.Request,
-        code: ErrorCode,
-        message: str | None = None,
-        **fields: Any,
-    ) -> None:
-        """As for all kinds, with the name that KIP-343 gives the error.  # INV-24"""
-        if code in DESIGN_ERRORS:
-            fields.setdefault("design_error", DESIGN_ERRORS[code])
-        super().refuse(request, code, message, **fields)
 
     def room_of(self, broker: Broker) -> bool:
         """Whether the cluster and the shard have room for this broker."""

@@ -67,31 +67,16 @@ def expired(key: Key, slot: Slot, idle_ms: int, at: At) -> fx.History:
 
 def log_gap(first: int, at: At) -> fx.History:
     """Records were removed before they were read: owners may differ until the next signs."""
-    return fx.History(
-        type=stored.EVENT_LOG_GAP,
-        space=SPACE,
-        group="",
-        kind=SPACE,
-        generation=0,
-        cause=at.coordinate,
-        reason="records of the coordination topic were removed before this job read them",
-        detail={"partition": at.shard, "from_offset": first, "to_offset": at.offset},
-    )
+    why = "records of the coordination topic were removed before this job read them"
+    detail = {"partition": at.shard, "from_offset": first, "to_offset": at.offset}
+    return _event(stored.EVENT_LOG_GAP, "", "", at, detail, why)
 
 
 def sender_clock(message: AnyMessage, skew_ms: int, at: At) -> fx.History:
     """A client's clock is far from the broker's; nothing is decided by it."""
-    return fx.History(
-        type=stored.EVENT_SENDER_CLOCK,
-        space=SPACE,
-        group=message.group,
-        kind=SPACE,
-        generation=0,
-        member=message.client,
-        cause=at.coordinate,
-        reason="the sender's clock differs from the broker's",
-        detail={"skew_ms": skew_ms, "instance": message.instance},
-    )
+    why = "the sender's clock differs from the broker's"
+    detail = {"skew_ms": skew_ms, "instance": message.instance}
+    return _event(stored.EVENT_SENDER_CLOCK, message.group, message.client, at, detail, why)
 
 
 def skew_ms(message: AnyMessage, at: At) -> int:
@@ -166,16 +151,8 @@ def _paused(judgement: Judgement, at: At) -> fx.History:
     detail = {"skew_ms": skew_ms(message, at)}
     if judgement.until_ms is not None:
         detail["pause_ms"] = judgement.until_ms - at.clock_ms
-    return fx.History(
-        type=stored.EVENT_GROUP_PAUSED if is_pause else stored.EVENT_GROUP_RESUMED,
-        space=SPACE,
-        group=message.group,
-        kind=SPACE,
-        generation=0,
-        member=message.client,
-        cause=at.coordinate,
-        detail=detail,
-    )
+    what = stored.EVENT_GROUP_PAUSED if is_pause else stored.EVENT_GROUP_RESUMED
+    return _event(what, message.group, message.client, at, detail)
 
 
 def _refused(judgement: Judgement, at: At) -> fx.History:
@@ -196,22 +173,22 @@ def _refused(judgement: Judgement, at: At) -> fx.History:
 
 
 def _rejected(judgement: Judgement, at: At, value: bytes | None) -> fx.History:
-    return fx.History(
-        type=stored.EVENT_MESSAGE_REJECTED,
-        space=SPACE,
-        group="",
-        kind=SPACE,
-        generation=0,
-        cause=at.coordinate,
-        reason=marshal.SENTENCES[marshal.Fault(judgement.error)],
-        detail={"error": judgement.error, "bytes": (value or b"")[: limits.REJECTED_BYTES_KEPT]},
-    )
+    why = marshal.SENTENCES[marshal.Fault(judgement.error)]
+    detail = {"error": judgement.error, "bytes": (value or b"")[: limits.REJECTED_BYTES_KEPT]}
+    return _event(stored.EVENT_MESSAGE_REJECTED, "", "", at, detail, why)
 
 
 def _line(
     what: str, key: Key, member: str, at: At, detail: dict[str, Any], reason: str = ""
 ) -> fx.History:
     group, topic, partition = key
+    place = {"topic": topic, "partition": partition}
+    return _event(what, group, member, at, place | detail, reason)
+
+
+def _event(
+    what: str, group: str, member: str, at: At, detail: dict[str, Any], reason: str = ""
+) -> fx.History:
     return fx.History(
         type=what,
         space=SPACE,
@@ -221,5 +198,5 @@ def _line(
         member=member,
         cause=at.coordinate,
         reason=reason,
-        detail={"topic": topic, "partition": partition, **detail},
+        detail=detail,
     )

@@ -13,7 +13,7 @@ outcome has, every entry whose change was acknowledged, also where the head is t
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -86,6 +86,9 @@ class Step(Generic[V]):
         "touched",
         "value",
     )
+
+    #: Errors for which the published design of the protocol has a name of its own.
+    DESIGN_ERRORS: ClassVar[Mapping[ErrorCode, str]] = MappingProxyType({})
 
     def __init__(self, kind: "Kind", name: str, value: V | None, at: At, around: Around) -> None:
         self.kind = kind
@@ -206,7 +209,12 @@ class Step(Generic[V]):
         message: str | None = None,
         **fields: Any,
     ) -> None:
-        """Answer the request of this record with an error; the value stays as it is.  # INV-24"""
+        """Answer the request of this record with an error; the value stays as it is.  # INV-24
+
+        Where the published design has a name of its own for the error, the answer has that, too.
+        """
+        if code in self.DESIGN_ERRORS:
+            fields.setdefault("design_error", self.DESIGN_ERRORS[code])
         self.effects.append(transition.refuse(request, self.at, code, message, **fields))
         steps = request.UNTOLD_REFUSALS
         if steps is not None and code not in steps:

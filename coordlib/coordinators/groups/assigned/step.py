@@ -11,7 +11,6 @@ from coordlib.coordinators.groups.dividing.strategies.chosen import StrategyBook
 from coordlib.coordinators.groups.step import GroupStep
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.errors import ErrorCode
-from coordlib.records import requests as rq
 
 #: Names of seed 000, which Kafka calls otherwise today.
 DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
@@ -32,6 +31,7 @@ class Step(GroupStep[Group]):
 
     __slots__ = ()
     DEAD = State.DEAD
+    DESIGN_ERRORS = DESIGN_ERRORS
 
     @property
     def new_group_bytes(self) -> int:
@@ -64,18 +64,6 @@ class Step(GroupStep[Group]):
         """Take a member out."""
         name = member.member
         self.change(members={n: each for n, each in self.live.members.items() if n != name})
-
-    def refuse(
-        self,
-        request: rq.Request,
-        code: ErrorCode,
-        message: str | None = None,
-        **fields: Any,
-    ) -> None:
-        """As for all kinds, with the name that seed 000 gives the error.  # INV-24"""
-        if code in DESIGN_ERRORS:
-            fields.setdefault("design_error", DESIGN_ERRORS[code])
-        super().refuse(request, code, message, **fields)
 
     def update(self, member: Member, **fields: Any) -> Member:
         """Replace fields of one member."""
