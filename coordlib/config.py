@@ -110,6 +110,23 @@ class BrokersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     )
 
 
+class TransactionsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of transactions, and of offsets that wait for their decision."""
+
+    pending_per_group_max: Positive = limits.PENDING_PER_GROUP_MAX
+    #: With the offsets that they may become.
+    pending_bytes_per_group_max: Positive = limits.PENDING_BYTES_PER_GROUP_MAX
+    ids_per_shard_max: Positive = limits.TXN_IDS_PER_SHARD_MAX
+    timeout_min_ms: Duration = limits.TXN_TIMEOUT_MIN_MS
+    timeout_max_ms: Duration = limits.TXN_TIMEOUT_MAX_MS
+    partitions_max: Annotated[int, Meta(ge=1, le=limits.TXN_PARTITIONS_MAX)] = (
+        limits.TXN_PARTITIONS_MAX
+    )
+    groups_max: Annotated[int, Meta(ge=1, le=limits.TXN_GROUPS_MAX)] = limits.TXN_GROUPS_MAX
+    #: Of an id that nobody uses, on the log's time.
+    retention_ms: Duration = 7 * 24 * 3_600_000
+
+
 class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `coordinator.toml`."""
 
@@ -118,6 +135,7 @@ class CoordinatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     assigned: AssignedConfig = AssignedConfig()
     claims: ClaimsConfig = ClaimsConfig()
     brokers: BrokersConfig = BrokersConfig()
+    transactions: TransactionsConfig = TransactionsConfig()
     engine: EngineConfig = EngineConfig()
     #: Passed to every Kafka client, in librdkafka's spelling: security.protocol, sasl.*, ssl.*
     kafka: dict[str, str] = {}

@@ -96,6 +96,10 @@ class ErrorCode(Enum):
         False,
         "Ask in parts, or delete topics that nobody needs: that is more than is allowed.",
     )
+    INVALID_TXN_STATE = (48, False, "Begin again: this transaction is not open any more.")
+    INVALID_PRODUCER_ID_MAPPING = (49, False, "Ask for a producer id again: this one is not known.")
+    INVALID_TRANSACTION_TIMEOUT = (50, False, "Choose a timeout within the coordinator's bounds.")
+    CONCURRENT_TRANSACTIONS = (51, True, "Wait until a transaction that is open has ended.")
     KAFKA_STORAGE_ERROR = (56, True, "Mend the storage of this broker.")
     REASSIGNMENT_IN_PROGRESS = (60, False, "Wait for the move that is under way, or cancel it.")
     NON_EMPTY_GROUP = (68, False, "Stop the members first.")
@@ -124,8 +128,10 @@ class ErrorCode(Enum):
         True,
         "Wait, then try again: so much at once would slow all others.",
     )
+    PRODUCER_FENCED = (90, False, "Stop: a newer process uses this transactional id.")
     INVALID_UPDATE_VERSION = (95, False, "Read the row in this answer, then ask again.")
     BROKER_ID_NOT_REGISTERED = (102, False, "Register this broker first.")
+    TRANSACTIONAL_ID_NOT_FOUND = (105, False, "Check the transactional id.")
     INELIGIBLE_REPLICA = (
         107,
         False,
@@ -133,6 +139,7 @@ class ErrorCode(Enum):
     )
     NEW_LEADER_ELECTED = (108, False, "Stop leading this partition: the change has moved it.")
     UNSUPPORTED_ASSIGNOR = (112, False, "Name a strategy that the coordinator has, or none.")
+    TRANSACTION_ABORTABLE = (120, False, "Abort the transaction, then begin again.")
     INVALID_REGULAR_EXPRESSION = (128, False, "Correct the expression: it must be RE2's.")
     WRONG_SHARD = (
         1001,

@@ -64,6 +64,20 @@ ROWS_PER_LINE_MAX = 10_000  # partitions of one line of history
 SUPERSEDED_MAX = 8  # registrations of one broker id that are known as superseded
 METADATA_PART_BYTES_MAX = 512 * KIB  # one part of an answer, or one notice, about metadata
 
+PENDING_PER_GROUP_MAX = 1_000  # open pending commits; a member of a group has one or two
+PENDING_BYTES_PER_GROUP_MAX = 4 * MIB  # of them, and of the offsets that they may become
+PENDING_BYTES_MAX = 1 * MIB  # the rows of one: as a request has
+TABLE_LENGTH_MAX = 1_024  # bytes of a Delta table's path or URI, as an object store's keys
+DECISIONS_PER_RECORD_MAX = 10_000  # transactions of Kafka that one TxnDecided names: 200 KB
+EPOCH_MAX = 32_766  # of a producer: int16, as Kafka's clients hold it; 32,767 is kept to fence
+TXN_PARTITIONS_MAX = 10_000  # of one transaction
+TXN_GROUPS_MAX = 100  # whose offsets one transaction commits
+TXN_IDS_PER_SHARD_MAX = 10_000  # transactional ids; an idle one has some 700 bytes of the blob
+TXN_OFFSETS_BYTES_MAX = 1 * MIB - 8 * KIB  # of one commit, which FromShard wraps
+TXN_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-FENCING.md, rule 1)
+TXN_TIMEOUT_MAX_MS = 900_000  # transaction.max.timeout.ms
+UNHEARD_MAX = 10_000  # messages of a channel that are not known to be judged
+
 GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all
 GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch
 NEW_GROUPS_PER_SECOND_MAX = 100  # of a shard; 0.12 ms of processor and six outputs each

@@ -1,26 +1,79 @@
 """`coord acl print` and `apply`: what a role may do at the brokers, and the rights granted."""
 
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
 from coordlib.cli.output import counted, print_json, print_table, say
 from coordlib.cli.where import HERE, Where
 from coordlib.errors import SetupError
-from coordlib.kafka.roles import TABLE, Right, Role, rights
+from coordlib.kafka.roles import COORDINATION, TABLE, Right, Role, options_of, rights
 
 Names = Annotated[list[str] | None, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """What a role has rights to, beside the coordinator's own topics."""
+
+    topics: Names = None
+    """Data topics of the role, separated by commas; NAMES* for all that begin so, * for all."""
+    groups: Names = None
+    """Groups that the job mirrors to Kafka, or that share by claims; written as topics are."""
+    claims: str | None = None
+    """The coordination topic of claims; without it no row for claims is there."""
+    transactional_ids: Names = None
+    """Transactional ids of a member, or that an operator may fence; written as topics are."""
+    outputs: Names = None
+    """Topics that a member writes in transactions, or an operator marks; written as topics are."""
+
+    def rights(self, role: Role, where: Where) -> tuple[Right, ...]:
+        """The rights of a role. Raises as `roles.rights`."""
+        return rights(
+            role,
+            where.topic_prefix(),
+            _split(self.topics),
+            _split(self.groups),
+            self.claims,
+            transactional_ids=_split(self.transactional_ids),
+            outputs=_split(self.outputs),
+        )
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The same by option."""
+        return {
+            "--topics": self.topics,
+            "--groups": self.groups,
+            "--claims": self.claims,
+            "--transactional-ids": self.transactional_ids,
+            "--outputs": self.outputs,
+        }
+
+
+NOTHING_NAMED: Final = Named()
 #: As in a secured local stack (`local/secured.py`, which needs Kafka's client).
 _ADMIN = "admin"
+#: Names without which a role's principal could do nothing: option, what for, an example.
+_NEEDED: Final = {
+    Role.MEMBER: (("--topics", "A member reads data topics", "orders"),),
+    Role.CLAIMS: (("--claims", "The job follows a coordination topic", "__marshal"),),
+    Role.CLAIMANT: (
+        ("--claims", "A claimant writes to a coordination topic", "__marshal"),
+        ("--topics", "A claimant reads data topics", "orders"),
+        ("--groups", "A claimant commits to Kafka's group of its name", "billing"),
+    ),
+}
 
 
 def print_rights(
     *,
     role: Role | None = None,
     principal: str | None = None,
-    topics: Names = None,
-    groups: Names = None,
+    named: Named = NOTHING_NAMED,
     where: Where = HERE,
 ) -> int:
     """Print what a role may do, without asking a broker.
@@ -33,10 +86,6 @@ def print_rights(
         Whose rights: a program's task, whatever it logs in as.
     principal
         Who is to have them, as Kafka writes it: User:alice.
-    topics
-        Data topics of the role, separated by commas; NAMES* for all that begin so, * for all.
-    groups
-        Groups that the job mirrors to Kafka; written as topics are.
     """
     if principal is not None:
         from coordlib.kafka.acls import require_principal
@@ -45,7 +94,7 @@ def print_rights(
     found = [
         (each, right)
         for each in ([role] if role is not None else list(Role))
-        for right in rights(each, where.topic_prefix(), _split(topics), _split(groups))
+        for right in named.rights(each, where)
     ]
     rows = [_row(each, principal, right) for each, right in found]
     if where.format == "json":
@@ -53,8 +102,8 @@ def print_rights(
         print_json("acl print", rights=[dict(zip(keys, row, strict=True)) for row in rows])
         return 0
     print_table(HEADERS, rows)
-    for each in dict.fromkeys(each for each, _ in found):
-        for sentence in _missing_names(each, topics, groups):
+    for each in [role] if role is not None else list(Role):
+        for sentence in _missing_names(each, named.given):
             say(sentence)
     return 0
 
@@ -63,8 +112,7 @@ def apply(
     *,
     role: Role,
     principal: str,
-    topics: Names = None,
-    groups: Names = None,
+    named: Named = NOTHING_NAMED,
     where: Where = HERE,
 ) -> int:
     """Grant a principal the rights of a role; those that it has already stay as they are.
@@ -77,24 +125,20 @@ def apply(
         Whose rights: a program's task, whatever it logs in as.
     principal
         Who is to have them, as Kafka writes it: User:alice.
-    topics
-        Data topics of the role, separated by commas; NAMES* for all that begin so, * for all.
-    groups
-        Groups that the job mirrors to Kafka; written as topics are.
     """
     from coordlib.kafka.acls import grant, require_principal
 
     require_principal(principal)
-    wanted = rights(role, where.topic_prefix(), _split(topics), _split(groups))
-    if role is Role.MEMBER and not topics:
-        mend = "Name them: --topics orders"
-        raise SetupError("A member reads data topics, and none is named.", "--topics", mend)
+    wanted = named.rights(role, where)
+    _require_names(role, named.given)
     where.reach(_ADMIN)
     grant(where.client(_ADMIN), principal, wanted)
     if where.format == "json":
         print_json("acl apply", role=str(role), principal=principal, rights=len(wanted))
-        return 0
-    say(f"{principal} has the {counted(len(wanted), 'right')} of the role {role}")
+    else:
+        say(f"{principal} has the {counted(len(wanted), 'right')} of the role {role}")
+    for sentence in _missing_names(role, named.given):
+        say(f"Not granted: {sentence}")
     return 0
 
 
@@ -111,9 +155,21 @@ def _split(names: list[str] | None) -> list[str]:
     return [name for each in names or [] for name in each.split(",")]
 
 
-def _missing_names(role: Role, topics: list[str] | None, groups: list[str] | None) -> Iterator[str]:
-    for place, option, given in (("{topic}", "--topics", topics), ("{group}", "--groups", groups)):
+def _require_names(role: Role, given: Mapping[str, object]) -> None:
+    """Raises SetupError: without these names the role's principal could do nothing."""
+    for option, what, example in _NEEDED.get(role, ()):
+        if not given[option]:
+            raise SetupError(f"{what}, and none is named.", option, f"Name it: {option} {example}")
+
+
+def _missing_names(role: Role, given: Mapping[str, object]) -> Iterator[str]:
+    """The rows that are not there for want of names."""
+    for option, place in options_of(role).items():
+        if given[option]:
+            continue
+        if place == COORDINATION:
+            yield f"{role}: all rows for claims, whose coordination topic {option} names"
+            continue
         rows = [row for row in TABLE[role] if row.name == place]
-        if rows and not given:
-            named = " and ".join(f"{row.operation} on each {row.kind}" for row in rows)
-            yield f"{role}: {named} that {option} names"
+        named = " and ".join(f"{row.operation} on each {row.kind}" for row in rows)
+        yield f"{role}: {named} that {option} names"

@@ -289,11 +289,13 @@ def _partitions_of(survey: "Survey", topic: str | None) -> list[int] | None:
 def _ends(where: WhereClaims, rows: "list[SlotRow]") -> dict[tuple[str, int], int]:
     from coordlib.kafka.bounds import log_bounds
     from coordlib.kafka.clients import open_admin, reaching
+    from coordlib.kafka.denied import refusing
     from coordlib.kafka.places import Place
 
-    admin = open_admin(where.client())
+    client = where.client()
+    admin, places = open_admin(client), [Place(row.topic, row.partition) for row in rows]
     with reaching("The ends of the logs are not known.", "Try again."):
-        found = log_bounds(admin, [Place(row.topic, row.partition) for row in rows])
+        found = log_bounds(admin, places, on_denied=refusing(client))
     return {
         (place.topic, place.partition): each.end
         for place, each in found.items()

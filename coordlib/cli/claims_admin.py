@@ -14,6 +14,7 @@ from coordlib.cli.confirm import confirm
 from coordlib.cli.names import GroupName, TopicName
 from coordlib.cli.output import counted, print_json, print_table, say, visible
 from coordlib.errors import SetupError
+from coordlib.local.signals import ended_by_signals
 
 if TYPE_CHECKING:
     from coordlib.client.claims.admin import ClaimsAdmin
@@ -96,7 +97,8 @@ def set_position(
     """Set where a group goes on; prints what would change, and changes it only with --apply.
 
     The group is paused, its partitions are claimed as its consumers let go, released with the new
-    positions, and the group is resumed. Exit code 1: some were not set; the message says which.
+    positions, and the group is resumed, also after Ctrl-C. Exit code 1: some were not set; the
+    message says which, and whether the group is still paused.
 
     Parameters
     ----------
@@ -129,14 +131,23 @@ def _apply(
     from coordlib.client.claims.admin import NotSet
 
     failure: NotSet | None = None
-    with _admin(where) as admin:
+    with ended_by_signals(), _admin(where) as admin:
         try:
             outcomes = admin.set_positions(
                 group, new, timeout_s=float(timeout_s), on_waiting=_say_holders
             )
         except NotSet as problem:
             outcomes, failure = problem.outcomes, problem
+        except BaseException as reason:
+            for note in getattr(reason, "__notes__", ()):
+                say(note)
+            raise
     done = [_row(group, each.place, each.prior, each.new) for each in outcomes if not each.error]
+    if behind := sum(not each.is_copied for each in outcomes):
+        say(
+            f"Kafka's group {visible(group)} has not taken {counted(behind, 'position')}: the next "
+            "owner of each copies it."
+        )
     if failure is not None:
         if done and where.format != "json":
             print_table(RESET_COLUMNS, done)
@@ -315,11 +326,13 @@ def _bounds(where: WhereClaims, places: "list[TopicPartition]") -> "Bounds":
     """Raises SetupError: a partition does not exist, or does not answer."""
     from coordlib.kafka.bounds import log_bounds
     from coordlib.kafka.clients import open_admin, reaching
+    from coordlib.kafka.denied import refusing
     from coordlib.kafka.places import Place
 
-    admin = open_admin(where.client())
+    client = where.client()
+    admin = open_admin(client)
     with reaching("The bounds of the logs are not known.", "Try again."):
-        found = log_bounds(admin, [Place(*place) for place in places])
+        found = log_bounds(admin, [Place(*place) for place in places], on_denied=refusing(client))
     bounds = {place: found.get(Place(*place)) for place in places}
     missing = [f"{p.topic}:{p.partition}" for p, each in bounds.items() if each is None]
     if missing:

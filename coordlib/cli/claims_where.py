@@ -22,8 +22,10 @@ _DURATION: Final = re.compile(r"([0-9]{1,9})(s|m|h|d)")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
-def require_claims_topic(_: Any, name: str) -> None:
+def require_claims_topic(_: Any, name: str | None) -> None:
     """Raises SetupError for what is no topic, or names an interval beyond the bounds."""
+    if name is None:
+        return
     from coordlib.records.marshal import heartbeat_interval_ms
 
     require_topic(_, name)

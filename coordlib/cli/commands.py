@@ -11,16 +11,28 @@ from coordlib.cli import (
     claims,
     claims_admin,
     claims_check,
+    cluster,
+    cluster_admin,
+    cluster_history,
+    cluster_moves,
+    cluster_topics,
     demo,
     groups,
     history,
     log,
+    maintain,
     offsets,
     removal,
     sql,
     stack,
     submit,
     topics,
+    transactions,
+    transactions_admin,
+    transactions_decide,
+    transactions_finish,
+    transactions_hanging,
+    transactions_history,
 )
 
 if TYPE_CHECKING:
@@ -81,13 +93,49 @@ def build() -> App:
     claims_app.command(claims_check.create, name="create")
     claims_app.command(claims_check.check, name="check")
     claims_app.command(claims_check.verify, name="verify")
+    history_app = App(name="history", help="Maintain the tables of the history.")
+    history_app.command(maintain.maintain, name="maintain")
     acl_app = App(name="acl", help="Print and grant what each role may do at the brokers.")
     acl_app.command(acl.print_rights, name="print")
     acl_app.command(acl.apply, name="apply")
     log_app = App(name="log", help="Check recorded histories of members.")
     log_app.command(log.check, name="check")
-    for part in (groups_app, claims_app, offsets_app, topics_app, acl_app, log_app):
+    ours = (groups_app, claims_app, _of_clusters(), _of_transactions(), offsets_app, topics_app)
+    for part in (*ours, history_app, acl_app, log_app):
         app.command(part)
+    return app
+
+
+def _of_clusters() -> App:
+    app = App(name="cluster", help="Inspect and administer clusters of brokers.")
+    app.command(cluster.list_clusters, name="list")
+    app.command(cluster.describe, name="describe")
+    app.command(cluster.brokers, name="brokers")
+    app.command(cluster.partitions, name="partitions")
+    app.command(cluster_history.history, name="history")
+    app.command(cluster_topics.create_topic, name="create-topic")
+    app.command(cluster_topics.create_partitions, name="create-partitions")
+    app.command(cluster_topics.delete_topic, name="delete-topic")
+    app.command(cluster_moves.elect, name="elect")
+    app.command(cluster_moves.reassign, name="reassign")
+    app.command(cluster_admin.remove_broker, name="remove-broker")
+    app.command(cluster_admin.unregister, name="unregister")
+    app.command(cluster_admin.release, name="release")
+    app.command(cluster_admin.delete, name="delete")
+    return app
+
+
+def _of_transactions() -> App:
+    app = App(name="transactions", help="Inspect transactions, and end those that hang.")
+    app.command(transactions.list_ids, name="list")
+    app.command(transactions.describe, name="describe")
+    app.command(transactions.pending, name="pending")
+    app.command(transactions_history.history, name="history")
+    app.command(transactions_hanging.find_hanging, name="find-hanging")
+    app.command(transactions_admin.abort, name="abort")
+    app.command(transactions_decide.decide, name="decide")
+    app.command(transactions_finish.finish, name="finish")
+    app.command(transactions_admin.release, name="release")
     return app
 
 

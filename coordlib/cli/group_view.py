@@ -5,7 +5,7 @@ the group's own shard only. So it works while the job is down; `AsOf` says how f
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,8 +18,10 @@ from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
 from coordlib.coordinators.groups.classic import describe_group as classic
 from coordlib.coordinators.groups.classic.group import Failure
 from coordlib.coordinators.groups.classic.group import Group as ClassicGroup
+from coordlib.coordinators.groups.offsets.pending_table import PENDING
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
+from coordlib.effects.routing import TRANSACTIONS
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
@@ -110,6 +112,8 @@ class PartitionLine:
     host: str | None = None
     #: The client's own time of the committed position, epoch milliseconds.
     timestamp_ms: int | None = None
+    #: The oldest pending offset of this partition, by its key; None: none waits for a decision.
+    pending: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -
     """
     found = [
         _group(key, value)
-        for shard in range(_shards(client, topics, f"{prefix}.groups"))
+        for shard in range(shards_of(client, topics, f"{prefix}.groups"))
         for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
     ]
     return sorted((g for g in found if g is not None), key=lambda g: g.group)
@@ -155,8 +159,8 @@ def read_group(
 
     GroupError: GROUP_ID_NOT_FOUND.
     """
-    shard = shard_of(name, _shards(client, topics, f"{prefix}.groups"))
-    as_of = _as_of(client, prefix, shard)
+    shard = shard_of(name, shards_of(client, topics, f"{prefix}.groups"))
+    as_of = read_as_of(client, prefix, shard)
     value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
     group = None if value is None else _group(name.encode(), value)
     if group is None:
@@ -167,13 +171,20 @@ def read_group(
         )
     committed = _committed(client, prefix, shard, name)
     owners = _owners(group)
-    offsets = {place: _offset(committed.get(place)) for place in sorted({*committed, *owners})}
+    # A prefix of before has no such topic until its job is upgraded.
+    waiting = _pending(client, prefix, shard, name) if f"{prefix}.{TRANSACTIONS}" in topics else {}
+    places = sorted({*committed, *owners, *waiting})
+    offsets = {place: _offset(committed.get(place)) for place in places}
     lags = read_lag(client, f"{prefix}.lag", shard, name, offsets)
     times = {place: _timestamp(committed.get(place)) for place in offsets}
-    return GroupView(group, shard, tuple(_lines(group, offsets, owners, lags, times)), as_of)
+    lines = _lines(group, offsets, owners, lags, times)
+    # Those of places come first, in the order of the places.
+    told = [replace(line, pending=waiting.get(at)) for at, line in zip(places, lines, strict=False)]
+    return GroupView(group, shard, (*told, *lines[len(places) :]), as_of)
 
 
-def _shards(client: ClientOptions, topics: Mapping[str, Any], topic: str) -> int:
+def shards_of(client: ClientOptions, topics: Mapping[str, Any], topic: str) -> int:
+    """The number of partitions of one of the coordinator's topics. Raises as `read_groups`."""
     found = topics.get(topic)
     if found is None:
         require_visible(client, topic, TIMEOUT_S)
@@ -261,6 +272,21 @@ def _committed(
     return found
 
 
+def _pending(client: ClientOptions, prefix: str, shard: int, name: str) -> dict[Place, str]:
+    """The oldest pending offset of each partition of a group, by its key."""
+    found: dict[Place, tuple[int, str]] = {}
+    for key, value in newest_by_key(client, f"{prefix}.{TRANSACTIONS}", shard).items():
+        try:
+            at = PENDING.place(key)
+            rows = PENDING.load(value).offsets if at is not None and at[0] == name else ()
+        except msgspec.MsgspecError:  # not ours
+            continue
+        for row in rows:
+            place, told = Place(row.topic, row.partition), (row.record, at[1][0] if at else "")
+            found[place] = min(found.get(place, told), told)
+    return {place: key for place, (_, key) in found.items()}
+
+
 def _offset(committed: CommittedValue | None) -> int | None:
     return None if committed is None else committed.offset
 
@@ -317,7 +343,12 @@ def _owner(group: SeenGroup, name: str | None) -> tuple[str | None, str | None, 
     return name, member.client, host_of(member)
 
 
-def _as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
+def read_as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
+    """How far the job had come; None: it has not judged anything of this shard.
+
+    Raises:
+        CannotReach: the broker stopped answering.
+    """
     marker = read_marker(client, prefix)
     position = None if marker is None else marker.shards.get(str(shard))
     if position is None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from coordlib.cli.cluster_names import of_a_group
 from coordlib.cli.confirm import confirm
-from coordlib.cli.names import GroupName, TopicName
+from coordlib.cli.names import GroupName, TopicName, states_named
 from coordlib.cli.output import (
     counted,
     millis_text,
@@ -22,7 +23,6 @@ from coordlib.cli.output import (
     visible,
 )
 from coordlib.cli.where import HERE, Where
-from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
     from coordlib.cli.group_view import AsOf, GroupView, PartitionLine, SeenGroup
@@ -43,8 +43,8 @@ OFFSET_COLUMNS = (
     "CONSUMER-ID",
     "CLIENT-ID",
 )
-#: Shown where a client named its host, or its own time of a position.
-OWN_COLUMNS = ("HOST", "COMMITTED-TIMESTAMP")
+#: Shown where a client named its host, or its own time of a position, or offsets are pending.
+OWN_COLUMNS = ("HOST", "COMMITTED-TIMESTAMP", "PENDING")
 AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "REASON")
 
 
@@ -73,7 +73,7 @@ def list_groups(
     from coordlib.cli.group_view import read_groups
     from coordlib.records.own_topics import own_topics
 
-    wanted = _states(state or [])
+    wanted = states_named(state or [], (*GROUP_STATES, QUARANTINED, UNREADABLE), "a group")
     topics = where.reach()
     as_of_time, prefix = now(), where.topic_prefix()
     own = own_topics(prefix)
@@ -96,17 +96,6 @@ def list_groups(
     of_topic = f" of topic {visible(topic)}" if topic else ""
     say(f"{counted(len(rows), 'group')}{of_topic} as of {time_text(as_of_time)}")
     return 0
-
-
-def _states(texts: list[str]) -> set[str]:
-    """Kafka's names of the states that are meant, in whatever letters."""
-    known = {name.lower(): name for name in (*GROUP_STATES, QUARANTINED, UNREADABLE)}
-    found = {known.get(text.lower(), text) for each in texts for text in each.split(",")}
-    for name in sorted(found - set(known.values())):
-        raise SetupError(
-            f"{name} is no state of a group.", "--state", f"One of: {', '.join(known.values())}"
-        )
-    return found
 
 
 def _mark(group: "SeenGroup") -> str | None:
@@ -141,7 +130,8 @@ def describe(group: GroupName, /, *, where: Where = HERE) -> int:
     The group is read from the topics, so this works while the job is down; AS-OF gives the last
     request that is included. Log ends are read now. LAG-SECONDS: age of the group's position,
     estimated from samples. A leading ">" means at least. LOST: messages that retention removed
-    before they were committed; LAG does not count them.
+    before they were committed; LAG does not count them. PENDING, where there are any: the record of
+    the oldest offset that waits for the end of a transaction.
 
     Parameters
     ----------
@@ -151,7 +141,8 @@ def describe(group: GroupName, /, *, where: Where = HERE) -> int:
     from coordlib.cli.group_view import read_group
 
     topics, as_of_time = where.reach(), now()
-    view = read_group(where.client(), topics, where.topic_prefix(), group)
+    with of_a_group(where, group):
+        view = read_group(where.client(), topics, where.topic_prefix(), group)
     if where.format == "json":
         print_json("groups describe", as_of_time, **_as_json(view))
     else:
@@ -173,7 +164,7 @@ def release(group: GroupName, /, *, where: Where = HERE) -> int:
     from coordlib.client.admin import Admin
 
     where.reach()
-    with Admin(where.client(), where.topic_prefix()) as admin:
+    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
         admin.release_quarantine(group)
     if where.format == "json":
         print_json("groups release", now(), group=group)
@@ -199,7 +190,7 @@ def delete(group: GroupName, /, *, yes: bool = False, where: Where = HERE) -> in
 
     where.reach()
     confirm("Deleting a group with its offsets", f"group {group}", yes)
-    with Admin(where.client(), where.topic_prefix()) as admin:
+    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
         admin.delete_group(group)
     if where.format == "json":
         print_json("groups delete", now(), group=group)
@@ -221,7 +212,7 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
             "MEMBERS": group.member_count,
             "TOTAL-LAG": _total_lag(lines),
             "SHARD": view.shard,
-            "AS-OF": _as_of(view.as_of, view.shard, as_of_time),
+            "AS-OF": as_of_text(view.as_of, view.shard, as_of_time),
         }
     )
     print()
@@ -252,9 +243,9 @@ def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:
     )
 
 
-def _own_row(line: "PartitionLine") -> tuple[str | None, str | None]:
+def _own_row(line: "PartitionLine") -> tuple[str | None, str | None, str | None]:
     told_ms = line.timestamp_ms
-    return line.host, None if told_ms is None else millis_text(told_ms)
+    return line.host, None if told_ms is None else millis_text(told_ms), line.pending
 
 
 def _print_offsets(group: str, lines: "Iterable[PartitionLine]") -> None:
@@ -292,6 +283,7 @@ def _line_as_json(group: str, line: "PartitionLine") -> dict[str, object]:
         "is-beyond-end": line.lag.is_beyond_end,
         "host": line.host,
         "committed-timestamp": _own_row(line)[1],
+        "pending": line.pending,
     }
 
 
@@ -299,7 +291,7 @@ def _total_lag(lines: "Iterable[PartitionLine]") -> int:
     return sum(line.lag.lag or 0 for line in lines)
 
 
-def _as_of(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
+def as_of_text(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
     """`r0-523 at …Z, 2 requests wait`: a view is a fold of the log up to a request."""
     if as_of is None:
         return f"{time_text(asked)}, before the first batch of the job"

@@ -1,9 +1,10 @@
 """`coord groups history`: a group's generations, their causes, and refused requests."""
 
 import json
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from coordlib.cli.cluster_names import pointer
 from coordlib.cli.names import GroupName
 from coordlib.cli.numbers import Count
 from coordlib.cli.output import (
@@ -29,9 +30,10 @@ _TURNS: Final = """
     AND e.type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted', 'GroupQuarantined',
                    'GroupReleased', 'HandOverDelayed', 'AssignmentFailed')
     ORDER BY e.time DESC, e.log_offset DESC, e.event_id DESC LIMIT ?"""
-_OWNERS: Final = """
+_OWNERS: Final = f"""
     SELECT generation, member_id, topic, list_sort(list(DISTINCT partition)) AS partitions
-    FROM ownership WHERE group_id = ? AND issued >= ? GROUP BY ALL ORDER BY ALL"""
+    FROM ownership WHERE group_id = ? AND issued >= (SELECT MIN(time) FROM ({_TURNS}) AS turns)
+    GROUP BY ALL ORDER BY ALL"""
 #: One line per kind of refusal, however often a client tries: its newest case stands for all.
 _REFUSED: Final = """
     SELECT MAX(time) AS newest, COUNT(*) AS times, request, error,
@@ -44,6 +46,8 @@ _LOST: Final = """
     WHERE topic LIKE '%.events' AND shard IN (SELECT shard FROM group_events WHERE group_id = ?)
     ORDER BY time DESC, from_offset DESC LIMIT ?"""
 _KNOWN: Final = "SELECT MAX(time) FROM group_events WHERE group_id = ?"
+
+_CLUSTER: Final = "SELECT MAX(time) FROM cluster_events WHERE group_id = ?"
 
 _REFUSED_KEYS: Final = ("newest", "times", "request", "error", "client", "reason")
 
@@ -83,21 +87,27 @@ def history(
     limit
         Show the newest N generations.
     """
-    from coordlib.history.sql import query_tables
+    from coordlib.history.sql import query_all
 
-    tables = where.tables_dir()
-    turns = list(reversed(query_tables(tables, _TURNS, [group, limit]).rows))
-    (newest,) = query_tables(tables, _KNOWN, [group]).rows[0]
+    tables, of_turns = where.tables_dir(), (group, limit)
+    asked = query_all(
+        tables,
+        [
+            (_TURNS, of_turns),
+            (_KNOWN, [group]),
+            (_REFUSED, of_turns),
+            (_LOST, of_turns),
+            *([(_OWNERS, (group, *of_turns))] if owners else ()),
+        ],
+    )
+    turns, refused, lost = (list(reversed(asked[at].rows)) for at in (0, 2, 3))
+    ((newest,),) = asked[1].rows
     if newest is None:
         raise GroupError(
-            ErrorCode.GROUP_ID_NOT_FOUND,
-            f"group {group} in {tables}",
-            "Check its name (coord groups list); a new group appears after the archive's interval.",
+            ErrorCode.GROUP_ID_NOT_FOUND, f"group {group} in {tables}", _mend(group, tables)
         )
-    owned = _owners(tables, group, turns[0][0]) if owners and turns else {}
+    owned = _owners(asked[4].rows) if owners else {}
     rows = [_row(turn, owned) for turn in turns]
-    refused = list(reversed(query_tables(tables, _REFUSED, [group, limit]).rows))
-    lost = list(reversed(query_tables(tables, _LOST, [group, limit]).rows))
     if where.format == "json":
         keys = ("time", "generation", "cause", "members", "duration_ms", "owners")
         told = [dict(zip(keys, row, strict=True)) for row in rows]
@@ -117,6 +127,16 @@ def history(
             )
         say(f"As of the newest event of this group: {time_text(newest)}")
     return 0
+
+
+def _mend(group: str, tables: str) -> str:
+    """What to do about a group that the tables do not have."""
+    from coordlib.history.sql import query_tables
+
+    ((newest,),) = query_tables(tables, _CLUSTER, [group]).rows
+    if newest is not None:
+        return pointer(group)
+    return "Check its name (coord groups list); a new group appears after the archive's interval."
 
 
 def _row(turn: tuple[Any, ...], owned: dict[int, dict[str, Any]]) -> tuple[Any, ...]:
@@ -159,11 +179,9 @@ def _topics_text(topics: dict[str, list[int]]) -> str:
     return ";".join(f"{topic}:{','.join(map(str, found))}" for topic, found in topics.items())
 
 
-def _owners(tables: str, group: str, since: datetime) -> dict[int, dict[str, Any]]:
+def _owners(rows: Iterable[Sequence[Any]]) -> dict[int, dict[str, Any]]:
     """Generation -> member -> topic -> partitions."""
-    from coordlib.history.sql import query_tables
-
     found: dict[int, dict[str, Any]] = {}
-    for generation, member, topic, partitions in query_tables(tables, _OWNERS, [group, since]).rows:
+    for generation, member, topic, partitions in rows:
         found.setdefault(generation, {}).setdefault(member, {})[topic] = partitions
     return found

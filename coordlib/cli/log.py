@@ -1,4 +1,5 @@
-"""`coord log check`: check a recorded history of members against the promises."""
+"""`coord log check`: check a recorded history of members, stores or transactions against the
+promises."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,8 @@ from coordlib.cli.output import Format, counted, print_json
 from coordlib.errors import SetupError
 
 _GIVE_HISTORY = "Give the file of a recorded run: history.jsonl in the folder of the demo's stack."
+#: What members do, what clients of a replicated store do, and what transactions begin with.
+_COUNTED = ("act", "put", "got", "begin")
 Choice = Annotated[Format, Parameter(env_var="COORD_FORMAT")]
 
 
@@ -17,9 +20,14 @@ def check(
     *,
     format: Choice = "text",  # the option's name
 ) -> int:
-    """Check that a recorded history keeps every promise: one owner, nothing lost or skipped.
+    """Check that a recorded history of members, stores or transactions keeps every promise.
 
-    Exit code 1: a promise is broken.
+    Of members: one owner, nothing lost or skipped. Of a replicated store: one acting leader, no put
+    lost, no read stale. Of transactions: each is whole, and each input record is in the committed
+    output once.
+
+    Of groups that consume at most once it says how many records were never handed out. Exit code
+    1: a promise is broken.
 
     Parameters
     ----------
@@ -46,12 +54,24 @@ def check(
     if not found:
         raise SetupError("This is no history: nothing is in it.", str(history), _GIVE_HISTORY)
     broken = checkers.check(found)
-    acts = sum(each.what == "act" for each in found)
+    acts, puts, reads, begun = (sum(each.what == what for each in found) for what in _COUNTED)
+    never = checkers.never_handed_out(found)
     if format == "json":
-        print_json("log check", None, lines=len(found), acts=acts, broken=broken)
+        counts = {"acts": acts, "puts": puts, "reads": reads, "transactions": begun}
+        print_json(
+            "log check", None, lines=len(found), **counts, never_handed_out=never, broken=broken
+        )
     else:
         for sentence in broken:
             print(sentence)
         lines, promises = counted(len(found), "line"), counted(len(broken), "broken promise")
-        print(f"{lines}, {counted(acts, 'record')} processed: {promises}")
+        is_of_members = acts or not (puts or reads or begun)
+        done = [f"{counted(acts, 'record')} processed"] if is_of_members else []
+        if puts or reads:
+            done.append(f"{counted(puts, 'put')} and {counted(reads, 'read')} answered")
+        if begun:
+            done.append(counted(begun, "transaction"))
+        if never is not None:
+            done.append(f"{never:,} never handed out")
+        print(f"{lines}, {', '.join(done)}: {promises}")
     return 1 if broken else 0

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from coordlib.cli.cluster_names import of_a_group
 from coordlib.cli.confirm import confirm
 from coordlib.cli.names import GroupName, require_name
 from coordlib.cli.output import counted, now, print_json, print_table, say
@@ -43,7 +44,7 @@ def delete(
     named = _named(topics)
     where.reach()
     confirm(f"Deleting offsets of {', '.join(topics)}", f"group {group}", yes)
-    with Admin(where.client(), where.topic_prefix()) as admin:
+    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
         asked, failed = admin.delete_offsets(group, named)
     rows = [(group, row.topic, row.partition, row.error) for row in failed]
     headers = ("GROUP", "TOPIC", "PARTITION", "ERROR")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from coordlib.cli.cluster_names import is_a_cluster, of_a_group, pointer
 from coordlib.cli.confirm import confirm
 from coordlib.cli.names import GroupName, Instances, Members
 from coordlib.cli.output import counted, now, print_json, print_table, say
@@ -63,7 +64,7 @@ def remove_members(
     named = "all members" if everybody else ", ".join([*(member or ()), *(instance or ())])
     where.reach()
     confirm(f"Removing {named}", f"group {group}", yes)
-    with Admin(where.client(), where.topic_prefix()) as admin:
+    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
         rows = (
             admin.remove_all_members(group, reason)
             if everybody
@@ -78,6 +79,8 @@ def remove_members(
         print_table(REFUSED_COLUMNS, lines)
     say(f"{counted(len(rows) - len(refused), 'member')} of {group} removed")
     _say_awaited(group, awaited)
+    if len(refused) == len(rows) and is_a_cluster(where, group):
+        say(pointer(group))
     return 1 if refused else 0
 
 

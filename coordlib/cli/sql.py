@@ -33,7 +33,11 @@ def sql(
 
     Tables: events, group_snapshots, lag. Views: group_events, generations, member_history,
     offset_history, ownership, current_groups, current_offsets, current_lag, claims,
-    current_claims, rejected, lost_history. Quote the column "offset".
+    current_claims, rejected, lost_history; of clusters of brokers: leaders, leaderless,
+    isr_history, broker_history, current_brokers, current_partitions, and what they are made of,
+    cluster_events, partition_changes, leader_epochs; of transactions: transactions,
+    fenced_producers, pending_offsets, and what that is made of, pending_events. Quote the column
+    "offset".
 
     Example: coord sql "select * from ownership where topic = 'orders' and partition = 3"
 

@@ -4,9 +4,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from coordlib.cli.claims_where import require_claims_topic
 from coordlib.cli.confirm import confirm
 from coordlib.cli.numbers import NotNegative, Partitions
-from coordlib.cli.output import complain, print_head, print_json, say, visible
+from coordlib.cli.output import complain, millis_text, print_head, print_json, say, visible
 from coordlib.cli.where import (
     TABLES_HERE,
     StackFolder,
@@ -31,8 +32,10 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
     shards: Partitions = 2,
     responses: Partitions | None = None,
     secure: Annotated[bool, Parameter(negative="")] = False,
-    claims: Annotated[bool, Parameter(negative="")] = False,
-    claims_topic: str = COORDINATION_TOPIC,
+    claims: bool | None = None,
+    claims_topic: Annotated[
+        str | None, Parameter(validator=require_claims_topic, show_default=False)
+    ] = None,
     new_ports: bool = False,
     job_arg: Annotated[list[str] | None, Parameter(negative="")] = None,
 ) -> int:
@@ -54,7 +57,7 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
     secure
         Start the broker with TLS, passwords and ACLs; fixed from the first start on.
     claims
-        The job also follows a coordination topic of claims, of 4 partitions if it is made here.
+        The job follows a coordination topic of claims, made if it is missing; later starts, too.
     claims_topic
         The name of that topic; one that ends in .6s has a heartbeat interval of 6 s, not 60.
     new_ports
@@ -62,25 +65,27 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
     job_arg
         An argument for the job (see: coord submit coordinate --help); may be repeated.
     """
-    from coordlib.kafka.coordination import require_name
     from coordlib.local.stack import Stack
 
-    topic = claims_topic if claims else ""
-    if topic:
-        require_name(topic, "--claims-topic")
-    if topic and secure:
+    if claims is False and claims_topic is not None:
         raise SetupError(
-            "A secured local stack does not follow claims yet: its roles have no rights for them.",
-            "--secure --claims",
+            "A coordination topic is named, and none is to be followed.",
+            f"--no-claims --claims-topic {claims_topic[:200]!r}",
             "Leave one of them out.",
         )
+    topic = "" if claims is False else claims_topic
     running = Stack(named_stack(stack, stack_folder), prefix, shards, responses, secure, topic)
+    if claims:
+        running.claims = running.claims or COORDINATION_TOPIC
     running.up(progress(), job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
     if running.secured is not None:
         _say_clients(running)
-    if topic:
+    if running.claims:
+        topic = visible(running.claims)
         say(f"The job follows the claims of {topic}: coord status tells how far it is")
+        if claims is None and claims_topic is None:
+            say("  as at its last start; to end that: coord down, and then coord up --no-claims")
     say("Look around: coord status · coord groups list · coord demo")
     return 0
 
@@ -90,10 +95,16 @@ def _say_clients(running: Any) -> None:
     from coordlib.local.secured import ADMIN
 
     say("Nobody may do what no ACL allows. Who connects takes the file of a role:")
-    for user in (*Role, ADMIN):
-        say(f"  {user:<10} --kafka-file {running.secured.file_of(user)}")
+    files = {user: running.secured.file_of(user) for user in (*Role, ADMIN)}
+    for user, file in files.items():
+        if file.exists():  # a stack that older code made lacks those of later roles
+            say(f"  {user:<10} --kafka-file {file}")
     grant = command_for(running.home, "acl apply --role member --principal User:member")
     say(f"Members read topics that you name: {grant} --topics TOPIC")
+    if running.claims:
+        grant = command_for(running.home, "acl apply --role claimant --principal User:claimant")
+        names = f"--claims {visible(running.claims)} --topics TOPIC --groups GROUP"
+        say(f"So do claimants: {grant} {names}")
 
 
 def down(
@@ -139,9 +150,9 @@ def status(
 ) -> int:
     """Show whether broker and job run, and how far they have come.
 
-    Exit code 4: no broker answers. 3: the local job does not run or is too far behind, or topics,
-    marker or tables cannot be read. 2: a setting is wrong. Whether the job of a cluster runs
-    cannot be seen from here; its lag shows it.
+    Exit code 4: no broker answers. 3: the local job does not run or is too far behind, its claims
+    query fails, or topics, marker or tables cannot be read. 2: a setting is wrong. Whether the job
+    of a cluster runs cannot be seen from here; its lag shows it.
 
     Parameters
     ----------
@@ -201,6 +212,7 @@ def _claims_lines(claims: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "CLAIMS-TOPIC": claims["topic"],
         "CLAIMS": claims["state"],
+        "CLAIMS-FAILING-SINCE": millis_text(claims["failing_since_ms"]),
         "CLAIMS-BATCH": claims["batch_id"],
     }
 

@@ -96,14 +96,19 @@ def _claims_of(live: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def exit_code(found: Status) -> int:
     """Whether somebody should look: a setting is wrong, the broker is away, the job is, or one of
-    them is ill or late."""
+    them is ill or late. A query of claims that fails is ill, although groups are answered."""
     if any(exit_codes.of_command(error) == exit_codes.USAGE for error in found.errors):
         return exit_codes.USAGE
     if not found.is_reachable:
         return exit_codes.UNREACHABLE
     is_running = found.fields["job"]["state"] in ("running", "unknown")
-    is_ill = found.errors or found.fields["late"] or not is_running
+    is_ill = found.errors or found.fields["late"] or not is_running or _claims_fail(found)
     return exit_codes.UNHEALTHY if is_ill else exit_codes.OK
+
+
+def _claims_fail(found: Status) -> bool:
+    claims = found.fields["claims"]
+    return claims is not None and claims["failing_since_ms"] is not None
 
 
 def note_late(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | None) -> None:

@@ -1,8 +1,14 @@
 """`coord topics create` and `check`: the coordinator's own topics."""
 
+from typing import TYPE_CHECKING
+
 from coordlib.cli.numbers import Partitions, Replication
 from coordlib.cli.output import counted, print_json, print_table, say
 from coordlib.cli.where import HERE, Where
+from coordlib.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from coordlib.kafka.findings import Finding
 
 
 def create(
@@ -58,9 +64,16 @@ def check(*, claims: str | None = None, where: Where = HERE) -> int:
     where.reach()
     client, prefix = where.client(), where.topic_prefix()
     checked = topics.check(client, prefix)
-    followed = claims or coordination.followed(client, prefix)
-    beside = coordination.check(client, prefix, followed) if followed else None
-    findings = [*checked.findings, *(beside.findings if beside else ())]
+    beside, followed = None, claims
+    findings = list(checked.findings)
+    try:
+        followed = claims or coordination.followed(client, prefix)
+        beside = coordination.check(client, prefix, followed) if followed else None
+        findings += beside.findings if beside else ()
+    except NotAllowed as problem:
+        if claims:
+            raise
+        findings.append(_not_seen(problem, followed))
     rows = [(f.topic, f.what, f.must, f.is_fatal, f.mend) for f in findings]
     is_good = checked.layout is not None and (beside is None or beside.layout is not None)
     if where.format == "json":
@@ -86,3 +99,12 @@ def check(*, claims: str | None = None, where: Where = HERE) -> int:
     if beside is not None and beside.layout is not None:
         say(f"Those for {followed} are good: {beside.layout.shards} coordination partitions")
     return 0 if is_good else 3
+
+
+def _not_seen(problem: NotAllowed, followed: str | None) -> "Finding":
+    """Topics of claims that nobody asked for, and that whoever checks groups may not see: what is
+    found of the groups' stands."""
+    from coordlib.kafka.findings import Finding
+
+    what = f"was not checked: {problem.what}"
+    return Finding(followed or "topics of claims", what, "visible", problem.mend, is_fatal=False)

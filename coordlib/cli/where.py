@@ -132,11 +132,20 @@ class Where(Output):
     def servers(self) -> str | None:
         """The brokers that were named, as an option or in the file; None: those of a local stack.
 
-        Raises SetupError: the file cannot be read.
+        Raises SetupError: the file cannot be read, or there is one and no brokers are named. Who
+        names options of a cluster does not mean the local stack.
         """
         if self.bootstrap_servers is not None or self.kafka_file is None or self.names_stack:
             return self.bootstrap_servers
-        return read_options(self.kafka_file).get(SERVERS)
+        found = read_options(self.kafka_file).get(SERVERS)
+        if not found:
+            raise SetupError(
+                "No cluster is named: the file of options has no bootstrap.servers.",
+                f"--kafka-file {self.kafka_file}",
+                "Give --bootstrap-servers HOST:PORT, or write bootstrap.servers=HOST:PORT into the "
+                f"file. For the local stack leave the file out, and unset {FILE_VARIABLE}.",
+            )
+        return found
 
     @property
     def names_stack(self) -> bool:

@@ -3,15 +3,26 @@
 `CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `ClassicMember` is what it stands
 on, for programs that share partitions but read them in their own way; `AssignedMember` is the same
 for server-assigned groups. `GroupMember` is the former name of `ClassicMember` and the
-same class: programs that use it need no change. `read_options` reads how a program connects to
+same class: programs that use it need no change. `BrokerAgent` makes a program a broker of a
+cluster. `read_options` reads how a program connects to
 secured brokers from a file.
 
-Below them: `machine` (a member's life as a pure state machine, and when it must stop), `classic`
-and `assigned` (the protocols), `shell` (transport, reading, settings). `spark` makes a Spark query
-a member; programs that have Spark import it from there.
+Below them: `machine` (a member's life as a pure state machine, and when it must stop), `classic`,
+`assigned` and `brokers` (the protocols), `shell` (transport, reading, settings). `spark` makes a
+Spark query a member; programs that have Spark import it from there.
 """
 
 from coordlib.client.assigned import AssignedMember
+from coordlib.client.brokers import (
+    BrokerAgent,
+    BrokerFenced,
+    BrokerReplaced,
+    BrokerTiming,
+    ClusterMetadata,
+    Following,
+    Leadership,
+    NotLeader,
+)
 from coordlib.client.classic.assignor import (
     Assignor,
     FunctionAssignor,
@@ -22,12 +33,21 @@ from coordlib.client.classic.assignor import (
     SubscriptionState,
 )
 from coordlib.client.classic.member import ClassicMember
+from coordlib.client.committed_reader import CommittedReader
 from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.client.exactly_once import exactly_once, send_offsets_to_transaction
 from coordlib.client.machine.errors import AssignmentFailed, MemberFenced
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.machine.wording import Timing
+from coordlib.client.producer import CoordinatedProducer
+from coordlib.client.shell.data_cluster import write_markers
+from coordlib.client.shell.idempotent import IdempotentProducer
 from coordlib.client.shell.transport import KafkaTransport
+from coordlib.client.transactions.errors import TransactionError
+from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
 from coordlib.kafka.options import read_options
+from coordlib.records.requests import Endpoint
 
 #: The former name of `ClassicMember`, from when there was no other kind of member.
 GroupMember = ClassicMember
@@ -36,18 +56,37 @@ __all__ = [
     "AssignedMember",
     "AssignmentFailed",
     "Assignor",
+    "BrokerAgent",
+    "BrokerFenced",
+    "BrokerReplaced",
+    "BrokerTiming",
     "ClassicMember",
+    "ClusterMetadata",
+    "CommittedReader",
     "CoordinatedConsumer",
+    "CoordinatedProducer",
+    "Endpoint",
+    "Following",
     "FunctionAssignor",
     "GroupMember",
     "GroupMemberView",
+    "GroupMetadata",
+    "IdempotentProducer",
     "KafkaTransport",
+    "Leadership",
     "MemberFenced",
+    "NotLeader",
     "RackAware",
     "ReadsUserData",
     "RebalanceMode",
     "SubscriptionState",
     "Timing",
     "TopicPartition",
+    "TornTransaction",
+    "TransactionError",
+    "UndecidedTransaction",
+    "exactly_once",
     "read_options",
+    "send_offsets_to_transaction",
+    "write_markers",
 ]

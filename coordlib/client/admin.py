@@ -11,14 +11,17 @@ from typing import Any
 import msgspec
 
 from coordlib.client.closing import Closing
+from coordlib.client.cluster_admin import ClusterAdmin
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
 from coordlib.client.machine.wording import WIRE_VERSION, Identity
 from coordlib.client.shell.transport import KafkaTransport, Transport
+from coordlib.client.transaction_admin import TransactionAdmin
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.limits import LEAVERS_MAX
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.brokers import CLUSTER
 from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import GROUP_SPACE
 
@@ -29,11 +32,11 @@ _AGAIN = frozenset({ErrorCode.THROTTLING_QUOTA_EXCEEDED.name})
 PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a request may hold
 
 
-class Admin(Closing):
-    """Reads and changes groups through the coordinator.
+class Admin(ClusterAdmin, TransactionAdmin, Closing):
+    """Reads and changes groups, clusters of brokers and transactions, through the coordinator.
 
-    Methods with a `space` can ask about what has the name in another space of names; today's jobs
-    have no other space than `group`, and refuse it (INVALID_REQUEST).
+    Methods with a `space` can ask about what has the name in another space of names: that of
+    clusters is `cluster`. A job refuses a space that it does not have (INVALID_REQUEST).
 
     Args:
         config: confluent-kafka's keys for all clients, at least `bootstrap.servers`.
@@ -59,6 +62,10 @@ class Admin(Closing):
         """Close the transport, if it was opened here."""
         if self._owned is not None:
             self._owned.close()
+
+    @property
+    def incarnation(self) -> str:
+        return self._transport.place.incarnation
 
     def release_quarantine(
         self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
@@ -231,6 +238,17 @@ class Admin(Closing):
             assert isinstance(answer, rs.LeaveGroupResponse)
             rows += answer.members if isinstance(answer.members, tuple) else ()
         return tuple(rows)
+
+    def _ask_cluster(
+        self, cluster: str, kind: type[rq.Request], timeout_s: float, **fields: Any
+    ) -> list[rs.Response]:
+        return self._ask_in_space(cluster, CLUSTER, kind, timeout_s, **fields)
+
+    def _ask_in_space(
+        self, name: str, space: str, kind: type[rq.Request], timeout_s: float, /, **fields: Any
+    ) -> list[rs.Response]:
+        question = _Question(self._identity(name), space)
+        return self._ask(question, kind(**question.envelope(), **fields), timeout_s)
 
     def _identity(self, group: str) -> Identity:
         place = self._transport.place

@@ -16,12 +16,16 @@ from confluent_kafka import Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.closing import Closing
+from coordlib.client.committed_reader import data_consumer_of, give_up_in
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, Partitions
 from coordlib.client.shell import offsets as of
-from coordlib.client.shell.reading import Reading, data_consumer_of
+from coordlib.client.shell.reading import Reading
 from coordlib.client.shell.settings import ASSIGNED_KIND, member_of, read_settings
 from coordlib.client.shell.transport import Transport
+from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.client.transactions.unit import Outcome, Unit
+from coordlib.client.transactions.verdict import TornTransaction
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
 
@@ -42,6 +46,8 @@ class CoordinatedConsumer(Closing):
             `group.protocol` says who assigns: `classic` (the group's leader, by
             `partition.assignment.strategy`) or `assigned` (the coordinator, by
             `group.remote.assignor`, in proportion to the members' `group.capacity`).
+            `coord.decided.by`: `coordinator` if the topics have transactions that it decides; then
+            only committed records are returned (`CommittedReader`).
             Everything else goes to all Kafka clients.
         transport: shared with other members of this program.
         data_consumer: what reads the messages; by default a confluent-kafka Consumer.
@@ -68,7 +74,7 @@ class CoordinatedConsumer(Closing):
                 Callback.LOST: self._lost,
             },
         )
-        self._data = data_consumer or data_consumer_of(self._settings)
+        self._data = data_consumer_of(self._settings, self.member.transport, data_consumer)
         self._reading = Reading(
             self._data,
             self.member.committed_async,
@@ -188,6 +194,37 @@ class CoordinatedConsumer(Closing):
             self._tell_commits()
         finally:
             self._reading.close()
+
+    # ---- transactions -------------------------------------------------------------------------
+
+    def consumer_group_metadata(self, timeout: float = 0.0) -> GroupMetadata:
+        """Who this member is now, for `send_offsets_to_transaction`; callbacks may run.
+
+        Take it before the first message of a transaction is read: offsets are then refused if a
+        rebalance came between. Raises MemberFenced: it may not act, also after `timeout` seconds.
+        """
+        until = monotonic() + timeout
+        while not self.member.may_work() and monotonic() < until:
+            self.member.poll(SLICE_S)
+        return self.member.metadata()
+
+    def begin_unit(self) -> Unit:
+        """Note what is read, until `end_unit`. Raises CoordError: that is being done already."""
+        return self._reading.begin_unit()
+
+    def end_unit(self, outcome: Outcome = Outcome.COMMITTED) -> None:
+        """Note nothing more.
+
+        Args:
+            outcome: aborted: read it again, where its partitions have stayed here. Unknown: `poll`
+                returns nothing of these until the transaction has ended; then it goes on, or reads
+                again, by what the group has committed.
+        """
+        self._reading.end_unit(outcome)
+
+    def give_up(self, torn: TornTransaction, partition: KafkaTopicPartition) -> None:
+        """Go on without the rest of a torn transaction, which `poll` has raised."""
+        give_up_in(self._data, torn, partition)
 
     # ---- positions ----------------------------------------------------------------------------
 

@@ -2,21 +2,26 @@
 
 scenario          from an empty folder to a stopped stack: the acts, and what they prove
 acts              the acts by name, and which of them are played
-act               the base of all acts: a topic, a group, records, facts
+act               what an act is; the base of those with a group: a topic, a group, records, facts
 classic_act       20,000 records, consumers in a classic group
 assigned_act      6,000 records, Spark queries and a consumer in a server-assigned group
 claims_act        4,000 records, consumers that claim partitions, while the job is down;
                   claims_course: its course
+brokers_act       a replicated store, whose leaders are killed, suspended and shut down;
+                  brokers_course: its course
 production        the records
 members           the member processes: started, killed, stopped
 member            the program of a member process; spark_member: of one that is a Spark query;
-                  claims_member: of a consumer of claims
-witness           each member's own record of its reading, written and read
+                  claims_member: of a consumer of claims; store_member: of a store
+witness           each member's own record of its reading, written and read;
+                  store_witness: a store's
+store_traffic     writers and readers of the store
 watch             watches members, records and job while they run
 facts             the facts that a verdict is computed from: witnesses, Delta, the broker
 verdict           whether the promises of the act `classic` hold; pure
 assigned_verdict  the same for the act `assigned`; pure
 claims_verdict    the same for the act `claims`; pure. claims_facts: its facts
+brokers_verdict   the same for the act `brokers`; pure. brokers_facts: its facts
 recorded          the witnesses in the form that simulated runs have, for the same checkers
 show              tables, verdict, and the line of progress
 """

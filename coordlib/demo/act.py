@@ -1,6 +1,7 @@
-"""The base of all acts: a topic, a group that shares it, and the course of both."""
+"""What an act is; and the base of those with a group: a topic, and the members that share it."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,20 +34,43 @@ UNCOMMITTED_MIN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """One act: its topic, its group and its course."""
+class Playable(ABC):
+    """One act: what it is about, how it is played, and what is told of it."""
 
     title: str
     topic: str
+    #: Of members, or the cluster of brokers.
     group: str
+    #: File of the history that is recorded, in the stack's folder.
+    file: str
+    #: A coordination topic that the job must follow; empty: none.
+    claims: str = ""
+    #: The notebook that draws what it has left behind; empty: none does.
+    notebook: str = ""
+
+    @abstractmethod
+    def play(self, stack: Stack, live: show.Live) -> Any:
+        """Run it to its end, and gather the facts."""
+
+    @abstractmethod
+    def tell(self, facts: Any, home: Path, print_table: show.PrintTable) -> list[Check]:
+        """Show the tables, and whether the promises hold."""
+
+    @abstractmethod
+    def looks(self) -> list[str]:
+        """Commands that show what the act has left behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act(Playable):
+    """An act of members that share the partitions of a topic: its group and its course."""
+
     records: int
     per_second: int
     #: Numbers of records after which none is written until the course of the act goes on.
     holds: tuple[int, ...]
     #: The member that is killed.
     victim: str
-    #: File of the members' history, in the stack's folder.
-    file: str
     #: The course of the act, until the last members share the partitions.
     course: Callable[["Act", Watch], None]
     judge: Callable[[Facts], list[Check]]
@@ -56,15 +80,14 @@ class Act:
     partitions: int = 6
     #: Configuration of a CoordinatedConsumer, beside that of all members.
     config: Mapping[str, Any] = field(default_factory=dict)
-    #: A coordination topic that the job must follow; empty: none.
-    claims: str = ""
+    notebook: str = "who-owned-what"
 
     def play(self, stack: Stack, live: show.Live) -> Facts:
-        """Run members and records until all are consumed and archived, and gather the facts."""
+        """Run members and records until all are consumed and archived."""
         self._create_topic(stack, live)
         servers = stack.bootstrap_servers
         with (
-            Members(stack.home, self.topic, self.config_of(servers)) as members,
+            Members(stack.home, self.topic, self.config_of(servers), Witness) as members,
             Production(
                 servers, self.topic, self.records, self.per_second, self.holds
             ) as production,

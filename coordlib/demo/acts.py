@@ -3,21 +3,23 @@
 from collections.abc import Sequence
 from typing import Final
 
-from coordlib.demo import assigned_act, claims_act, classic_act
-from coordlib.demo.act import Act
+from coordlib.demo import assigned_act, brokers_act, claims_act, classic_act, transactions_act
+from coordlib.demo.act import Playable
 from coordlib.errors import SetupError
 
-ACTS: Final[dict[str, Act]] = {
+ACTS: Final[dict[str, Playable]] = {
     "classic": classic_act.ACT,
     "assigned": assigned_act.ACT,
     "claims": claims_act.ACT,
+    "brokers": brokers_act.ACT,
+    "transactions": transactions_act.ACT,
 }
 #: The acts that are played when none is named; together two to three minutes.
 USUAL: Final = ("classic", "assigned")
 ALL: Final = "all"
 
 
-def chosen(names: Sequence[str]) -> list[Act]:
+def chosen(names: Sequence[str]) -> list[Playable]:
     """The acts with these names, each once and in this order; the usual ones without a name.
 
     Raises:

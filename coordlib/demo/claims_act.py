@@ -1,8 +1,8 @@
 """The act `claims`: consumers claim partitions in a log; nobody coordinates, and no job is needed.
 
 Three consumers share a topic. A second process of one of them takes over from the first. Then the
-job is killed, and a consumer after it: the others take its partitions over. The group is paused,
-and set back. The job that starts then writes the history of all of it.
+job is killed, and a consumer after it: the others take its partitions over. While the next job
+starts, the group is paused, and set back. That job writes the history of all of it.
 """
 
 import time
@@ -132,6 +132,7 @@ ACT: Final = ClaimsAct(
     victim=VICTIM,
     file=recorded.CLAIMS_FILE,
     claims=COORDINATION,
+    notebook="",
     course=claims_course.play,
     judge=_judge,
     last_commits=_last_positions,

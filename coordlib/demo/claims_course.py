@@ -25,7 +25,7 @@ PAUSE_S: Final = 60.0
 
 
 def play(act: Act, watch: Watch) -> None:
-    """A twin, a kill without a job, a pause, new positions, and a job that comes late."""
+    """A twin, a kill without a job, a job that comes late; a pause and new positions meanwhile."""
     _share(watch)
     act.produce(watch)
     watch.until("All read", lambda: watch.consumed() >= act.holds[0])
@@ -34,10 +34,9 @@ def play(act: Act, watch: Watch) -> None:
     _read_on(act, watch)
     down_since = _kill_job(watch)
     _kill(act, watch)
-    _set_back(act, watch)
     watch.down = down_since, datetime.now(UTC)
-    watch.stack.start_job(JOB_ARGS, progress=watch.live)
-    watch.is_job_wanted = True
+    _start_job(watch)
+    _set_back(act, watch)
 
 
 def _read_on(act: Act, watch: Watch) -> None:
@@ -87,6 +86,13 @@ def _kill_job(watch: Watch) -> datetime:
     watch.stack.kill_job()
     watch.live("Killed the job (SIGKILL)")
     return datetime.now(UTC)
+
+
+def _start_job(watch: Watch) -> None:
+    """Nobody waits for it: consumers need none, and it reads what has happened without it."""
+    watch.stack.launch_job(JOB_ARGS)
+    watch.is_job_wanted = True
+    watch.live("Starting the job again, while the consumers go on")
 
 
 def _kill(act: Act, watch: Watch) -> None:

@@ -66,4 +66,4 @@ def _numbers(places: tuple[TopicPartition, ...]) -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(run(_consume))
+    sys.exit(run(_consume, WitnessFile))

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Message, TopicPartition
 
@@ -24,24 +24,25 @@ COMMIT_EVERY = 150
 POLL_S = 0.2
 
 
-#: Reads a topic by a consumer's configuration, and records what it read, until it is stopped.
-Consume = Callable[[dict[str, Any], str, WitnessFile, Callable[[], bool]], None]
+WitnessFileT = TypeVar("WitnessFileT", bound=WitnessFile)
+#: Works on a topic by a configuration, and records what it did, until it is stopped.
+Work = Callable[[dict[str, Any], str, WitnessFileT, Callable[[], bool]], None]
 
 
-def run(consume: Consume) -> int:
-    """Consume until SIGTERM. Returns the exit code."""
+def run(work: Work[WitnessFileT], witness_of: Callable[[Path], WitnessFileT]) -> int:
+    """Work until SIGTERM. Returns the exit code."""
     parser = argparse.ArgumentParser(description="A member of one of the demo's groups.")
-    parser.add_argument("--config", type=json.loads, required=True, help="the consumer's, as JSON")
+    parser.add_argument("--config", type=json.loads, required=True, help="as JSON")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--witness", type=Path, required=True)
     arguments = parser.parse_args()
     stop, parent = threading.Event(), os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    witness = WitnessFile(arguments.witness)
+    witness = witness_of(arguments.witness)
     witness.started()
     try:
-        consume(
+        work(
             arguments.config,
             arguments.topic,
             witness,
@@ -151,4 +152,4 @@ def _offsets(some: list[TopicPartition]) -> dict[int, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(run(_consume))
+    sys.exit(run(_consume, WitnessFile))

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from coordlib.client.shell.clock import boottime_ns
 from coordlib.demo.witness import Witness
@@ -19,29 +19,40 @@ from coordlib.errors import CoordError
 from coordlib.local.logs import last_lines
 from coordlib.local.programs import belonging_to, environment_of
 
+WitnessT = TypeVar("WitnessT", bound=Witness)
 ROLE = "member"
 #: The command of a member's process.
 PYTHON: Final = "coordlib.demo.member"
 SPARK: Final = "coordlib.demo.spark_member"
 CLAIMS: Final = "coordlib.demo.claims_member"
+STORE: Final = "coordlib.demo.store_member"
+COPIER: Final = "coordlib.demo.copier_member"
 STOP_TIMEOUT_S = (
     60.0  # a batch of a query, letting go, a last commit and its answer; a busy machine
 )
 
 
-class Members(AbstractContextManager["Members"]):
+class Members(AbstractContextManager["Members[WitnessT]"], Generic[WitnessT]):
     """The members of one group, by name.
 
     Args:
         home: the stack's folder; witnesses and logs go there.
         topic: the topic that they share.
         config: configuration of a CoordinatedConsumer, without `client.id`.
+        witness_of: reads a member's file.
     """
 
-    def __init__(self, home: Path, topic: str, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        home: Path,
+        topic: str,
+        config: Mapping[str, Any],
+        witness_of: Callable[[str, Path], WitnessT],
+    ) -> None:
         self._home, self._topic, self._config = home, topic, dict(config)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self.witnesses: dict[str, Witness] = {}
+        self._witness_of = witness_of
+        self.witnesses: dict[str, WitnessT] = {}
         #: When members were killed, by the clock of the witnesses.
         self.killed_ns: dict[str, int] = {}
 
@@ -60,7 +71,7 @@ class Members(AbstractContextManager["Members"]):
         own = {"client.id": name, **{key.replace("_", "."): each for key, each in config.items()}}
         folder = self._home / "witnesses"
         folder.mkdir(exist_ok=True)
-        self.witnesses[name] = Witness(name, folder / f"{name}.txt")
+        self.witnesses[name] = self._witness_of(name, folder / f"{name}.txt")
         command = [
             *(sys.executable, "-m", module, "--topic", self._topic),
             *("--config", json.dumps(self._config | own)),
@@ -81,6 +92,14 @@ class Members(AbstractContextManager["Members"]):
         killed = self._running.pop(name)
         _end(killed)
         self.killed_ns[name] = boottime_ns()
+
+    def suspend(self, name: str) -> None:
+        """SIGSTOP: it does nothing, and does not know."""
+        self._running[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._running[name].send_signal(signal.SIGCONT)
 
     def read_on(self) -> None:
         """Read all lines that they wrote since the last call.

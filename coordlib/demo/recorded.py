@@ -15,6 +15,10 @@ from coordlib.demo.witness import Consumed, Deed, Witness, unfinished
 FILE: Final = "history.jsonl"
 ASSIGNED_FILE: Final = "history-assigned.jsonl"
 CLAIMS_FILE: Final = "history-claims.jsonl"
+BROKERS_FILE: Final = "history-brokers.jsonl"
+TRANSACTIONS_FILE: Final = "history-transactions.jsonl"
+#: What members do, and what a store's leaders do.
+_ACTS: Final = ("act", "acknowledged")
 _WHAT: Final = {"refused": "commit_failed", "closed": "ended"}
 
 
@@ -48,7 +52,7 @@ def record(
 def check(path: Path) -> Check:
     """The result of `coord log check`, as one of the verdict's lines."""
     history = read(path)
-    acts = sum(each.what == "act" for each in history)
+    acts = sum(each.what in _ACTS for each in history)
     offences = checkers.check(history) or ([] if acts else ["nobody did anything"])
     numbers = f"{len(history):,} lines; coord log check {path}"
     return Check("The recorded history keeps what the simulator demands", numbers, tuple(offences))
@@ -58,7 +62,11 @@ def _of_member(witness: Witness, topic: str, group: str) -> Iterable[tuple[int, 
     for each in witness.consumed:
         yield each.at_ns, _act(each, topic, group)
     for deed in witness.deeds:
-        if deed.what not in ("began", "finished"):
+        if deed.what == "rewound":
+            for partition, offset in deed.offsets.items():
+                place = f"{topic}-{partition}"
+                yield deed.at_ns, _set_back(deed.at_ns, place, offset, group, witness.member)
+        elif deed.what not in ("began", "finished"):
             yield deed.at_ns, _told(deed, witness.member, topic, group)
     for each in unfinished(witness):
         # Equal to a failed commit: the batch's work is done again.
@@ -96,8 +104,10 @@ def _told(deed: Deed, member: str, topic: str, group: str) -> Happened:
     )
 
 
-def _set_back(at_ns: int, partition: str, offset: int, group: str) -> Happened:
-    return Happened(_ms(at_ns), "rewound", group=group, partitions=(partition,), offset=offset)
+def _set_back(at_ns: int, partition: str, offset: int, group: str, member: str = "") -> Happened:
+    return Happened(
+        _ms(at_ns), "rewound", member=member, group=group, partitions=(partition,), offset=offset
+    )
 
 
 def _ms(at_ns: int) -> int:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordlib.demo import acts, show
-from coordlib.demo.act import JOB_ARGS, NAME, Act
+from coordlib.demo.act import JOB_ARGS, NAME, Playable
 from coordlib.demo.members import end_leftovers
 from coordlib.errors import NotReady, SetupError
 from coordlib.installation import checkout, require_job_modules
@@ -19,6 +19,7 @@ from coordlib.local import stack_folder
 from coordlib.local.home import stack_home
 from coordlib.local.java import find_java
 from coordlib.local.progress import Progress
+from coordlib.local.signals import ended_by_signals
 from coordlib.local.stack import Stack
 
 
@@ -30,8 +31,8 @@ def play(
     require_job_modules()
     find_java()
     live = show.Live(progress)
-    with _ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
-        followed = next((act.claims for act in wanted if act.claims), "")
+    with ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
+        followed = next((act.claims for act in wanted if act.claims), "")  # nothing of before
         stack = Stack(NAME, prefix=NAME, claims=followed)
         _require_own(stack.home)
         is_done = False
@@ -54,11 +55,11 @@ def play(
     return 0 if all(check.is_ok for check in checks) else 1
 
 
-def _tell_where_to_look(live: show.Live, act: Act, keep: bool) -> None:
+def _tell_where_to_look(live: show.Live, act: Playable, keep: bool) -> None:
     for number, look in enumerate(act.looks()):
         live(f"{'' if number else 'Look around:':13}{look}")
-    if checkout() and not act.claims:
-        live(f"             COORD_GROUP={act.group}: notebooks/who-owned-what.ipynb draws it")
+    if checkout() and act.notebook:
+        live(f"             COORD_GROUP={act.group}: notebooks/{act.notebook}.ipynb draws it")
     if keep:
         live(f"             coord status --stack {NAME}; and then: coord down --stack {NAME}")
 
@@ -101,24 +102,6 @@ def _alone(lock: Path) -> Iterator[None]:
                 "Another demo is running.", str(lock), "Wait until it is done, or stop it (Ctrl-C)."
             ) from None
         yield
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the demo as Ctrl-C does: everything is stopped first."""
-
-    def end(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -134,4 +134,4 @@ def _session(folder: Path, name: str) -> "SparkSession":
 
 
 if __name__ == "__main__":
-    sys.exit(run(_consume))
+    sys.exit(run(_consume, WitnessFile))

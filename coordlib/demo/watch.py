@@ -1,13 +1,15 @@
 """Watch witnesses, production and job while they run; show their progress; wait for events."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from typing import Generic
 
-from coordlib.demo.members import Members
+from coordlib.demo.members import Members, WitnessT
 from coordlib.demo.production import Production
 from coordlib.demo.show import Live, partitions_text
-from coordlib.demo.witness import Deed
+from coordlib.demo.witness import Deed, Witness
 from coordlib.errors import CoordError
 from coordlib.local.stack import Stack
 
@@ -16,27 +18,71 @@ STALL_TIMEOUT_S = 60.0
 LOOK_EVERY_S = 0.03
 
 
-class Watch:
-    """Watches witnesses, production and job, shows their progress, and waits for events."""
+class Looking(ABC, Generic[WitnessT]):
+    """Watches processes and job of an act, shows their progress, and waits for events."""
+
+    def __init__(self, stack: Stack, members: Members[WitnessT], live: Live) -> None:
+        self.stack, self.members, self.live = stack, members, live
+        self._job_seen_at = 0.0
+        #: False while the course has the job down.
+        self.is_job_wanted = True
+
+    def until(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Wait for a condition, and show progress meanwhile.
+
+        Raises:
+            CoordError: it did not come in time, or a process has ended.
+        """
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        while not self._look(is_so):
+            if time.monotonic() > deadline:
+                raise CoordError(
+                    f"Not within {STEP_TIMEOUT_S:.0f} s: {what}",
+                    self._text(),
+                    f"Logs and witnesses are in {self.stack.home}",
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def _look(self, is_so: Callable[[], bool]) -> bool:
+        self.members.read_on()
+        self._check()
+        if self.is_job_wanted and time.monotonic() - self._job_seen_at > 1.0:
+            self._job_seen_at = time.monotonic()
+            if not self.stack.job.is_running:
+                where = self.stack.last_job_lines(5)
+                raise CoordError("The job has ended.", where, f"Its log: {self.stack.job.log}")
+        if is_so():
+            return True
+        self.live.show(self._text())
+        return False
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Raises CoordError when what gives the processes work has failed."""
+
+    @abstractmethod
+    def _text(self) -> str:
+        """How far it is, in a line."""
+
+
+class Watch(Looking[Witness]):
+    """Watches the members of a group, and the records that they share."""
 
     def __init__(
         self,
         stack: Stack,
-        members: Members,
+        members: Members[Witness],
         production: Production,
         live: Live,
         *,
         records: int,
         partitions: int,
     ) -> None:
-        self._records, self._partitions = records, partitions
-        self.stack, self.members, self.production, self.live = stack, members, production, live
+        super().__init__(stack, members, live)
+        self._records, self._partitions, self.production = records, partitions, production
         self._counted: dict[str, int] = {}
         self._read: set[int] = set()
-        self._job_seen_at = 0.0
-        #: False while the course has the job down.
-        self.is_job_wanted = True
-        #: From when to when the course had it down.
+        #: From when to when the course had the job down.
         self.down = (datetime.max.replace(tzinfo=UTC),) * 2
         #: When positions were set back, and to where.
         self.rewound: list[Deed] = []
@@ -70,22 +116,6 @@ class Watch:
         owned = sorted(each for some in found for each in some)
         return all(found) and owned == list(range(self._partitions))
 
-    def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Wait for a condition, and show progress meanwhile.
-
-        Raises:
-            CoordError: it did not come in time, or a process has ended.
-        """
-        deadline = time.monotonic() + STEP_TIMEOUT_S
-        while not self._look(is_so):
-            if time.monotonic() > deadline:
-                raise CoordError(
-                    f"Not within {STEP_TIMEOUT_S:.0f} s: {what}",
-                    self._text(),
-                    f"Logs and witnesses are in {self.stack.home}",
-                )
-            time.sleep(LOOK_EVERY_S)
-
     def all_consumed(self) -> None:
         """Wait until every record is consumed, or none was for a long time (the verdict fails)."""
         best, heard_at = -1, time.monotonic()
@@ -98,18 +128,8 @@ class Watch:
             time.sleep(LOOK_EVERY_S)
         self.live(f"All {self._records:,} records are consumed")
 
-    def _look(self, is_so: Callable[[], bool]) -> bool:
-        self.members.read_on()
+    def _check(self) -> None:
         self.production.check()
-        if self.is_job_wanted and time.monotonic() - self._job_seen_at > 1.0:
-            self._job_seen_at = time.monotonic()
-            if not self.stack.job.is_running:
-                where = self.stack.last_job_lines(5)
-                raise CoordError("The job has ended.", where, f"Its log: {self.stack.job.log}")
-        if is_so():
-            return True
-        self.live.show(self._text())
-        return False
 
     def _text(self) -> str:
         found = self.members.witnesses.values()

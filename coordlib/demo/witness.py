@@ -7,6 +7,7 @@
     committed <ns> <partition:offset,…>                refused <ns> <text>
     revoked <ns> <partition,…>                         lost <ns> <partition,…>
     began <ns> <run>                                   finished <ns> <run> <partition:offset,…>
+    rewound <ns> <partition:offset,…>                  it reads again from there
     error <text>
 
 A member with tokens of its own for each partition writes an `assigned` for each token. `began` and
@@ -99,6 +100,9 @@ class WitnessFile:
 
     def lost(self, partitions: Iterable[int] = ()) -> None:
         self._write("lost", _row(partitions))
+
+    def rewound(self, offsets: Offsets) -> None:
+        self._write("rewound", _pairs(offsets))
 
     def began(self, run: int) -> None:
         self._write("began", run)
@@ -212,7 +216,7 @@ def _deed(kind: str, at_ns: str, *rest: str) -> Deed:
     if kind == "commit":
         generation, *pairs = rest
         return Deed(at, kind, int(generation), offsets=_by_partition(*pairs))
-    if kind == "committed":
+    if kind in ("committed", "rewound"):
         return Deed(at, kind, offsets=_by_partition(*rest))
     if kind in ("began", "finished"):
         run, *pairs = rest

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from coordlib.records import stored
+from coordlib.records.envelope import Message
 from coordlib.records.responses import Notification, Progress, Response
 
 
@@ -71,12 +72,21 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Save(msgspec.Struct, frozen=True):
-    """An entity's head as it stands at the end of a batch; None: it is deleted."""
+    """An entity's head, or a channel, as it stands at the end of a batch; None: it is deleted."""
 
-    #: Of the heads of its family, without the prefix.
+    #: Of the heads of its family, or of the channels, without the prefix.
     topic: str
     key: bytes
     value: bytes | None
+
+
+class ToShard(msgspec.Struct, frozen=True):
+    """A message to a shard, to be fed to it when the batch is committed; None: it was judged."""
+
+    shard: int
+    #: Its number among the messages to that shard.
+    number: int
+    message: Message | None
 
 
 class Own(msgspec.Struct, frozen=True):
@@ -95,4 +105,4 @@ class SavePage(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-Effect = Respond | Notify | Publish | Put | History | Event | Save | Own | SavePage
+Effect = Respond | Notify | Publish | Put | History | Event | Save | ToShard | Own | SavePage

@@ -17,10 +17,22 @@ GROUPS = "groups"
 COMMITTED = "committed"
 CLUSTERS = "clusters"
 METADATA = "metadata"
+TRANSACTIONS = "transactions"
+OUTBOX = "outbox"
 EVENTS = "events"
 #: Of the claims' plane, which also has ASSIGNMENTS, COMMITTED and EVENTS.
 SNAPSHOTS = "snapshots"
-OUTPUT_TOPICS = (RESPONSES, ASSIGNMENTS, GROUPS, COMMITTED, CLUSTERS, METADATA, EVENTS)
+OUTPUT_TOPICS = (
+    RESPONSES,
+    ASSIGNMENTS,
+    GROUPS,
+    COMMITTED,
+    CLUSTERS,
+    METADATA,
+    TRANSACTIONS,
+    OUTBOX,
+    EVENTS,
+)
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
@@ -59,6 +71,8 @@ def _route(effect: fx.Effect, shard: int) -> Output:
             return Output(topic, shard, key, _optional(entry))
         case fx.Save(topic, key, saved):
             return Output(topic, shard, key, saved)
+        case fx.ToShard(to, number, message):
+            return Output(OUTBOX, shard, codec.encode((shard, to, number)), _optional(message))
         case fx.Own(group, topic, partition, owner):
             key = codec.encode((group, topic, partition))
             return Output(ASSIGNMENTS, shard, key, _optional(owner))

@@ -100,9 +100,15 @@ def attach_files(connection: "duckdb.DuckDBPyConnection", name: str, table: "Del
     files = native_files(name, table)
     if files is None:
         return False
-    rows = f"UNION ALL BY NAME SELECT * FROM {_read_parquet(name, files)}" if files else ""
-    connection.execute(f"CREATE OR REPLACE VIEW {name} AS {_no_rows(name)} {rows}")
+    connection.execute(f"CREATE OR REPLACE VIEW {name} AS {rows_in(name, files)}")
     return True
+
+
+def rows_in(name: str, files: list[str], *, numbered: bool = False) -> str:
+    """A query for the rows of a table's files; numbered: with `filename` and `file_row_number`."""
+    more = ", filename = true, file_row_number = true" if numbered else ""
+    rows = f"UNION ALL BY NAME SELECT * FROM {_read_parquet(name, files, more)}" if files else ""
+    return f"{_no_rows(name)} {rows}"
 
 
 def copy_rows(connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable") -> None:
@@ -159,11 +165,11 @@ def quoted_list(texts: Sequence[str]) -> str:
     return f"[{', '.join(map(quoted, texts))}]"
 
 
-def _read_parquet(name: str, files: list[str]) -> str:
+def _read_parquet(name: str, files: list[str], more: str = "") -> str:
     columns = COLUMNS[name]
     kinds = ", ".join(f"'{column}': {columns[column]}" for column in PARTITIONED_BY[name])
     hive = f", hive_partitioning = true, hive_types = {{{kinds}}}" if kinds else ""
-    return f"read_parquet({quoted_list(files)}, union_by_name = true{hive})"
+    return f"read_parquet({quoted_list(files)}, union_by_name = true{hive}{more})"
 
 
 def _no_rows(name: str) -> str:
@@ -177,11 +183,11 @@ def _no_rows(name: str) -> str:
 
 def _unreadable(path: str, problem: BaseException) -> CannotReach:
     return CannotReach(
-        "The history's tables cannot be read.", f"{path}: {_short(problem)}", "Check --tables."
+        "The history's tables cannot be read.", f"{path}: {short(problem)}", "Check --tables."
     )
 
 
-def _short(problem: BaseException) -> str:
+def short(problem: BaseException | None) -> str:
     """A coloured message of delta-rs as one plain line."""
     text = " ".join(_COLOUR.sub("", str(problem)).replace("↳", ":").split())
     text = text.replace(" : ", ": ")

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.history.commit import Hole
 from coordlib.history.tables import COLUMNS, DEAD, EVENTS, HISTORY_LOST, LAG, SNAPSHOTS
+from coordlib.records.producers import TRANSACTION
 
 #: `<incarnation>-<letter><shard>-<offset>-<ordinal>`, read from the right: the incarnation may
 #: contain dashes itself.
@@ -66,6 +67,7 @@ def parse_events(rows: DataFrame) -> DataFrame:
         "member_id": F.col("e.member"),
         # Events of before have no `kind`: theirs is `protocol`.
         "kind": F.coalesce("e.kind", "e.protocol"),
+        "transactional_id": F.when(F.col("e.space") == TRANSACTION, F.col("e.group")),
     }
     is_event = (
         F.col("e.time_ms").between(0, TIME_MAX_MS)

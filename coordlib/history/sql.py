@@ -7,7 +7,7 @@ time-out can end it.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -64,8 +64,25 @@ def query_tables(
         CoordError: the query is wrong, and where; or it took too long.
     """
     with asked(tables_dir, sql, parameters, timeout_s) as question:
-        rows = tuple(row for chunk in question.chunks() for row in chunk)
-        return Answer(question.columns, rows)
+        return question.answer()
+
+
+def query_all(
+    tables_dir: str | Path, questions: Sequence[tuple[str, Sequence[object]]]
+) -> list[Answer]:
+    """Several queries, each with its parameters, over one look at the tables: their files are
+    opened once. As `query_tables` each."""
+    (sql, parameters), *others = questions
+    question = Question(sql, parameters, None)
+    try:
+        question.ask(str(tables_dir), [each for each, _ in others])
+        answers = [question.answer()]
+        for each in others:
+            question.ask_again(*each)
+            answers.append(question.answer())
+        return answers
+    finally:
+        question.close()
 
 
 @contextmanager
@@ -95,17 +112,34 @@ class Question:
         self._outcome: Future[Any] | None = None
         self.columns: tuple[str, ...] = ()
 
-    def ask(self, tables_dir: str) -> None:
-        """Connect and start the query; `columns` are known then."""
+    def ask(self, tables_dir: str, later: Sequence[str] = ()) -> None:
+        """Connect and start the query; `columns` are known then.
+
+        Args:
+            later: other queries, which `ask_again` may ask then.
+        """
 
         def ask() -> tuple[str, ...]:
             # Not before it is whole: a copy that is interrupted can end the process.
-            self._connection = connection = _connect(tables_dir, self._sql)
-            with _in_words():
-                connection.execute(self._sql, self._parameters)
-                return tuple(column[0] for column in connection.description or ())
+            self._connection = _connect(tables_dir, [self._sql, *later])
+            return self._execute()
 
         self.columns = self._run(ask)
+
+    def ask_again(self, sql: str, parameters: Sequence[object]) -> None:
+        """Start another of the queries that `ask` was told of; the rows of the last are gone."""
+        self._sql, self._parameters = sql, list(parameters)
+        self.columns = self._run(self._execute)
+
+    def answer(self) -> Answer:
+        """All rows that are left."""
+        return Answer(self.columns, tuple(row for chunk in self.chunks() for row in chunk))
+
+    def _execute(self) -> tuple[str, ...]:
+        assert self._connection is not None
+        with _in_words():
+            self._connection.execute(self._sql, self._parameters)
+            return tuple(column[0] for column in self._connection.description or ())
 
     def chunks(self, size: int = CHUNK) -> Iterator[list[tuple[Any, ...]]]:
         """The rows, in chunks."""
@@ -190,13 +224,12 @@ def _in_words() -> Iterator[None]:
         ) from problem
 
 
-def _connect(tables_dir: str, sql: str) -> "duckdb.DuckDBPyConnection":
-    """A connection that can answer this query, and can do nothing else."""
+def _connect(tables_dir: str, queries: Sequence[str]) -> "duckdb.DuckDBPyConnection":
+    """A connection that can answer these queries, and can do nothing else."""
     try:
         import duckdb
     except ImportError as problem:
         raise not_installed(problem) from problem
-    tables = _tables_in(tables_dir)
     connection = duckdb.connect(
         config={
             "autoinstall_known_extensions": False,
@@ -205,23 +238,31 @@ def _connect(tables_dir: str, sql: str) -> "duckdb.DuckDBPyConnection":
         }
     )
     try:
-        with _as_tables(tables_dir):
-            to_copy = _attach(connection, tables, tables_dir)
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET parquet_metadata_cache = true")  # several parts read the same files
+        declare(connection)
+        register_duckdb(connection)
         with _in_words():
-            named = sandbox.require_reading(connection, sql)
+            named = [sandbox.require_reading(connection, sql) for sql in queries]
+        tables = tables_in(tables_dir, _needed(named))
         with _as_tables(tables_dir):
-            for name in TABLES if named is None else sorted(tables_behind(named)):
-                if name in to_copy:
-                    copy_rows(connection, name, to_copy[name])
+            for name, table in _attach(connection, tables, tables_dir).items():
+                copy_rows(connection, name, table)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _tables_in(tables_dir: str) -> "dict[str, DeltaTable]":
-    """The tables that are there. Raises CannotReach where there is no history."""
-    opened = {name: open_table(path_of(tables_dir, name)) for name in TABLES}
+def _needed(named: Sequence[frozenset[str] | None]) -> set[str]:
+    """The tables behind what queries name; None names all."""
+    known = [each for each in named if each is not None]
+    return tables_behind(frozenset().union(*known)) if len(known) == len(named) else {*TABLES}
+
+
+def tables_in(tables_dir: str, names: Iterable[str] = TABLES) -> "dict[str, DeltaTable]":
+    """Those of the tables that are there. Raises CannotReach where there is no history."""
+    opened = {name: open_table(path_of(tables_dir, name)) for name in {EVENTS, *names}}
     if opened[EVENTS] is None:
         raise CannotReach(
             "There is no history yet.",
@@ -229,16 +270,13 @@ def _tables_in(tables_dir: str) -> "dict[str, DeltaTable]":
             "The archive writes within its interval (30 s) of the first event: is the job up? "
             "Else name the tables' folder with --tables.",
         )
-    return {name: table for name, table in opened.items() if table is not None}
+    return {name: table for name in TABLES if name in names and (table := opened[name])}
 
 
 def _attach(
     connection: "duckdb.DuckDBPyConnection", tables: "dict[str, DeltaTable]", tables_dir: str
 ) -> "dict[str, DeltaTable]":
-    """Declare tables and views, close the sandbox, and return the tables without rows so far."""
-    connection.execute("SET TimeZone = 'UTC'")
-    declare(connection)
-    register_duckdb(connection)
+    """Give declared tables their rows, close the sandbox, and return the tables without rows."""
     native = [name for name, table in tables.items() if attach_files(connection, name, table)]
     places = [local_folder(path_of(tables_dir, name)) for name in native]
     sandbox.close_in(connection, [folder for folder in places if folder])

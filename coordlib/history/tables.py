@@ -5,12 +5,16 @@
 offsets changed; it answers "how is it now" without a fold over all events. A column that is null
 there did not change in that batch. A deleted group has the state Dead; a deleted offset is null.
 `lag` has one row per committed offset and sample; its columns are described with the topic
-`coord.lag` in records/README.md. It grows faster than the others: delete old dates as you like.
+`coord.lag` in records/README.md. It grows faster than the others;
+`coord history maintain` drops old samples (keeping.py).
 
 `kind` and `space` of a row are those of what `group_id` names; a null `space` is that of the
 consumer groups. Rows of `events` that an older version wrote have their kind in `protocol` alone,
 which the next version leaves out: ask for `COALESCE(kind, protocol)`. It is null for a refused
 request that concerns nobody's group. Samples of consumer groups in `lag` do not name their kind.
+
+`transactional_id` is that of the coordinator's transactions: of an event of such an id the same as
+`group_id`; null in all others.
 
 Columns that a version adds come last and are nullable: the archive adds them to tables that are
 there, and readers take them for null where they are missing.
@@ -26,6 +30,9 @@ TABLES: Final = (EVENTS, SNAPSHOTS, LAG)
 #: Type of the event that stands for records which Kafka deleted before they were archived: of no
 #: group, in the shard of its partition; `detail` has topic, partition, from_offset and to_offset.
 HISTORY_LOST: Final = "HistoryLost"
+
+#: Types of events that come with each commit, and so outnumber all others.
+FREQUENT: Final = ("OffsetsCommitted", "OffsetsPending", "OffsetsDropped")
 
 #: State of a group that was deleted: Kafka's word, and never in `coord.groups` itself.
 DEAD: Final = "Dead"
@@ -48,6 +55,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "detail": "STRING",
         "kind": "STRING",
         "space": "STRING",
+        "transactional_id": "STRING",
     },
     SNAPSHOTS: {
         "as_of_time": "TIMESTAMP",
@@ -78,7 +86,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
 }
 #: Columns that tables of an older version lack.
-ADDED_LATER: Final = frozenset({"kind", "space"})
+ADDED_LATER: Final = frozenset({"kind", "space", "transactional_id"})
 PARTITIONED_BY: Final[dict[str, tuple[str, ...]]] = {
     EVENTS: ("date",),
     SNAPSHOTS: (),
@@ -97,3 +105,8 @@ PROPERTIES: Final = {
 def path_of(tables: str, table: str) -> str:
     """Where a table lies below the folder or URI that holds them all."""
     return f"{tables.rstrip('/')}/{table}"
+
+
+def is_frequent(column: str) -> str:
+    """The condition that this column has a frequent type; never null."""
+    return f"COALESCE({column}, '') IN ({', '.join(map(repr, FREQUENT))})"

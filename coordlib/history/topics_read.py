@@ -89,13 +89,10 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
     Raises:
         CannotReach: no broker answers.
         StartRefused: the topics are not there.
+        NotAllowed: one of them may not be read.
     """
     with reaching(*_UNREACHABLE, client):
-        found = [
-            Place(f"{prefix}.{name}", number)
-            for name in ARCHIVED
-            for number in _partitions(client, f"{prefix}.{name}", name in CLAIMS_ARCHIVED)
-        ]
+        found = _of_groups(client, prefix) + _of_claims(client, prefix)
     if not any(place.topic == f"{prefix}.{ARCHIVED[0]}" for place in found):
         raise StartRefused(
             "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
@@ -103,14 +100,28 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
     return found
 
 
-def _partitions(client: Mapping[str, Any], topic: str, is_optional: bool) -> list[int]:
-    """Brokers do not tell a topic that may not be seen from one that is not there."""
-    try:
-        return partitions_of(client, topic, TIMEOUT_S)
-    except NotAllowed:
-        if is_optional:
-            return []
-        raise
+def _of_groups(client: Mapping[str, Any], prefix: str) -> list[Place]:
+    names = [f"{prefix}.{name}" for name in ARCHIVED if name not in CLAIMS_ARCHIVED]
+    return [place for name in names for place in _partitions(client, name)]
+
+
+def _of_claims(client: Mapping[str, Any], prefix: str) -> list[Place]:
+    """Brokers do not tell a topic that may not be seen from one that is not there. Where one of
+    these is there, claims are followed, and the others must be read, too."""
+    found: list[Place] = []
+    refused: list[NotAllowed] = []
+    for name in CLAIMS_ARCHIVED:
+        try:
+            found += _partitions(client, f"{prefix}.{name}")
+        except NotAllowed as problem:
+            refused.append(problem)
+    if found and refused:
+        raise refused[0]
+    return found
+
+
+def _partitions(client: Mapping[str, Any], topic: str) -> list[Place]:
+    return [Place(topic, number) for number in partitions_of(client, topic, TIMEOUT_S)]
 
 
 def _by_topic(values: Iterable[tuple[Range, int | None]]) -> str:

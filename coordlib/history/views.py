@@ -13,7 +13,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from coordlib.history.cluster_views import CLUSTER_VIEWS
 from coordlib.history.tables import COLUMNS, EVENTS, TABLES, path_of
+from coordlib.history.transaction_views import TRANSACTION_VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +32,19 @@ _COMMITTED: Final = {
     "log_offset": "BIGINT",
 }
 _OFFSETS: Final = {name: _COMMITTED[name] for name in ("topic", "partition", "offset")}
+#: Of a row of PartitionsChanged.
+_CHANGED: Final = {
+    "topic": "STRING",
+    "partition": "INT",
+    "was": "INT",
+    "leader": "INT",
+    "leader_epoch": "INT",
+    "partition_epoch": "INT",
+    "fence": "BIGINT",
+    "replicas": "ARRAY<INT>",
+    "isr": "ARRAY<INT>",
+    "election": "STRING",
+}
 
 #: View name to query, in an order in which each needs only those before it.
 VIEWS: Final[dict[str, str]] = {
@@ -42,7 +57,7 @@ VIEWS: Final[dict[str, str]] = {
         SELECT g.group_id, g.generation, g.time AS started, g.reason,
                COALESCE(TRY_CAST(get_json_object(g.detail, '$.duration_ms') AS BIGINT),
                         s.duration_ms) AS duration_ms,
-               get_json_object(g.detail, '$.members') AS members
+               get_json_object(g.detail, '$.members') AS members, g.date
         FROM (SELECT *, LEAD(log_offset) OVER (PARTITION BY group_id
                                                ORDER BY log_offset, generation) AS until_offset
               FROM group_events WHERE type = 'GenerationStarted') AS g
@@ -54,8 +69,8 @@ VIEWS: Final[dict[str, str]] = {
            AND s.log_offset >= g.log_offset
            AND (g.until_offset IS NULL OR s.log_offset <= g.until_offset)""",
     "member_history": """
-        SELECT j.group_id, j.member_id, j.client_id, j.joined, r.removed, r.reason
-        FROM (SELECT group_id, member_id, MIN(time) AS joined,
+        SELECT j.group_id, j.member_id, j.client_id, j.joined, r.removed, r.reason, j.date
+        FROM (SELECT group_id, member_id, MIN(time) AS joined, MIN(date) AS date,
                      MIN(get_json_object(detail, '$.client')) AS client_id
               FROM group_events WHERE type = 'MemberJoined' GROUP BY group_id, member_id) AS j
         LEFT JOIN (SELECT group_id, member_id, time AS removed, reason,
@@ -65,8 +80,12 @@ VIEWS: Final[dict[str, str]] = {
         ON r.group_id = j.group_id AND r.member_id = j.member_id AND r.n = 1""",
     "offset_history": """
         SELECT x.group_id, x.item.topic AS topic, x.item.partition AS partition,
-               x.item.offset AS offset, x.time, x.member_id, x.generation
-        FROM (SELECT e.group_id, e.time, e.member_id, e.generation, explode(e.items) AS item
+               x.item.offset AS offset, x.time, x.member_id, x.generation, x.transaction,
+               x.decided_by, x.date
+        FROM (SELECT e.group_id, e.time, e.date, e.member_id, e.generation,
+                     get_json_object(e.detail, '$.transaction') AS transaction,
+                     get_json_object(e.detail, '$.decided_by') AS decided_by,
+                     explode(e.items) AS item
               FROM (SELECT *, offsets_in(detail) AS items
                     FROM group_events WHERE type = 'OffsetsCommitted') AS e) AS x""",
     # A member owns what was issued to it until its group's next assignment (a later SyncGroup of
@@ -76,10 +95,11 @@ VIEWS: Final[dict[str, str]] = {
     # one record made, by a deadline and by what it says, the second one counts.
     "ownership": """
         SELECT i.group_id, i.generation, i.member_id, i.topic, i.partition,
-               MIN(i.issued) AS issued, MIN(LEAST(f.superseded, r.removed)) AS until, i.fence
-        FROM (SELECT x.group_id, x.generation, x.member_id, x.fence, x.sync, x.issued,
+               MIN(i.issued) AS issued, MIN(LEAST(f.superseded, r.removed)) AS until, i.fence,
+               MIN(i.date) AS date
+        FROM (SELECT x.group_id, x.generation, x.member_id, x.fence, x.sync, x.issued, x.date,
                      x.entry.key AS topic, explode(x.entry.value) AS partition
-              FROM (SELECT e.group_id, e.generation, e.member_id, e.time AS issued,
+              FROM (SELECT e.group_id, e.generation, e.member_id, e.time AS issued, e.date,
                            TRY_CAST(get_json_object(e.detail, '$.fence') AS BIGINT) AS fence,
                            TRY_CAST(get_json_object(e.detail, '$.sync') AS BIGINT) AS sync,
                            explode(e.entries) AS entry
@@ -127,7 +147,7 @@ VIEWS: Final[dict[str, str]] = {
     "current_lag": """
         SELECT l.group_id, l.topic, l.partition, l.time, l.committed, l.log_start, l.log_end, l.lag,
                l.lag_seconds, l.is_at_least, l.lost, l.is_beyond_end, l.kind,
-               COALESCE(l.space, 'group') AS space
+               COALESCE(l.space, 'group') AS space, l.date
         FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY COALESCE(space, 'group'), group_id, topic,
                                                         partition ORDER BY time DESC) AS n
               FROM lag) AS l
@@ -145,9 +165,9 @@ VIEWS: Final[dict[str, str]] = {
                                                           THEN 'log gap' ELSE 'reclaimed' END
                                 ELSE t.next_type END AS ended,
                t.client_id, t.instance, t.epoch, t.position AS first_position,
-               t.next_position AS last_position
-        FROM (SELECT c.group_id, c.topic, c.partition, c.time, c.type, c.how, c.client_id, c.epoch,
-                     c.position, c.instance,
+               t.next_position AS last_position, t.date
+        FROM (SELECT c.group_id, c.topic, c.partition, c.time, c.date, c.type, c.how, c.client_id,
+                     c.epoch, c.position, c.instance,
                      LEAD(c.time) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
                                         ORDER BY c.log_offset, c.n) AS next_time,
                      LEAD(c.type) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
@@ -156,7 +176,7 @@ VIEWS: Final[dict[str, str]] = {
                                          ORDER BY c.log_offset, c.n) AS next_epoch,
                      LEAD(c.position) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
                                             ORDER BY c.log_offset, c.n) AS next_position
-              FROM (SELECT group_id, time, type, member_id AS client_id, log_offset,
+              FROM (SELECT group_id, time, date, type, member_id AS client_id, log_offset,
                            regexp_extract(event_id, '^(.+)-m[0-9]+-[0-9]+-[0-9]+$', 1) AS log,
                            TRY_CAST(regexp_extract(event_id, '([0-9]+)$', 1) AS BIGINT) AS n,
                            get_json_object(detail, '$.topic') AS topic,
@@ -181,7 +201,7 @@ VIEWS: Final[dict[str, str]] = {
     "lost_history": """
         SELECT time, get_json_object(detail, '$.topic') AS topic, shard,
                TRY_CAST(get_json_object(detail, '$.from_offset') AS BIGINT) AS from_offset,
-               TRY_CAST(get_json_object(detail, '$.to_offset') AS BIGINT) AS to_offset
+               TRY_CAST(get_json_object(detail, '$.to_offset') AS BIGINT) AS to_offset, date
         FROM events WHERE type = 'HistoryLost'""",
     # Requests that were refused, and messages of claims: by a group (`request` says of which kind),
     # or before any group could judge them (`bytes`: how they began). A refused commit has its error
@@ -199,10 +219,12 @@ VIEWS: Final[dict[str, str]] = {
                get_json_object(detail, '$.bytes') AS bytes, generation, shard, log_offset, event_id,
                CASE WHEN type = 'CommitRefused'
                     THEN get_json_object(detail, '$.offsets') END AS offsets,
-               COALESCE(space, 'group') AS space
+               COALESCE(space, 'group') AS space, date
         FROM events WHERE type IN ('RequestRejected', 'CommitRefused')
              OR (space = 'claims' AND type IN ('HeartbeatRefused', 'ReleaseRefused', 'ClaimRefused',
                                                'MessageRejected'))""",
+    **CLUSTER_VIEWS,
+    **TRANSACTION_VIEWS,
 }
 
 
@@ -211,7 +233,7 @@ def _spark_rows(fields: dict[str, str]) -> str:
 
 
 def _duckdb_rows(fields: dict[str, str]) -> str:
-    kinds = {"STRING": "VARCHAR", "INT": "INTEGER"}
+    kinds = {"STRING": "VARCHAR", "INT": "INTEGER", "ARRAY<INT>": "INTEGER[]"}
     pairs = (f'"{name}":"{kinds.get(kind, kind)}"' for name, kind in fields.items())
     return f"[{{{','.join(pairs)}}}]"
 
@@ -221,8 +243,11 @@ DUCKDB_SHIMS: Final = (
     "CREATE MACRO get_json_object(text, path) AS json_extract_string(text, path)",
     "CREATE MACRO explode(rows) AS unnest(rows)",
     "CREATE MACRO millis_to_time(ms) AS make_timestamptz(ms * 1000)",
+    """CREATE MACRO names_in(text) AS from_json(text, '["VARCHAR"]')""",
     "CREATE MACRO offsets_in(detail) AS "
     f"from_json(json_extract(detail, '$.offsets'), '{_duckdb_rows(_OFFSETS)}')",
+    "CREATE MACRO changes_in(detail) AS "
+    f"from_json(json_extract(detail, '$.partitions'), '{_duckdb_rows(_CHANGED)}')",
     f"CREATE MACRO committed_in(offsets) AS from_json(offsets, '{_duckdb_rows(_COMMITTED)}')",
     "CREATE MACRO partitions_in(detail) AS map_entries("
     "from_json(json_extract(detail, '$.partitions'), '\"MAP(VARCHAR, INTEGER[])\"'))",
@@ -232,9 +257,14 @@ DUCKDB_SHIMS: Final = (
 SPARK_SHIMS: Final = (
     "CREATE OR REPLACE TEMPORARY FUNCTION millis_to_time(ms BIGINT) RETURNS TIMESTAMP "
     "RETURN timestamp_millis(ms)",
+    "CREATE OR REPLACE TEMPORARY FUNCTION names_in(text STRING) RETURNS ARRAY<STRING> "
+    "RETURN from_json(text, 'ARRAY<STRING>')",
     "CREATE OR REPLACE TEMPORARY FUNCTION offsets_in(detail STRING) "
     f"RETURNS {_spark_rows(_OFFSETS)} "
     f"RETURN from_json(get_json_object(detail, '$.offsets'), '{_spark_rows(_OFFSETS)}')",
+    "CREATE OR REPLACE TEMPORARY FUNCTION changes_in(detail STRING) "
+    f"RETURNS {_spark_rows(_CHANGED)} "
+    f"RETURN from_json(get_json_object(detail, '$.partitions'), '{_spark_rows(_CHANGED)}')",
     "CREATE OR REPLACE TEMPORARY FUNCTION committed_in(offsets STRING) "
     f"RETURNS {_spark_rows(_COMMITTED)} RETURN from_json(offsets, '{_spark_rows(_COMMITTED)}')",
     "CREATE OR REPLACE TEMPORARY FUNCTION partitions_in(detail STRING) "

@@ -12,6 +12,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
 )
 
 from coordlib.errors import CoordError, SetupError
@@ -21,6 +25,8 @@ from coordlib.kafka.denied import denial
 from coordlib.kafka.roles import Kind, Operation, Right
 
 TIMEOUT_S: Final = 15.0
+#: Kafka's own number for new passwords.
+SCRAM_ITERATIONS: Final = 4_096
 _PRINCIPAL: Final = re.compile(r"[A-Za-z]+:\S(?:.{0,252}\S)?")
 _TYPES: Final = {
     Kind.TOPIC: ResourceType.TOPIC,
@@ -30,6 +36,7 @@ _TYPES: Final = {
 _OPERATIONS: Final = {
     each: AclOperation[re.sub(r"(?<!^)(?=[A-Z])", "_", each.value).upper()] for each in Operation
 }
+_AUTHORIZER: Final = "The brokers need an authorizer: authorizer.class.name in their configuration."
 _GRANTING: Final = Right(Kind.CLUSTER, "kafka-cluster", Operation.ALTER)
 
 
@@ -70,7 +77,25 @@ def grant(options: Mapping[str, Any], principal: str, rights: Sequence[Right]) -
     require_principal(principal)
     admin = open_admin(options)
     wanted = [binding(right, principal) for right in rights]
-    _await(admin.create_acls(wanted, request_timeout=TIMEOUT_S).values(), options, "granted")
+    answers = admin.create_acls(wanted, request_timeout=TIMEOUT_S)
+    _await(answers.values(), options, "The rights were not granted")
+
+
+def set_passwords(options: Mapping[str, Any], passwords: Mapping[str, str]) -> None:
+    """Let these users log in with these passwords (SCRAM-SHA-512). Raises as `grant`.
+
+    Args:
+        passwords: by user.
+    """
+    admin = open_admin(options)
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, SCRAM_ITERATIONS)
+    wanted: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(user, info, password.encode())
+        for user, password in passwords.items()
+    ]
+    answers = admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT_S)
+    mend = "Look into the broker's log."
+    _await(answers.values(), options, "The users were not made", mend)
 
 
 def withdraw(options: Mapping[str, Any], principal: str, rights: Sequence[Right]) -> None:
@@ -82,7 +107,8 @@ def withdraw(options: Mapping[str, Any], principal: str, rights: Sequence[Right]
         )
         for right in rights
     ]
-    _await(admin.delete_acls(filters, request_timeout=TIMEOUT_S).values(), options, "withdrawn")
+    answers = admin.delete_acls(filters, request_timeout=TIMEOUT_S)
+    _await(answers.values(), options, "The rights were not withdrawn")
 
 
 def _resource(right: Right) -> tuple[ResourceType, str, ResourcePatternType]:
@@ -94,25 +120,25 @@ def _operation(right: Right) -> AclOperation:
     return _OPERATIONS[right.operation]
 
 
-def _await(answers: Iterable[Any], options: Mapping[str, Any], done: str) -> None:
+def _await(
+    answers: Iterable[Any], options: Mapping[str, Any], what: str, mend: str = _AUTHORIZER
+) -> None:
     for answer in answers:
         try:
             answer.result(TIMEOUT_S)
         except (KafkaException, TimeoutError) as problem:
-            raise _failed(problem, options, done) from problem
+            raise _failed(problem, options, what, mend) from problem
 
 
 def _failed(
-    problem: KafkaException | TimeoutError, options: Mapping[str, Any], done: str
+    problem: KafkaException | TimeoutError, options: Mapping[str, Any], what: str, mend: str
 ) -> CoordError:
     if denied := denial(problem, _GRANTING, options):
         return denied
     if isinstance(problem, KafkaException) and problem.args[0].code() > 0:
         return SetupError(
-            f"The rights were not {done}: {reason_of(problem)}",
+            f"{what}: {reason_of(problem)}",
             str(options.get("bootstrap.servers", "")),
-            "The brokers need an authorizer: authorizer.class.name in their configuration.",
+            mend,
         )
-    return unreachable(
-        options, f"The rights were not {done}.", problem, "Check --bootstrap-servers and --kafka."
-    )
+    return unreachable(options, f"{what}.", problem, "Check --bootstrap-servers and --kafka.")

@@ -1,13 +1,13 @@
 """The live records of a compacted topic's partition: the newest committed value per key."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 
 from coordlib.errors import CannotReach
 from coordlib.kafka.clients import reason_of
-from coordlib.kafka.reading import SILENCE_S, read_to_end
+from coordlib.kafka.reading import SILENCE_S, PartitionReader
 
 
 class Stamped(NamedTuple):
@@ -29,6 +29,21 @@ def newest_by_key(
     return {key: stamped.value for key, stamped in found.items()}
 
 
+def newest_of_each(
+    client_options: Mapping[str, Any],
+    topic: str,
+    partitions: Iterable[int],
+    silence_s: float = SILENCE_S,
+) -> dict[int, dict[bytes, bytes]]:
+    """As `newest_by_key`, of several partitions, with one client for all of them."""
+    with PartitionReader(client_options) as reader:
+        found = {each: _newest(reader, topic, each, 0, silence_s) for each in partitions}
+    return {
+        partition: {key: stamped.value for key, stamped in live.items()}
+        for partition, live in found.items()
+    }
+
+
 def newest_stamped(
     client_options: Mapping[str, Any],
     topic: str,
@@ -46,11 +61,16 @@ def newest_stamped(
         CannotReach: the broker does not answer, or stops answering for this long.
         NotAllowed: this client may not read the topic.
     """
+    with PartitionReader(client_options) as reader:
+        return _newest(reader, topic, partition, first, silence_s)
+
+
+def _newest(
+    reader: PartitionReader, topic: str, partition: int, first: int, silence_s: float
+) -> dict[bytes, Stamped]:
     found: dict[bytes, Stamped] = {}
     try:
-        for message in read_to_end(
-            client_options, topic, partition, first=first, silence_s=silence_s
-        ):
+        for message in reader.read(topic, partition, first=first, silence_s=silence_s):
             key, value = message.key() or b"", message.value()
             found.pop(key, None)
             if value is not None:

@@ -29,6 +29,7 @@ from coordlib.kafka.topics import (
     create_planned,
     describe,
     present_topics,
+    refuse_hidden,
 )
 from coordlib.records.marshal import heartbeat_interval_ms
 from coordlib.records.own_topics import claims_prefix
@@ -76,11 +77,13 @@ def create(admin_conf: AdminConf, prefix: str, topic: str, replication: int) -> 
 
     Raises:
         CannotReach: no broker answers.
+        NotAllowed: the coordination topic may not be seen.
         SetupError: there is no such topic, or the cluster refuses.
     """
     admin = open_admin(admin_conf)
     present = present_topics(admin, admin_conf)
     if topic not in present:
+        refuse_hidden(admin, [topic], admin_conf)
         raise SetupError(
             "The coordination topic does not exist.",
             topic,

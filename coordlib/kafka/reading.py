@@ -6,6 +6,7 @@ that was complete by then, and ends, however fast the log grows.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -27,7 +28,7 @@ _TRANSIENT: Final = frozenset(
 )
 #: The client connects again by itself; if it cannot, the silence ends the reading. And what brokers
 #: say of the group means nothing: it is never joined.
-_PASSING: Final = frozenset(
+PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
@@ -36,47 +37,86 @@ _PASSING: Final = frozenset(
 )
 
 
+class PartitionReader(AbstractContextManager["PartitionReader"]):
+    """One client that reads partitions to their ends, one after another.
+
+    Args:
+        options: librdkafka's, with `bootstrap.servers`.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        # An end-of-partition event comes with an empty fetch, and a partition whose newest offset
+        # is the end of a transaction ends with such an event only.
+        self._consumer = Consumer({**reader_config(options), "fetch.wait.max.ms": 20})
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        first: int = 0,
+        newest_max: int | None = None,
+        on_cut: Callable[[int], None] = lambda _: None,
+        silence_s: float = SILENCE_S,
+    ) -> Iterator[Message]:
+        """The records of a partition, committed ones only, in their order.
+
+        Args:
+            first: offset at which to begin; an older one than the oldest means the oldest.
+            newest_max: read at most so many offsets before the end; None: all.
+            on_cut: called with the number of older offsets that `newest_max` leaves out.
+            silence_s: the broker is given up after this time without an answer.
+
+        Raises:
+            KafkaException: the partition cannot be read, or the broker is silent.
+            NotAllowed: this client may not read it.
+        """
+        consumer = self._consumer
+        try:
+            place = TopicPartition(topic, partition)
+            low, end = _bounds(consumer, place, silence_s)
+            low = max(low, first)
+            first = low if newest_max is None else max(low, end - newest_max)
+            if first > low:
+                on_cut(first - low)
+            if first < end:
+                # A number: the logical beginning would be asked for once more, after the leader.
+                place.offset = first
+                consumer.assign([place])
+                yield from _until(consumer, end, silence_s)
+        except KafkaException as problem:
+            told = _of_topic(consumer, topic, silence_s) if _is_unknown(problem) else problem
+            raise denial(told, reading(topic), self._options) or problem from problem
+
+
 def read_to_end(
     options: Mapping[str, Any],
     topic: str,
     partition: int,
-    *,
     first: int = 0,
-    newest_max: int | None = None,
-    on_cut: Callable[[int], None] = lambda _: None,
     silence_s: float = SILENCE_S,
 ) -> Iterator[Message]:
-    """The records of a partition, committed ones only, in their order.
+    """As `PartitionReader.read`, with a client for this one partition."""
+    with PartitionReader(options) as reader:
+        yield from reader.read(topic, partition, first=first, silence_s=silence_s)
 
-    Args:
-        options: librdkafka's, with `bootstrap.servers`.
-        first: offset at which to begin; an older one than the oldest means the oldest.
-        newest_max: read at most so many offsets before the end; None: all.
-        on_cut: called with the number of older offsets that `newest_max` leaves out.
-        silence_s: the broker is given up after this time without an answer.
 
-    Raises:
-        KafkaException: the partition cannot be read, or the broker is silent.
-        NotAllowed: this client may not read it.
+def read_uncommitted(options: Mapping[str, Any], topic: str, partition: int) -> Iterator[Message]:
+    """All records of a partition, those of open and aborted transactions too.
+
+    Raises KafkaException: the partition cannot be read, or the broker is silent.
     """
-    # An end-of-partition event comes with an empty fetch, and a partition whose newest offset is
-    # the end of a transaction ends with such an event only.
-    consumer = Consumer({**reader_config(options), "fetch.wait.max.ms": 20})
+    consumer = Consumer({**reader_config(options, is_committed=False), "fetch.wait.max.ms": 20})
     try:
         place = TopicPartition(topic, partition)
-        low, end = _bounds(consumer, place, silence_s)
-        low = max(low, first)
-        first = low if newest_max is None else max(low, end - newest_max)
-        if first > low:
-            on_cut(first - low)
-        if first < end:
-            # A number: the logical beginning would be asked for once more, after the leader.
-            place.offset = first
+        place.offset, end = _bounds(consumer, place, SILENCE_S)
+        if place.offset < end:
             consumer.assign([place])
-            yield from _until(consumer, end, silence_s)
-    except KafkaException as problem:
-        told = _of_topic(consumer, topic, silence_s) if _is_unknown(problem) else problem
-        raise denial(told, reading(topic), options) or problem from problem
+            yield from _until(consumer, end, SILENCE_S)
     finally:
         consumer.close()
 
@@ -144,7 +184,7 @@ def _until(consumer: Consumer, end: int, silence_s: float) -> Iterator[Message]:
             heard_at = time.monotonic()  # not before: the caller may take long over a record
         elif error is not None and error.code() == KafkaError._PARTITION_EOF:
             return
-        elif error is not None and error.code() not in _PASSING:
+        elif error is not None and error.code() not in PASSING:
             raise KafkaException(error)
         elif time.monotonic() - heard_at > silence_s:
             raise KafkaException(error or KafkaError(KafkaError._TIMED_OUT))

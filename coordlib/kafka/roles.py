@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from coordlib.errors import SetupError
-from coordlib.records.own_topics import ARCHIVED, OUTPUTS
+from coordlib.records.own_topics import ARCHIVED, CLAIMS, LAG, OUTPUTS
 
 
 class Role(StrEnum):
@@ -21,9 +21,15 @@ class Role(StrEnum):
     JOB = "job"
     ARCHIVE = "archive"
     MEMBER = "member"
+    #: Of a broker of a cluster of ours: the program that keeps the replicas.
+    AGENT = "agent"
     PUBLISHER = "publisher"
     READER = "reader"
     OPERATOR = "operator"
+    #: The job that follows claims alone: `coord submit claims`.
+    CLAIMS = "claims"
+    #: A consumer of claims, and `ClaimsAdmin`.
+    CLAIMANT = "claimant"
 
 
 class Kind(StrEnum):
@@ -69,8 +75,10 @@ class Row:
     """A right of a role, for any prefix.
 
     Args:
-        name: `{prefix}` is the topics' prefix. A row with `{topic}` or `{group}` is there once for
-            each topic or group that is named; if none is, it is not there.
+        name: `{prefix}` is the topics' prefix. A row with another place (`{topic}`, `{group}`,
+            `{claims}`, `{transaction}`, `{output}`) is there once for each topic, group,
+            coordination topic, transactional id or output topic that is named; if none is, it is
+            not there. Nor are rows of the claims plane's own names without a coordination topic.
         purpose: what fails without it.
     """
 
@@ -83,18 +91,28 @@ class Row:
 
 #: librdkafka asks for the coordinator of a consumer's group, also where the group is never joined.
 UNUSED_GROUPS: Final = "coordlib-"
+#: Places in the names of rows, each filled by what is named.
+TOPIC, GROUP, COORDINATION = "{topic}", "{group}", "{claims}"
+TRANSACTION, OUTPUT = "{transaction}", "{output}"
+#: How the names of the claims plane begin: its topics, and its transactional id.
+_CLAIMS: Final = f"{{prefix}}.{CLAIMS}"
 
 
 def _topic(name: str, operation: Operation, purpose: str) -> Row:
     return Row(Kind.TOPIC, f"{{prefix}}.{name}", operation, purpose)
 
 
-def _every(operation: Operation, purpose: str) -> Row:
-    return Row(Kind.TOPIC, "{prefix}.", operation, purpose, is_prefix=True)
+def _every(operation: Operation, purpose: str, plane: str = "") -> Row:
+    below = f"{plane}." if plane else ""
+    return Row(Kind.TOPIC, f"{{prefix}}.{below}", operation, purpose, is_prefix=True)
+
+
+def _coordination(operation: Operation, purpose: str) -> Row:
+    return Row(Kind.TOPIC, COORDINATION, operation, purpose)
 
 
 def _data(operation: Operation, purpose: str) -> Row:
-    return Row(Kind.TOPIC, "{topic}", operation, purpose)
+    return Row(Kind.TOPIC, TOPIC, operation, purpose)
 
 
 _UNUSED: Final = Row(
@@ -110,18 +128,42 @@ _PURPOSES_OF_READING: Final = {
     "assignments": "reads who owns which partition, with its fencing token",
     "groups": "reads the groups' states",
     "committed": "reads committed offsets",
+    "clusters": "reads which brokers a cluster has",
+    "metadata": "reads topics and partitions of clusters, and who leads them",
     "events": "reads history",
     "lag": "reads samples of lag",
+    "claims.assignments": "reads who owns which partition by a claim, with its fencing token",
+    "claims.committed": "reads positions of claims",
+    "claims.events": "reads history of claims",
+    "claims.lag": "reads samples of lag of claims",
+    "claims.snapshots": "begins with the newest snapshot, where a job writes them",
 }
-
-#: Rows for claims are not built: the secured page says which rights they need. No command reads
-#: clusters yet.
-_READ_BY_READERS: Final = _PURPOSES_OF_READING.keys() - {"responses"}
+_CLAIMS_READ_BY_READERS: Final = (
+    "claims.assignments",
+    "claims.committed",
+    "claims.events",
+    "claims.lag",
+)
+_READ_BY_READERS: Final = tuple(
+    name for name in (*OUTPUTS, LAG) if name in _PURPOSES_OF_READING and name != "responses"
+)
 
 
 def _reads(names: Sequence[str]) -> tuple[Row, ...]:
     return tuple(_topic(name, Operation.READ, _PURPOSES_OF_READING[name]) for name in names)
 
+
+#: Of the job that follows claims, beside the groups or alone.
+_FOLLOWS_CLAIMS: Final = (
+    _coordination(Operation.READ, "follows the claims"),
+    _coordination(Operation.DESCRIBE_CONFIGS, "checks the coordination topic when it starts"),
+    Row(
+        Kind.TRANSACTIONAL_ID,
+        f"{_CLAIMS}-coordinator",
+        Operation.WRITE,
+        "writes each batch of claims once, in a transaction",
+    ),
+)
 
 TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
     Role.JOB: (
@@ -136,16 +178,34 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
             "writes each batch once, in a transaction",
         ),
         _UNUSED,
-        Row(Kind.GROUP, "{group}", Operation.READ, "mirrors this group's offsets"),
-        Row(Kind.GROUP, "{group}", Operation.DELETE, "deletes a mirrored group with its original"),
+        Row(Kind.GROUP, GROUP, Operation.READ, "mirrors this group's offsets"),
+        Row(Kind.GROUP, GROUP, Operation.DELETE, "deletes a mirrored group with its original"),
         _data(Operation.READ, "Kafka lets offsets be mirrored by those who may read the topic"),
+        *_FOLLOWS_CLAIMS,
     ),
-    Role.ARCHIVE: _reads(tuple(name for name in ARCHIVED if name in _PURPOSES_OF_READING)),
+    Role.ARCHIVE: _reads(ARCHIVED),
     Role.MEMBER: (
         _topic("requests", Operation.WRITE, "joins, keeps alive, commits"),
         *_reads(("responses",)),
         _LAYOUT,
         _data(Operation.READ, "reads the partitions that it is assigned"),
+        Row(
+            Kind.TRANSACTIONAL_ID,
+            TRANSACTION,
+            Operation.WRITE,
+            "commits offsets in a transaction of its own",
+        ),
+        Row(Kind.TOPIC, OUTPUT, Operation.WRITE, "writes its results in that transaction"),
+        _UNUSED,
+    ),
+    Role.AGENT: (
+        _topic(
+            "requests",
+            Operation.WRITE,
+            "registers a broker, keeps it alive, changes in-sync replicas, lets go",
+        ),
+        *_reads(("responses",)),
+        _LAYOUT,
         _UNUSED,
     ),
     Role.PUBLISHER: (
@@ -153,67 +213,163 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
         _LAYOUT,
     ),
     Role.READER: (
-        *_reads(tuple(name for name in (*OUTPUTS, "lag") if name in _READ_BY_READERS)),
+        *_reads(_READ_BY_READERS),
         _topic("progress", Operation.READ, "learns how far the job has come"),
         _topic("requests", Operation.DESCRIBE, "learns how many requests wait"),
         _data(Operation.DESCRIBE, "learns where logs end, for lag"),
+        *_reads(_CLAIMS_READ_BY_READERS),
     ),
     Role.OPERATOR: (
         _every(Operation.READ, "reads answers, groups, offsets, and how far the job has come"),
         _every(Operation.CREATE, "creates the coordinator's topics"),
         _every(Operation.DESCRIBE_CONFIGS, "checks the coordinator's topics"),
-        _topic("requests", Operation.WRITE, "asks the coordinator to release, delete, remove"),
+        _topic(
+            "requests", Operation.WRITE, "asks the coordinator to release, delete, remove, abort"
+        ),
         _data(Operation.DESCRIBE, "learns where logs end, for lag"),
         _UNUSED,
+        _coordination(Operation.READ, "reads who owns which partition, and how the log is kept"),
+        _coordination(Operation.WRITE, "pauses groups of claims, and sets their positions"),
+        _coordination(Operation.CREATE, "creates the coordination topic"),
+        _coordination(Operation.DESCRIBE_CONFIGS, "checks the coordination topic"),
+        Row(
+            Kind.GROUP,
+            GROUP,
+            Operation.DESCRIBE,
+            "learns where a group of claims stands that has no position in the log",
+        ),
+        Row(
+            Kind.TRANSACTIONAL_ID,
+            TRANSACTION,
+            Operation.WRITE,
+            "fences the producer of a transaction of Kafka that hangs",
+        ),
+        Row(Kind.TOPIC, OUTPUT, Operation.WRITE, "writes markers that a transaction lacks"),
     ),
+    Role.CLAIMS: (
+        _every(Operation.READ, "reads its own outputs after a restart", CLAIMS),
+        _every(Operation.WRITE, "writes owners, positions, history and snapshots", CLAIMS),
+        _every(Operation.DESCRIBE_CONFIGS, "checks its topics when it starts", CLAIMS),
+        Row(Kind.TOPIC, "*", Operation.DESCRIBE, "learns where logs end, for lag"),
+        _UNUSED,
+        *_FOLLOWS_CLAIMS,
+    ),
+    Role.CLAIMANT: (
+        _coordination(Operation.WRITE, "claims, keeps alive, releases"),
+        _coordination(Operation.READ, "reads who owns which partition"),
+        _coordination(Operation.DESCRIBE_CONFIGS, "checks that brokers stamp its records"),
+        *_reads(("claims.snapshots",)),
+        _data(Operation.READ, "reads the partitions that it claims"),
+        Row(
+            Kind.GROUP,
+            GROUP,
+            Operation.READ,
+            "begins at Kafka's committed offsets, and copies positions there",
+        ),
+        _UNUSED,
+    ),
+}
+#: What fills each place.
+_OPTIONS: Final = {
+    TOPIC: "--topics",
+    GROUP: "--groups",
+    COORDINATION: "--claims",
+    TRANSACTION: "--transactional-ids",
+    OUTPUT: "--outputs",
 }
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NAME_LENGTH_MAX: Final = 249
 
 
 def rights(
-    role: Role, prefix: str, topics: Sequence[str] = (), groups: Sequence[str] = ()
+    role: Role,
+    prefix: str,
+    topics: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    claims: str | None = None,
+    *,
+    transactional_ids: Sequence[str] = (),
+    outputs: Sequence[str] = (),
 ) -> tuple[Right, ...]:
     """The rights of a role, each once, in the table's order.
 
     Args:
         prefix: of the coordinator's topics.
         topics: data topics. `orders-*` means all whose names begin with `orders-`, `*` all.
-        groups: groups that the job mirrors to Kafka; named as topics are.
+        groups: groups that the job mirrors to Kafka, or that claim; named as topics are.
+        claims: the coordination topic of claims; None: there are none.
+        transactional_ids: of a member's own transactions; named as topics are.
+        outputs: topics that a member writes in its transactions; named as topics are.
 
     Raises:
         SetupError: a name is none, or the role has no row for such names.
     """
-    _require_names(role, topics, groups)
-    filled = (
-        right for row in TABLE[role] for right in _filled(row, prefix, tuple(topics), tuple(groups))
-    )
+    named = {
+        TOPIC: topics,
+        GROUP: groups,
+        COORDINATION: () if claims is None else (claims,),
+        TRANSACTION: transactional_ids,
+        OUTPUT: outputs,
+    }
+    _require_names(role, named)
+    filled = (right for row in TABLE[role] for right in _filled(row, prefix, named))
     return tuple(dict.fromkeys(filled))
 
 
-def _filled(row: Row, prefix: str, topics: Sequence[str], groups: Sequence[str]) -> Iterator[Right]:
-    names = {"{topic}": topics, "{group}": groups}.get(row.name)
-    if names is None:
-        yield Right(row.kind, row.name.format(prefix=prefix), row.operation, row.is_prefix)
+def options_of(role: Role) -> dict[str, str]:
+    """Which options name something for rows of this role: option -> the place that it fills."""
+    return {
+        option: place
+        for place, option in _OPTIONS.items()
+        if any(place in _places_of(row) for row in TABLE[role])
+    }
+
+
+def _places_of(row: Row) -> set[str]:
+    """What must be named for a row to be there."""
+    if row.name.startswith(_CLAIMS):
+        return {COORDINATION}
+    return {row.name} & _OPTIONS.keys()
+
+
+def _filled(row: Row, prefix: str, named: Mapping[str, Sequence[str]]) -> Iterator[Right]:
+    if not all(named[place] for place in _places_of(row)):
         return
-    for name in names:
+    for name in named.get(row.name, ()):
         is_prefix = name.endswith("*") and name != "*"
         yield Right(row.kind, name[:-1] if is_prefix else name, row.operation, is_prefix)
+    if row.name not in named:
+        yield Right(row.kind, row.name.format(prefix=prefix), row.operation, row.is_prefix)
 
 
-def _require_names(role: Role, topics: Sequence[str], groups: Sequence[str]) -> None:
-    for name in topics:
-        if name != "*" and not _TOPIC_NAME.fullmatch(name.removesuffix("*")):
-            mend = "Name a topic, the beginning of names (orders-*), or * for all."
-            raise SetupError("This names no topics.", f"--topics {name[:200]!r}", mend)
-    for name in groups:
-        if not name or len(name.encode()) > _NAME_LENGTH_MAX or not name.isprintable():
-            mend = "Name a group, the beginning of names (orders-*), or * for all."
-            raise SetupError("This names no groups.", f"--groups {name[:200]!r}", mend)
-    if role is Role.JOB and bool(topics) != bool(groups):
+def _require_names(role: Role, named: Mapping[str, Sequence[str]]) -> None:
+    for place in (TOPIC, OUTPUT):
+        for name in named[place]:
+            if name != "*" and not _TOPIC_NAME.fullmatch(name.removesuffix("*")):
+                raise _names_no("topic", place, name)
+    for place, what in ((GROUP, "group"), (TRANSACTION, "transactional id")):
+        for name in named[place]:
+            if not name or len(name.encode()) > _NAME_LENGTH_MAX or not name.isprintable():
+                raise _names_no(what, place, name)
+    for name in named[COORDINATION]:
+        if not _TOPIC_NAME.fullmatch(name):
+            mend = "Name one topic: --claims __marshal"
+            raise SetupError("This names no coordination topic.", f"--claims {name[:200]!r}", mend)
+    _require_rows(role, named)
+
+
+def _require_rows(role: Role, named: Mapping[str, Sequence[str]]) -> None:
+    """Raises SetupError: the role can do nothing with some of the names."""
+    if role is Role.JOB and bool(named[TOPIC]) != bool(named[GROUP]):
         what = "Offsets are mirrored of groups, and of topics that the job may read."
         raise SetupError(what, "--groups --topics", "Name both, or neither.")
-    for option, names, place in (("--topics", topics, "{topic}"), ("--groups", groups, "{group}")):
-        if names and all(row.name != place for row in TABLE[role]):
+    taken = options_of(role)
+    for place, option in _OPTIONS.items():
+        if named[place] and option not in taken:
             what = f"The role {role} has no right to what {option} names."
-            raise SetupError(what, f"{option} {names[0]}", f"Leave {option} out.")
+            raise SetupError(what, f"{option} {named[place][0]}", f"Leave {option} out.")
+
+
+def _names_no(what: str, place: str, name: str) -> SetupError:
+    mend = f"Name a {what}, the beginning of names (orders-*), or * for all."
+    return SetupError(f"This names no {what}s.", f"{_OPTIONS[place]} {name[:200]!r}", mend)

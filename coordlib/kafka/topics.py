@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
     AdminClient,
     ConfigResource,
@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     ResourceType,
 )
 
-from coordlib.errors import CannotReach, SetupError, StartRefused
+from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.contact import unreachable
 from coordlib.kafka.denied import denial, hidden, reading
@@ -42,6 +42,7 @@ SHARDS = 2  # partitions of a new prefix, where no number is given
 RESPONSES_PER_SHARD, RESPONSES_MIN = 4, 16
 INCARNATION_LENGTH = 8
 PREFIX_LENGTH_MAX = 200  # Kafka's 249 for a topic's name, less the longest of ours
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)  # which no topic can have
 _PREFIX = re.compile(r"[A-Za-z0-9._-]+")
 
 AdminConf = Mapping[str, str]
@@ -252,7 +253,7 @@ def _wait_until_visible(admin: AdminClient, wanted: Mapping[str, int], conf: Adm
     deadline = time.monotonic() + VISIBLE_TIMEOUT_S
     while time.monotonic() < deadline:
         present = present_topics(admin, conf)
-        _refuse_hidden(admin, [name for name in wanted if name not in present], conf)
+        refuse_hidden(admin, [name for name in wanted if name not in present], conf)
         if all(_led(present.get(name)) == count for name, count in wanted.items()):
             return
         time.sleep(0.05)
@@ -268,11 +269,15 @@ def present_topics(admin: AdminClient, conf: AdminConf) -> dict[str, Any]:
     try:
         return dict(admin.list_topics(timeout=REACH_TIMEOUT_S).topics)
     except KafkaException as error:
-        mend = "Check --bootstrap-servers and the security options; on a laptop, run: coord up"
-        raise unreachable(conf, "No Kafka broker answers.", error, mend) from error
+        raise _silent(conf, error) from error
 
 
-def _refuse_hidden(admin: AdminClient, names: list[str], conf: AdminConf) -> None:
+def _silent(conf: AdminConf, error: KafkaException) -> CoordError:
+    mend = "Check --bootstrap-servers and the security options; on a laptop, run: coord up"
+    return unreachable(conf, "No Kafka broker answers.", error, mend)
+
+
+def refuse_hidden(admin: AdminClient, names: list[str], conf: AdminConf) -> None:
     """Raises NotAllowed for topics that may be there, and that this principal may not see."""
     try:
         unseen = hidden(admin, names, ADMIN_TIMEOUT_S)
@@ -288,40 +293,75 @@ def _led(topic: Any) -> int:
     return 0 if topic is None else sum(each.leader >= 0 for each in topic.partitions.values())
 
 
+def look_up(admin: AdminClient, wanted: Iterable[str], conf: AdminConf) -> dict[str, Any]:
+    """Those of these topics that are there, described by Kafka; no other topic is asked for.
+
+    Raises:
+        KafkaException: no broker answers.
+        NotAllowed: one of them may not be seen, whether it is there or not.
+    """
+    names = list(dict.fromkeys(wanted))
+    if not names:
+        return {}
+    answers = admin.describe_topics(TopicCollection(names), request_timeout=REACH_TIMEOUT_S)
+    found = {name: _described(name, answers[name], conf) for name in names}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _described(name: str, answer: Any, conf: AdminConf) -> Any:
+    try:
+        return answer.result()
+    except KafkaException as error:
+        if error.args[0].code() in _ABSENT:
+            return None
+        if denied := denial(error, reading(name), conf):
+            raise denied from error
+        raise
+
+
 def describe(admin: AdminClient, wanted: Iterable[str], conf: AdminConf) -> dict[str, Seen]:
-    """Those of these topics that are there.
+    """Those of these topics that are there, with their settings.
 
     Raises:
         CannotReach: no broker answers.
         NotAllowed: the cluster does not allow the description.
     """
-    present, names = present_topics(admin, conf), list(wanted)
-    _refuse_hidden(admin, [name for name in names if name not in present], conf)
-    names = [name for name in names if name in present]
-    if not names:
+    try:
+        topics = look_up(admin, wanted, conf)
+    except KafkaException as error:
+        if error.args[0].code() > 0:
+            raise _not_described(error) from error
+        raise _silent(conf, error) from error
+    if not topics:
         return {}
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    asked = names[0]  # whose answer is read; a refusal is about this topic alone
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    asked = next(iter(topics))  # whose answer is read; a refusal is about this topic alone
     configs: dict[str, Mapping[str, Any]] = {}
     try:
-        topics = admin.describe_topics(TopicCollection(names), request_timeout=ADMIN_TIMEOUT_S)
         answers = admin.describe_configs(resources, request_timeout=ADMIN_TIMEOUT_S)
         for resource, future in answers.items():
             asked = resource.name
             configs[asked] = future.result(ADMIN_TIMEOUT_S)
-        return {name: _seen(future.result(), configs[name]) for name, future in topics.items()}
     except KafkaException as error:
         right = Right(Kind.TOPIC, asked, Operation.DESCRIBE_CONFIGS)
-        raise denial(error, right, conf) or CannotReach(
-            "The topics cannot be described.", error.args[0].str(), "Look into the broker's log."
-        ) from error
+        raise denial(error, right, conf) or _not_described(error) from error
+    return {name: _seen(each, configs[name]) for name, each in topics.items()}
+
+
+def _not_described(error: KafkaException) -> CannotReach:
+    mend = "Look into the broker's log."
+    return CannotReach("The topics cannot be described.", error.args[0].str(), mend)
+
+
+def topic_id_of(description: Any) -> str:
+    """Kafka's own tools print the URL-safe form of a topic's id, librdkafka the other."""
+    return str(description.topic_id).replace("+", "-").replace("/", "_")
 
 
 def _seen(description: Any, config: Mapping[str, Any]) -> Seen:
     return Seen(
         partitions=len(description.partitions),
         replication=min((len(p.replicas) for p in description.partitions), default=0),
-        # Kafka's own tools print the URL-safe form, librdkafka the other.
-        topic_id=str(description.topic_id).replace("+", "-").replace("/", "_"),
+        topic_id=topic_id_of(description),
         config={key: str(entry.value) for key, entry in config.items()},
     )

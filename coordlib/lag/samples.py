@@ -11,7 +11,7 @@ import msgspec
 
 from coordlib.kafka.cluster import partitions_of
 from coordlib.kafka.places import Place
-from coordlib.kafka.reading import read_to_end
+from coordlib.kafka.reading import PartitionReader
 from coordlib.lag.measure import LogEnds, gap_ms
 from coordlib.limits import INT64_MAX
 from coordlib.records.stored import LagLine, LagSample
@@ -81,14 +81,14 @@ def newest_samples(
     """
     if shard not in partitions_of(client, topic, TIMEOUT_S):
         return
-    records = read_to_end(
-        client, topic, shard, newest_max=SAMPLES_READ_MAX, on_cut=on_cut, silence_s=TIMEOUT_S
-    )
-    for record in records:
-        if group is None or record.key() == group.encode():
-            sample = _read(record.value() or b"")
-            if sample is not None:
-                yield sample
+    with PartitionReader(client) as reader:
+        for record in reader.read(
+            topic, shard, newest_max=SAMPLES_READ_MAX, on_cut=on_cut, silence_s=TIMEOUT_S
+        ):
+            if group is None or record.key() == group.encode():
+                sample = _read(record.value() or b"")
+                if sample is not None:
+                    yield sample
 
 
 def _read(value: bytes) -> LagSample | None:

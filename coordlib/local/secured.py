@@ -15,9 +15,9 @@ from string import Template
 from typing import Any, Final
 
 from coordlib.installation import conf_file
-from coordlib.kafka.acls import grant
+from coordlib.kafka.acls import grant, set_passwords
 from coordlib.kafka.options import read_options
-from coordlib.kafka.roles import Role, rights
+from coordlib.kafka.roles import Role, options_of, rights
 from coordlib.local.certificates import BROKER_NAME, Certificates
 from coordlib.local.private_files import write_private
 from coordlib.local.stack_folder import PRIVATE
@@ -68,6 +68,20 @@ class Secured:
         }
         return "".join(f"{key}={value}\n" for key, value in values.items())
 
+    def add_users(self, bootstrap_servers: str) -> None:
+        """Add the users that this stack lacks: older code has made it, with fewer roles.
+
+        Raises:
+            CannotReach, NotAllowed: the broker does not take them.
+        """
+        missing = [user for user in _USERS if user not in self._passwords]
+        if not missing:
+            return
+        drawn = {user: secrets.token_urlsafe(24) for user in missing}
+        set_passwords(self.options_of(ADMIN), drawn)
+        write_private(self._secrets / _PASSWORDS, json.dumps(self._passwords | drawn))
+        self.write_clients(bootstrap_servers)
+
     def file_of(self, user: str) -> Path:
         """The file with which a role, or the admin, connects."""
         return self._clients / f"{user}.properties"
@@ -98,15 +112,23 @@ class Secured:
         )
         return "".join(f"{word}\n" for pair in pairs for word in pair)
 
-    def grant_roles(self, prefix: str) -> None:
+    def grant_roles(self, prefix: str, claims: str | None = None) -> None:
         """Give each role its rows of the table.
 
-        Members get data topics from a person. Those who only look may describe all of them.
+        Members and claimants get data topics and groups from a person. Those who only look may
+        describe all of them.
+
+        Args:
+            claims: the coordination topic that the job follows; None: none.
         """
         admin = self.options_of(ADMIN)
         for role in Role:
-            topics = ["*"] if role in (Role.READER, Role.OPERATOR) else []
-            grant(admin, f"User:{role}", rights(role, prefix, topics))
+            taken = options_of(role)
+            is_looking = role in (Role.READER, Role.OPERATOR)
+            topics = ["*"] if is_looking else []
+            groups = ["*"] if is_looking and "--groups" in taken else []
+            named = claims if "--claims" in taken else None
+            grant(admin, f"User:{role}", rights(role, prefix, topics, groups, named))
 
     @property
     def _passwords(self) -> dict[str, str]:

@@ -56,6 +56,7 @@ class Stack:
             has, else `topics.responses_for` the shards.
         is_secured: TLS, passwords and ACLs; fixed likewise. A stack that has them keeps them.
         claims: a coordination topic that the job follows, made where it is missing; empty: none.
+            None: the one that this stack follows, if any.
     """
 
     def __init__(
@@ -65,10 +66,11 @@ class Stack:
         shards: int = 2,
         responses: int | None = None,
         is_secured: bool = False,
-        claims: str = "",
+        claims: str | None = None,
     ) -> None:
         self.home = stack_home(stack)
-        self.prefix, self.shards, self.claims = prefix, shards, claims
+        self.prefix, self.shards = prefix, shards
+        self.claims: str = self._kept_claims() if claims is None else claims
         self.responses: int = responses or self._kept_responses() or topics.responses_for(shards)
         secured = Secured(self.home)
         self.secured = secured if is_secured or secured.is_made else None
@@ -111,17 +113,33 @@ class Stack:
         Raises:
             SetupError: pyspark, Java, a port, the disk, the network, a broker or job that ended, or
                 a folder that holds something else.
+            NotReady: the job runs, and follows other claims.
             StartRefused: topics of an earlier run with other partition counts.
         """
         require_job_modules()  # before anything is started or written
         find_java()
         with self._lock():
             if self.job.is_running:
+                self._require_same_claims()
                 self.start_broker(progress, new_ports)
                 progress("The job runs already")
             else:
                 self._start_both(progress, job_args, new_ports)
         class_archive.make_in_background(ensure_jars(silent).spark)  # for the next start
+
+    def _require_same_claims(self) -> None:
+        """A job has its topics from its start on, with arguments that only its starter knows."""
+        followed = self._kept_claims()
+        if self.claims == followed:
+            return
+        runs = f"with the claims of {followed}" if followed else "without claims"
+        wanted = f"--claims-topic {self.claims}" if self.claims else "--no-claims"
+        raise NotReady(
+            f"The job runs already, {runs}; nothing was changed.",
+            str(self.home),
+            f"Start it again: {command_for(self.home, 'down')}, and then "
+            f"{command_for(self.home, 'up')} {wanted}",
+        )
 
     def _start_both(self, progress: Progress, job_args: Sequence[str], new_ports: bool) -> None:
         """The broker and the job side by side: the job's JVM starts while the broker does."""
@@ -159,9 +177,11 @@ class Stack:
                 coordination.create_coordination(conf, self.claims, coordination.PARTITIONS, 1)
                 coordination.create(conf, self.prefix, self.claims, 1)
                 coordination.require(conf, self.prefix, self.claims)
+        self._write_state(self.claims)  # not before: its topic may be one that cannot be followed
         if self.secured is not None:
             with phase(progress, "Granting the roles their rights"):
-                self.secured.grant_roles(self.prefix)
+                self.secured.add_users(self.bootstrap_servers)
+                self.secured.grant_roles(self.prefix, self.claims or None)
         if (layout.shards, layout.responses) != (self.shards, self.responses):
             raise StartRefused(
                 f"The topics have {layout.shards} shards and {layout.responses} response "
@@ -255,8 +275,17 @@ class Stack:
             SetupError: it ended, or did not get ready in time; with its last lines.
         """
         began_s = time.monotonic()
-        self.job.launch(self._job_arguments(extra_args), spark_args, script)
+        self.launch_job(extra_args, spark_args, script)
         self._wait_for_job(progress, began_s)
+
+    def launch_job(
+        self,
+        extra_args: Sequence[str] = (),
+        spark_args: Sequence[str] = (),
+        script: str | Path = COORDINATE,
+    ) -> None:
+        """As `start_job`, but it returns at once."""
+        self.job.launch(self._job_arguments(extra_args), spark_args, script)
 
     def _job_arguments(self, extra: Sequence[str]) -> list[str]:
         return [
@@ -302,10 +331,12 @@ class Stack:
             progress(f"An earlier job was left without its launcher or broker: ended pid {pids}")
             self.job.kill()
 
-    def _write_state(self) -> None:
+    def _write_state(self, claims: str | None = None) -> None:
+        """Write the stack's facts. `claims`: followed from now on; None: as before."""
         servers = self.bootstrap_servers if self.broker.ports else None
         state = {"bootstrap_servers": servers, "prefix": self.prefix}
         state |= {"shards": self.shards, "responses": self.responses}  # type: ignore[dict-item]
+        state |= {"claims": self._kept_claims() if claims is None else claims}
         broker = self.broker.program
         state |= {"broker": asdict(broker) if broker else None}  # type: ignore[dict-item]
         stack_folder.write_state(self.home, state)
@@ -314,6 +345,11 @@ class Stack:
         """The number that this stack began with; newer code has another default."""
         kept = self._read_state().get("responses")
         return kept if isinstance(kept, int) and kept > 0 else None
+
+    def _kept_claims(self) -> str:
+        """The coordination topic that the job has followed; empty: none."""
+        kept = self._read_state().get("claims")
+        return kept if isinstance(kept, str) else ""
 
     def _read_state(self) -> dict[str, Any]:
         return stack_folder.read_state(self.home)

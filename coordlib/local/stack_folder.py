@@ -1,6 +1,6 @@
 """The files in the folder of a stack, and how they are deleted.
 
-        state.json   the stack's facts: bootstrap servers, prefix, shards, responses
+        state.json   the stack's facts: bootstrap servers, prefix, shards, responses, claims
         broker/      the broker's ports, properties and segments
         secrets/  clients/   of a secured stack: passwords and certificates; a file for each role
         checkpoint/  checkpoint-archive/  checkpoint-claims/  tables/    the job's
@@ -56,6 +56,7 @@ CHILDREN: Final = (
         "begin",
     ),
     *("history.jsonl", "history-assigned.jsonl", "history-claims.jsonl"),
+    *("history-brokers.jsonl", "stores", "history-transactions.jsonl"),
     *("begin", DEMO, LOCK, STATE, NEW_STATE),
 )
 #: Files that a first start may leave if it was killed before it had written `state.json`.

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from coordlib.errors import ErrorCode
 from coordlib.records.envelope import InAnySpace, Response
+from coordlib.records.transactions import DescribedPending
 
 
 class DescribeGroup(InAnySpace, tag="DescribeGroup", frozen=True):
@@ -54,6 +55,8 @@ class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=
     members: tuple[DescribedMember, ...] | UnsetType = UNSET
     #: Former owners, announced ids, and members that have not joined or synced in a rebalance.
     waits_for: tuple[AwaitedMember, ...] | UnsetType = UNSET
+    #: Offsets that wait for a decision, oldest first; left out where there are none.
+    pending: tuple[DescribedPending, ...] | UnsetType = UNSET
 
 
 class DeleteGroup(InAnySpace, tag="DeleteGroup", frozen=True):

@@ -77,7 +77,7 @@ class ReplicaRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
     topic: str
     partition: int
-    #: Offset of the record that made the topic: a topic made anew has another.
+    #: Of the topic: one that is made anew has another.
     topic_id: int
     #: -1: none.
     leader: int

@@ -105,6 +105,25 @@ class Control(
         return None
 
 
+class Message(
+    msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True
+):
+    """What one shard tells an entity of a shard (coordinators/shard/channels.py).
+
+    No client writes it: it travels in a control record, FromShard.
+    """
+
+    #: The space of names that `group` is in.
+    SPACE: ClassVar[str] = "group"
+
+    group: Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
+
+    @property
+    def entity(self) -> tuple[str, str]:
+        """Space and name of what the message is for."""
+        return self.SPACE, self.group
+
+
 class Response(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     """The envelope of every answer; `cause` is the coordinate of the request."""
 

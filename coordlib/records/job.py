@@ -7,12 +7,12 @@ from itertools import pairwise
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from coordlib import limits
 from coordlib.errors import ErrorCode
 from coordlib.records.checks import names_fault
-from coordlib.records.envelope import Control, Name, Part
+from coordlib.records.envelope import Control, Count, Int32, Name, Part
 
 
 class Topic(Part, frozen=True):
@@ -55,6 +55,42 @@ class Tick(Control, tag="Tick", frozen=True, kw_only=True):
     """
 
     published: Annotated[int, Meta(ge=-1, le=limits.INT64_MAX)]
+    #: Shard -> number of the newest message of this shard's that it has judged; left out: nothing
+    #: new is known. Numbers never fall, so a smaller one says nothing.
+    heard: dict[Int32, Count] | UnsetType = UNSET
+
+
+class FromShard(Control, tag="FromShard", frozen=True, kw_only=True):
+    """A message of another shard, or of this one; `coord.outbox` has had it before."""
+
+    #: Shard that sent it.
+    source: Int32 = msgspec.field(name="from")
+    #: Its number among the messages of that shard to this one, from 1.
+    seq: Annotated[int, Meta(ge=1, le=limits.INT64_MAX)]
+    #: A `Message` as JSON.
+    body: msgspec.Raw
+
+
+Decided = Annotated[
+    tuple[Annotated[int, Meta(ge=0, le=limits.INT64_MAX)], ...],
+    Meta(max_length=limits.DECISIONS_PER_RECORD_MAX),
+]
+
+
+class TxnDecided(Control, tag="TxnDecided", frozen=True, kw_only=True):
+    """How transactions of Kafka ended, by the records of this shard that were part of them.
+
+    Each is named by its offset, and what is said of it is true for ever: a record that comes twice
+    changes nothing.
+    """
+
+    committed: Decided = ()
+    aborted: Decided = ()
+
+    def fault(self) -> str | None:
+        """A transaction has one end."""
+        both = set(self.committed) & set(self.aborted)
+        return f"{min(both)} is named as committed and as aborted." if both else None
 
 
 class Progress(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):

@@ -31,8 +31,9 @@ HEARTBEAT_INTERVAL_MAX_S: Final = 3_600
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _INSTANCE: Final = re.compile(r"([0-9a-f]{8})(?:-(0|[1-9][0-9]{0,18}))?", re.ASCII)
 _INTERVAL: Final = re.compile(r".*\.(0|[1-9][0-9]{0,9})s", re.ASCII | re.DOTALL)
-#: Digits that fit into an int64 whatever they are.
+#: Digits that fit into an int64 whatever they are, and the first number that has more.
 _SAFE_DIGITS: Final = 18
+_PLAIN_END: Final = 10**_SAFE_DIGITS
 
 
 class Fault(StrEnum):
@@ -139,7 +140,9 @@ _WITH_NUMBER: Final[dict[str, Callable[..., AnyMessage]]] = {
     name: each for name, each in _TYPES.items() if each is not ClaimingPartition
 }
 #: What `_read_plain` reads by the same rules.
-_SIGNS: Final = {name: each for name, each in _WITH_NUMBER.items() if name != "ReleaseGroup"}
+_PLAIN: Final[dict[bytes, Callable[..., AnyMessage]]] = {
+    name.encode(): each for name, each in _TYPES.items() if each is not ReleaseGroup
+}
 
 
 def decode(value: bytes | None) -> AnyMessage | Rejected:
@@ -150,9 +153,9 @@ def decode(value: bytes | None) -> AnyMessage | Rejected:
 
 def read(value: bytes | None) -> AnyMessage | Rejected:
     """Read a value as `decode`; reject partitions and names beyond the bounds too."""
-    # Most messages are short, ASCII and regular: they take the short way, to the same outcome.
-    if value is not None and len(value) <= limits.NAME_LENGTH_MAX and value.isascii():
-        message = _read_plain(value.decode())
+    # Most messages are short and regular: they take the short way, to the same outcome.
+    if value is not None and len(value) <= limits.NAME_LENGTH_MAX:
+        message = _read_plain(value)
         if message is not None:
             return message
     return read_any(value)
@@ -169,38 +172,34 @@ def read_any(value: bytes | None) -> AnyMessage | Rejected:
     return message if all(map(_is_name, names)) else Rejected(Fault.NAME)
 
 
-def _read_plain(text: str) -> AnyMessage | None:
+def _read_plain(value: bytes) -> AnyMessage | None:
     """Read a short ASCII text whose numbers are digits alone; None: it is something else."""
-    parts = text.split("/", 3)
-    if len(parts) != 4:
+    parts = value.split(b"/", 3)
+    what = _PLAIN.get(parts[0])
+    if what is None or len(parts) != 4:
         return None
-    name, version, time_s, rest = parts
-    extra = "0"
-    if name != "ClaimingPartition":
-        rest, _, extra = rest.rpartition("/")
+    _, version, time_s, rest = parts
+    extra, is_attempt = b"0", what is ClaimingPartition
+    if not is_attempt:
+        rest, _, extra = rest.rpartition(b"/")
     body = _body(rest)
-    if (
-        body is None
-        or not (version.isdigit() and time_s.isdigit() and extra.isdigit())
-        or len(version) > _SAFE_DIGITS
-        or len(time_s) > _SAFE_DIGITS
-        or len(extra) > _SAFE_DIGITS
-    ):
+    if body is None or not (version.isdigit() and time_s.isdigit() and extra.isdigit()):
+        return None
+    told, now_s, number = int(version), int(time_s), int(extra)
+    if told >= _PLAIN_END or now_s >= _PLAIN_END or number >= _PLAIN_END:
         return None
     instance, client, group, topic, partition = body
-    if name == "ClaimingPartition":
-        return ClaimingPartition(
-            int(version), int(time_s), instance, client, group, topic, partition
-        )
-    what = _SIGNS.get(name)
-    if what is None:
-        return None
-    return what(int(version), int(time_s), instance, client, group, topic, partition, int(extra))
+    if is_attempt:
+        return what(told, now_s, instance, client, group, topic, partition)
+    return what(told, now_s, instance, client, group, topic, partition, number)
 
 
 @lru_cache(maxsize=32_768)  # Marshal's own ceiling of claims in a partition is below
-def _body(text: str) -> tuple[str, str, str, str, int] | None:
+def _body(part: bytes) -> tuple[str, str, str, str, int] | None:
     """Instance to partition: what a claim's messages repeat; None: not as `_read_plain` wants."""
+    if not part.isascii():
+        return None
+    text = part.decode()
     parts = text.split("/")
     if len(parts) != 5 or not text.isprintable():
         return None

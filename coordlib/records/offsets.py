@@ -96,11 +96,26 @@ class OffsetFetch(Request, tag="OffsetFetch", kw_only=True, frozen=True):
     """Read positions: of the named partitions, or of all (`topics` null)."""
 
     topics: tuple[TopicPartitions, ...] | None = None
+    #: Whether partitions with pending offsets are answered UNSTABLE_OFFSET_COMMIT (KIP-447).
     require_stable: bool = False
 
     def fault(self) -> str | None:
         """Each partition stands once; a large answer comes in parts."""
         return _topics_fault(self.topics or (), limits.FETCH_PARTITIONS_MAX)
+
+
+class AwaitedDecision(msgspec.Struct, frozen=True):
+    """Whose decision a partition's offset waits for."""
+
+    #: Of the pending offsets.
+    key: str
+    decided_by: str
+    #: The Delta table; left out where another decides.
+    table: str | UnsetType = UNSET
+    #: With a table: the sender's member id, of which the table's `txnAppId` is made.
+    member: str | UnsetType = UNSET
+    #: With a table: log time of the commit, epoch milliseconds.
+    since_ms: int | UnsetType = UNSET
 
 
 class FetchedOffset(msgspec.Struct, frozen=True):
@@ -114,6 +129,8 @@ class FetchedOffset(msgspec.Struct, frozen=True):
     error: str = ErrorCode.NONE.name
     #: As the commit named it; left out where it named none.
     timestamp_ms: int | UnsetType = UNSET
+    #: With UNSTABLE_OFFSET_COMMIT: the oldest of the pending offsets of this partition.
+    pending: AwaitedDecision | UnsetType = UNSET
 
 
 class OffsetFetchResponse(Response, tag="OffsetFetch", frozen=True, kw_only=True):
@@ -137,7 +154,10 @@ class OffsetDelete(Request, tag="OffsetDelete", kw_only=True, frozen=True):
 
 
 class OffsetDeleteResponse(Response, tag="OffsetDelete", frozen=True, kw_only=True):
-    """Partitions that were kept since a member subscribes to them; missing ones are no fault."""
+    """Partitions that were kept; missing ones are no fault.
+
+    A member subscribes to them, or they have pending offsets.
+    """
 
     #: Empty when none of the named partitions is left.
     failed: tuple[FailedPartition, ...] | UnsetType = UNSET

@@ -20,6 +20,8 @@ OUTPUTS: Final = (
     "committed",
     "clusters",
     "metadata",
+    "transactions",
+    "outbox",
     "events",
 )
 #: Written beside the batches; nothing is decided by it.

@@ -40,8 +40,8 @@ from coordlib.records.cluster_topics import (
     PartitionName,
     Reassignment,
 )
-from coordlib.records.envelope import Control, InAnySpace, Request, Waits
-from coordlib.records.job import Tick, Topic, TopicMetadata
+from coordlib.records.envelope import Control, InAnySpace, Message, Request, Waits
+from coordlib.records.job import FromShard, Tick, Topic, TopicMetadata, TxnDecided
 from coordlib.records.membership import Heartbeat, LeaveGroup, Leaver
 from coordlib.records.offsets import (
     CommittedOffset,
@@ -50,9 +50,26 @@ from coordlib.records.offsets import (
     OffsetFetch,
     TopicPartitions,
 )
+from coordlib.records.producers import (
+    AbortTransaction,
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    DescribeTransaction,
+    EndTxn,
+    InitProducerId,
+    ProducerRequest,
+    TopicsOfCluster,
+    TransactionRequest,
+    TxnMarkersWritten,
+    TxnOffsetCommit,
+)
+from coordlib.records.transactions import DecidePending, PendingCommit
 
 __all__ = [
     "ASSIGNMENT_ERRORS",
+    "AbortTransaction",
+    "AddOffsetsToTxn",
+    "AddPartitionsToTxn",
     "AlterPartition",
     "AlterPartitionReassignments",
     "AlteredPartition",
@@ -65,26 +82,34 @@ __all__ = [
     "Control",
     "CreatePartitions",
     "CreateTopics",
+    "DecidePending",
     "DeleteGroup",
     "DeleteTopics",
     "DeletedReplica",
     "DescribeGroup",
+    "DescribeTransaction",
     "ElectLeaders",
+    "EndTxn",
     "Endpoint",
     "FindCoordinator",
+    "FromShard",
     "Heartbeat",
     "InAnySpace",
     "InSyncReplica",
+    "InitProducerId",
     "JoinGroup",
     "LeaveGroup",
     "Leaver",
     "MemberAssignment",
+    "Message",
     "Metadata",
     "NewTopic",
     "OffsetCommit",
     "OffsetDelete",
     "OffsetFetch",
     "PartitionName",
+    "PendingCommit",
+    "ProducerRequest",
     "Protocol",
     "Reassignment",
     "RegisterBroker",
@@ -98,6 +123,11 @@ __all__ = [
     "Topic",
     "TopicMetadata",
     "TopicPartitions",
+    "TopicsOfCluster",
+    "TransactionRequest",
+    "TxnDecided",
+    "TxnMarkersWritten",
+    "TxnOffsetCommit",
     "UnregisterBroker",
     "Waits",
 ]
@@ -128,6 +158,18 @@ AnyRequest = (
     | ElectLeaders
     | AlterPartitionReassignments
     | Metadata
+    | PendingCommit
+    | DecidePending
+    | InitProducerId
+    | AddPartitionsToTxn
+    | AddOffsetsToTxn
+    | TxnOffsetCommit
+    | EndTxn
+    | TxnMarkersWritten
+    | AbortTransaction
+    | DescribeTransaction
     | TopicMetadata
+    | FromShard
     | Tick
+    | TxnDecided
 )

@@ -70,11 +70,29 @@ from coordlib.records.membership import (
     MemberRemoved,
 )
 from coordlib.records.offsets import (
+    AwaitedDecision,
     FailedPartition,
     FetchedOffset,
     OffsetCommitResponse,
     OffsetDeleteResponse,
     OffsetFetchResponse,
+)
+from coordlib.records.producers import (
+    AbortTransactionResponse,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionResponse,
+    EndedTransaction,
+    EndTxnResponse,
+    InitProducerIdResponse,
+    TransactionCompleted,
+    TxnMarkersWrittenResponse,
+    TxnOffsetCommitResponse,
+)
+from coordlib.records.transactions import (
+    DecidePendingResponse,
+    DescribedPending,
+    PendingCommitResponse,
 )
 
 __all__ = [
@@ -84,30 +102,40 @@ __all__ = [
     "NOT_RELEASED",
     "NOT_STOPPED",
     "NOT_SYNCED",
+    "AbortTransactionResponse",
+    "AddOffsetsToTxnResponse",
+    "AddPartitionsToTxnResponse",
     "AlterPartitionReassignmentsResponse",
     "AlterPartitionResponse",
     "AlteredRow",
     "AnyResponse",
     "ApiVersionsResponse",
     "AssignmentChanged",
+    "AwaitedDecision",
     "AwaitedMember",
     "BrokerHeartbeatResponse",
     "BrokerRow",
     "CoordinatorLoading",
     "CreatePartitionsResponse",
     "CreateTopicsResponse",
+    "DecidePendingResponse",
     "DeleteGroupResponse",
     "DeleteTopicsResponse",
     "DemandedRelease",
     "DescribeGroupResponse",
+    "DescribeTransactionResponse",
     "DescribedMember",
+    "DescribedPending",
     "ElectLeadersResponse",
+    "EndTxnResponse",
+    "EndedTransaction",
     "FailedPartition",
     "FetchedOffset",
     "FindCoordinatorResponse",
     "GoneBroker",
     "GrantedPartitions",
     "HeartbeatResponse",
+    "InitProducerIdResponse",
     "JoinGroupResponse",
     "JoinedMember",
     "LeadershipDemanded",
@@ -124,6 +152,7 @@ __all__ = [
     "OffsetFetchResponse",
     "OwnedPartitions",
     "PartitionResult",
+    "PendingCommitResponse",
     "Progress",
     "RebalanceInProgress",
     "RegisterBrokerResponse",
@@ -137,6 +166,9 @@ __all__ = [
     "SyncGroupResponse",
     "TopicResult",
     "TopicRow",
+    "TransactionCompleted",
+    "TxnMarkersWrittenResponse",
+    "TxnOffsetCommitResponse",
     "UnregisterBrokerResponse",
     "answer_to",
 ]
@@ -186,15 +218,31 @@ AnyResponse = (
     | ElectLeadersResponse
     | AlterPartitionReassignmentsResponse
     | MetadataResponse
+    | PendingCommitResponse
+    | DecidePendingResponse
+    | InitProducerIdResponse
+    | AddPartitionsToTxnResponse
+    | AddOffsetsToTxnResponse
+    | TxnOffsetCommitResponse
+    | EndTxnResponse
+    | TxnMarkersWrittenResponse
+    | AbortTransactionResponse
+    | DescribeTransactionResponse
     | Rejected
     | AssignmentChanged
     | RebalanceInProgress
     | MemberRemoved
     | MetadataChanged
     | LeadershipDemanded
+    | TransactionCompleted
     | Progress
     | CoordinatorLoading
 )
 Notification = (
-    AssignmentChanged | RebalanceInProgress | MemberRemoved | MetadataChanged | LeadershipDemanded
+    AssignmentChanged
+    | RebalanceInProgress
+    | MemberRemoved
+    | MetadataChanged
+    | LeadershipDemanded
+    | TransactionCompleted
 )

@@ -31,6 +31,8 @@ EVENT_OFFSETS_COMMITTED = "OffsetsCommitted"
 EVENT_COMMIT_REFUSED = "CommitRefused"
 EVENT_OFFSETS_EXPIRED = "OffsetsExpired"
 EVENT_OFFSETS_DELETED = "OffsetsDeleted"
+EVENT_OFFSETS_PENDING = "OffsetsPending"
+EVENT_OFFSETS_DROPPED = "OffsetsDropped"
 EVENT_GROUP_EMPTIED = "GroupEmptied"
 EVENT_GROUP_DELETED = "GroupDeleted"
 EVENT_REQUEST_REJECTED = "RequestRejected"
@@ -51,9 +53,14 @@ EVENT_REASSIGNMENT_STARTED = "ReassignmentStarted"
 EVENT_REASSIGNMENT_COMPLETED = "ReassignmentCompleted"
 EVENT_REASSIGNMENT_CANCELLED = "ReassignmentCancelled"
 EVENT_ISR_REFUSED = "IsrRefused"
+EVENT_TRANSACTIONAL_ID_CREATED = "TransactionalIdCreated"
+EVENT_PRODUCER_FENCED = "ProducerFenced"
+EVENT_TRANSACTION_STARTED = "TransactionStarted"
+EVENT_TRANSACTION_PREPARED = "TransactionPrepared"
+EVENT_TRANSACTION_COMPLETED = "TransactionCompleted"
+EVENT_TRANSACTIONAL_ID_EXPIRED = "TransactionalIdExpired"
 EVENT_GROUP_QUARANTINED = "GroupQuarantined"
 EVENT_GROUP_RELEASED = "GroupReleased"
-
 #: Of claims (coordinators/claims/history.py).
 EVENT_CLAIM_WON = "ClaimWon"
 EVENT_CLAIM_RELEASED = "ClaimReleased"
@@ -112,6 +119,38 @@ class CommittedValue(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int | UnsetType = UNSET
 
 
+class PendingOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """The position of one partition among pending offsets."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    #: Offset in `coord.requests` of the record that named it: of two, the later one holds.
+    record: int
+    timestamp_ms: int | UnsetType = UNSET
+
+
+class PendingValue(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that wait for a decision. Key: `["pending","group","key"]`."""
+
+    decided_by: str
+    client: str
+    #: The correlation id of the request that made it.
+    id: str
+    member: str
+    generation: int
+    #: Log time of that request, epoch milliseconds.
+    since_ms: int
+    #: Without those that a later commit has taken out.
+    offsets: tuple[PendingOffset, ...]
+    #: The Delta table; left out where another decides.
+    table: str | UnsetType = UNSET
+    #: `commit` or `abort`: decided while the group was quarantined, done when it is released.
+    decision: str | UnsetType = UNSET
+
+
 class BrokerEndpoint(msgspec.Struct, frozen=True):
     """Where a broker can be reached."""
 
@@ -133,7 +172,7 @@ class BrokerValue(msgspec.Struct, frozen=True, kw_only=True):
 class TopicValue(msgspec.Struct, frozen=True, kw_only=True):
     """A topic of a cluster. Key: `["cluster","topic","name"]`."""
 
-    #: Offset of the record that made it.
+    #: Offset of the record that made it; of its n-th topic, counted from 0, n * 2**39 more.
     topic_id: int
     partitions: int
     min_isr: int

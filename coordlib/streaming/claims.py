@@ -29,6 +29,7 @@ from coordlib.streaming.beside.status_file import ClaimsStatus, StatusFile
 from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.checkpoint import CheckpointFolder
 from coordlib.streaming.claims_options import ClaimsOptions
+from coordlib.streaming.executors import require_executors
 from coordlib.streaming.plane import claims
 from coordlib.streaming.plane_query import PlaneQuery
 from coordlib.streaming.replay import KafkaInput, Replay
@@ -50,7 +51,8 @@ class ClaimsQuery:
     Args:
         status: is written with each batch.
         troubles: of the job: CLAIMS, and with that word before its name what fails beside it.
-        is_alone: the job has no other query: the job's state is that of this one.
+        is_alone: the job has no other query: the job's state is that of this one, and nobody else
+            has looked at the cluster's executors.
 
     Raises:
         SetupError: no heartbeat interval belongs to the topic's name.
@@ -118,6 +120,8 @@ class ClaimsQuery:
         self._offsets.stop()
 
     def _run(self, stop: threading.Event) -> None:
+        if self._is_alone:  # beside the groups, their query has looked
+            require_executors(self._spark, self._options.checkpoint)
         query = self._query = PlaneQuery(
             self._spark, self._plane, self._options.of_query, self._batch_committed
         )

@@ -15,6 +15,8 @@ own code runs: who wants a crash there kills the job from outside when no batch 
     before-commit   all outputs stand in the log, in an open transaction
     after-commit    the transaction is committed, the driver does not know it yet
     batch-ends      all is done but for Spark's commit log
+    decided         in the thread of decisions, behind one that was written
+    fed             in the thread of the feeder, behind a message that was written to a shard
     tick            in the thread of the ticks, behind one that was written, whatever else goes on
 """
 
@@ -35,6 +37,8 @@ PLACES: Final = (
     "before-commit",
     "after-commit",
     "batch-ends",
+    "decided",
+    "fed",
     "tick",
 )
 

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 #: How long a start waits for executors: what a busy cluster has to free first, and what an executor
 #: needs to fetch and unpack an environment of 100 MB.
 WAIT_TIMEOUT_S: Final = 120.0
-#: What decides: two versions of it may give other outputs for the same log.
-_DECIDING: Final = ("records", "coordinators", "effects", "streaming")
+#: What decides, folders and files: two versions of it may give other outputs for the same log.
+_DECIDING: Final = (
+    *("records", "coordinators", "effects", "streaming"),
+    *("limits.py", "errors.py", "config.py"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,12 @@ def _local_folder(spark: Any, checkpoint: str) -> Path | None:
 @lru_cache
 def _digest() -> str:
     digest = hashlib.sha256()
-    for source in sorted(path for each in _DECIDING for path in (PACKAGE / each).rglob("*.py")):
+    for source in sorted(_deciding()):
         digest.update(str(source.relative_to(PACKAGE)).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()
+
+
+def _deciding() -> Iterator[Path]:
+    for each in _DECIDING:
+        path = PACKAGE / each
+        yield from [path] if path.suffix == ".py" else path.rglob("*.py")

@@ -21,7 +21,8 @@ from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.coordinators.shard.restore import Topics, orphans, restore, topics_of
 from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
 from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, SNAPSHOTS
-from coordlib.records.own_topics import claims_prefix
+from coordlib.errors import SetupError
+from coordlib.records.own_topics import claims_prefix, own_topics
 from coordlib.records.stored import CommittedValue, ShardPosition
 
 __all__ = [
@@ -118,7 +119,19 @@ def groups(prefix: str) -> Plane:
 
 
 def claims(prefix: str, topic: str) -> Plane:
-    """The plane of claims beside the groups of this prefix; `topic`: the coordination topic."""
+    """The plane of claims beside the groups of this prefix; `topic`: the coordination topic.
+
+    The coordination topic is read and never written to: all outputs stand below a prefix of their
+    own.  # INV-66
+
+    Raises SetupError: the topic is one of the job's own, so that it would read what it writes.
+    """
+    if topic in own_topics(prefix):
+        raise SetupError(
+            "The coordination topic is one of the job's own.",
+            topic,
+            "Name the topic that the consumers of claims write.",
+        )
     return Plane(
         prefix=claims_prefix(prefix),
         name="coordinator",

@@ -19,11 +19,16 @@ from coordlib.coordinators.brokers.settings import BrokersSettings
 from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.shard.shard import ShardSettings
-from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
+from coordlib.coordinators.transactions.family import Transactions
+from coordlib.coordinators.transactions.settings import TransactionsSettings
+from coordlib.effects.routing import OUTBOX, OUTPUT_TOPICS, RESPONSES
 from coordlib.kafka import topics
+from coordlib.kafka.compacted import newest_of_each
 from coordlib.kafka.options import KafkaOptions
 from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.streaming.batch import Batch
+from coordlib.streaming.beside.decisions import DecisionWatch, KafkaDecisions
+from coordlib.streaming.beside.feeder import Feeder, FeederThread, Waiting, waiting_in
 from coordlib.streaming.beside.offset_watch import OffsetWatch
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.ticks import KafkaTicks, TickThread, TickWriter
@@ -94,7 +99,9 @@ class Coordinator:
         self._failure: Exception | None = None
         self._control: ControlWriter | None = None
         self._ticks: TickThread | None = None
+        self._feeder: FeederThread | None = None
         self._topics: TopicWatch | None = None
+        self._decisions: DecisionWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
         #: What fails beside the query.
         self.troubles = Troubles()
@@ -133,12 +140,20 @@ class Coordinator:
         ends = partial(requests_ends, self._client_options, prefix, layout.shards)
         authority = begin(sink, folder, found.incarnation, ends, ED25519)
         self._control = ControlWriter(prefix, self._client_options, authority.signer)
+        broker = KafkaTicks(self._control, self._client_options)
+        waiting = self._waiting(broker, layout.shards)
+        self._feeder = FeederThread(Feeder(self._control.write, self._control.serve, waiting))
         self._ticks = TickThread(
             TickWriter(
-                KafkaTicks(self._control, self._client_options),
+                broker,
                 positions_at_start(sink.marker, layout.shards),
                 output_partitions(prefix, layout),
+                heard=waiting.heard,
+                told=waiting.told,
             )
+        )
+        self._decisions = DecisionWatch(
+            KafkaDecisions(prefix, self._control, self._client_options), self.troubles
         )
         self._query.prepare(self._settings(layout, found.incarnation, authority))
         self._times.reach("checks")
@@ -146,8 +161,17 @@ class Coordinator:
         self._times.reach("query")
         self._offsets.start(layout.shards)
         self._ticks.start()
+        self._feeder.start()
+        self._decisions.start()
         self._watch_topics(layout, self._control)
         return query
+
+    def _waiting(self, broker: KafkaTicks, shards: int) -> Waiting:
+        """What the outbox has. Partitions in which nothing was ever written are not read."""
+        topic = f"{self._options.prefix}.{OUTBOX}"
+        ends = broker.ends([(topic, shard) for shard in range(shards)], visible=False)
+        used = [shard for (_, shard), newest in sorted(ends.items()) if newest >= 0]
+        return waiting_in(newest_of_each(self._client_options, topic, used) if used else {})
 
     def _watch_topics(self, layout: Layout, control: ControlWriter) -> None:
         interval_ms = self._options.config.engine.topic_watch_interval_ms
@@ -166,8 +190,11 @@ class Coordinator:
             incarnation=incarnation,
             bounds=config.shard,
             families={
-                Groups.SPACE: GroupSettings(config.group, self._strategies),
+                Groups.SPACE: GroupSettings(config.group, self._strategies, config.transactions),
                 Clusters.SPACE: BrokersSettings(config.brokers),
+                Transactions.SPACE: TransactionsSettings(
+                    config.transactions, config.group.new_groups_per_second_max
+                ),
             },
             keys=authority.keys,
             verify=ED25519.verify,
@@ -175,14 +202,15 @@ class Coordinator:
         )
 
     def check(self) -> None:
-        """Tell what fails beside the query. Raises CannotReach when the ticks have ended."""
+        """Tell what fails beside the query. Raises CannotReach when ticks or feeder have ended."""
         self._query.plan_other_batches()
         # Not with the batches: those that do not come are when somebody looks.
         with self._status.lock:
             if self._note_troubles():
                 self._status.write()
-        if self._ticks is not None:
-            self._ticks.check()
+        for thread in (self._ticks, self._feeder):
+            if thread is not None:
+                thread.check()
 
     def _note_troubles(self) -> bool:
         """Whether there is anything new."""
@@ -196,8 +224,11 @@ class Coordinator:
         """Write nothing more into the log, and say that the job has stopped."""
         if self._topics is not None:
             self._topics.stop()
-        if self._ticks is not None:
-            self._ticks.stop()
+        for thread in (self._ticks, self._feeder):
+            if thread is not None:
+                thread.stop()
+        if self._decisions is not None:
+            self._decisions.stop()
         if self._control is not None:
             self._control.close()
         self._offsets.stop()
@@ -206,10 +237,14 @@ class Coordinator:
             self._status.write()
 
     def _batch_committed(self, batch: Batch, written: Written) -> None:
-        """Tell the ticks and the status file."""
+        """Tell the feeder, the ticks, the decisions and the status file."""
+        statuses = [report.status for report in batch.reports]
+        if self._feeder is not None:
+            self._feeder.feeder.batch_committed(batch.outputs)
         if self._ticks is not None:
-            statuses = [report.status for report in batch.reports]
             self._ticks.writer.batch_committed(statuses, written)
+        if self._decisions is not None:
+            self._decisions.learn(statuses)
         with self._status.lock:
             self._tell(batch, self._query.records_max)
 

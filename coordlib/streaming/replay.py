@@ -12,12 +12,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
 from coordlib.coordinators.shard.shard import UNTRUSTED_TIME_MS, InputRecord, ShardSettings
 from coordlib.errors import CannotReach
 from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.clients import open_admin, reaching, reason_of
+from coordlib.kafka.denied import denial, reading, refusing
 from coordlib.kafka.places import Place
 from coordlib.kafka.reading import read_range
 from coordlib.streaming.plane import Plane, Snapshots, Topics
@@ -35,10 +36,13 @@ class InputLog(Protocol):
     """The first input of a plane."""
 
     def starts(self) -> Mapping[int, int]:
-        """Shard -> the offset of its oldest record, or of its next one. Raises CannotReach."""
+        """Shard -> the offset of its oldest record, or of its next one.
+
+        Raises CannotReach, NotAllowed.
+        """
 
     def read(self, shard: int, first: int, end: int) -> Iterator[InputRecord]:
-        """The records from `first` up to `end`, exclusive. Raises CannotReach."""
+        """The records from `first` up to `end`, exclusive. Raises CannotReach, NotAllowed."""
 
 
 class KafkaInput:
@@ -53,7 +57,8 @@ class KafkaInput:
     def starts(self) -> Mapping[int, int]:
         admin = open_admin(self._options, log_level=2)
         with reaching(*_UNREACHABLE):
-            found = log_bounds(admin, self._places)
+            denied = refusing(self._options, reading)
+            found = log_bounds(admin, self._places, on_denied=denied)
         silent = [place.partition for place in self._places if found.get(place) is None]
         if silent:
             raise CannotReach(
@@ -64,9 +69,13 @@ class KafkaInput:
         return {place.partition: log.start for place, log in found.items() if log is not None}
 
     def read(self, shard: int, first: int, end: int) -> Iterator[InputRecord]:
-        with reaching(*_UNREACHABLE):
+        try:
             for message in read_range(self._options, self._topic, shard, first, end):
                 yield record_of(self._letter, message)
+        except KafkaException as problem:
+            what, mend = _UNREACHABLE
+            denied = denial(problem, reading(self._topic), self._options)
+            raise denied or CannotReach(what, reason_of(problem), mend) from problem
 
 
 def record_of(letter: str, message: Message) -> InputRecord:

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
 from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
+from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records import codec
 from coordlib.records import responses as rs
@@ -35,7 +36,7 @@ from coordlib.streaming.marker import (
     next_marker,
 )
 from coordlib.streaming.plane import Plane
-from coordlib.streaming.sink_producer import DOUBTFUL_AFTER_MS, TransactionalProducer
+from coordlib.streaming.sink_producer import TransactionalProducer
 
 _log = structlog.get_logger()
 _TIMEOUT_S = 60.0

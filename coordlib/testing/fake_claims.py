@@ -199,7 +199,8 @@ class FakeClaimsTransport:
             self.view_of(topic)
 
     def detach(self, handler: Handler) -> None:
-        self._handlers.remove(handler)
+        if handler in self._handlers:
+            self._handlers.remove(handler)
 
     def send(
         self, handler: Handler, id_: int, partition: int, made: Callable[[int], AnyMessage]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 
+from msgspec import Raw
+
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.later_fields import as_read
 from coordlib.client.shell.transport import Handler, concerns
@@ -27,6 +29,7 @@ from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.stored import FEATURES, GROUP_SPACE
+from coordlib.streaming.beside.feeder import messages_of
 from coordlib.testing.signing import Keyholder
 
 EPOCH_MS = 1_700_000_000_000  # log time at the beginning
@@ -95,6 +98,13 @@ class FakeLog:
         for shard in self._shards:
             shard.tell(rq.TopicMetadata(v=1, topics=rows), self.now_ms)
 
+    def tell_ended(
+        self, committed: Sequence[int] = (), aborted: Sequence[int] = (), shard: int = 0
+    ) -> None:
+        """Write how transactions ended, by the requests in them, as the driver does."""
+        ended = rq.TxnDecided(v=1, committed=tuple(committed), aborted=tuple(aborted))
+        self._shards[shard].tell(ended, self.now_ms)
+
     def pump(self) -> None:
         """Run everything that needs no time."""
         for _ in range(ROUNDS_MAX):
@@ -145,9 +155,23 @@ class FakeLog:
             self._unjudged = []
         made = [output for shard in self._shards for output in shard.judge(self.now_ms)]
         self.outputs += made
+        has_fed = self._feed(made)
         answers = [output for output in made if output.topic == RESPONSES]
         self.responses += answers
-        return bool(answers)
+        return bool(answers) or has_fed
+
+    def _feed(self, made: Sequence[Output]) -> bool:
+        """Messages of shards, and what has become of them, as the driver writes them."""
+        has_fed = False
+        for (source, to), number, body in messages_of(made):
+            told = rq.FromShard(v=1, source=source, seq=number, body=Raw(body))
+            self._shards[to].tell(told, self.now_ms)
+            has_fed = True
+        for to, shard in enumerate(self._shards):
+            for source, number in shard.heard_since():
+                self._shards[source].tell_heard(to, number, self.now_ms)
+                has_fed = True
+        return has_fed
 
 
 class _Shard:
@@ -169,6 +193,8 @@ class _Shard:
         self._end = 0
         self._newest_ms = 0
         self._status: Status | None = None
+        #: Shard -> newest message of it that was judged, as the driver has told it.
+        self._heard: dict[int, int] = {}
 
     def append(self, value: bytes, now_ms: int) -> int:
         self._unjudged.append(InputRecord(REQUESTS, self._end, EPOCH_MS + now_ms, value))
@@ -187,6 +213,18 @@ class _Shard:
         if done.status.owed > done.status.position.published:  # rule 6
             self._tick(now_ms)
         return done.outputs
+
+    def heard_since(self) -> list[tuple[int, int]]:
+        """Shards, and the newest message of each that was judged here since the last time."""
+        now = dict(self._status.heard) if self._status is not None else {}
+        new = [(shard, n) for shard, n in sorted(now.items()) if self._heard.get(shard) != n]
+        self._heard = now
+        return new
+
+    def tell_heard(self, by: int, number: int, now_ms: int) -> None:
+        """A tick that says which of its messages another shard has judged."""
+        judged = self._status.position.offset if self._status is not None else -1
+        self.tell(rq.Tick(v=1, published=judged, heard={by: number}), now_ms)
 
     def tick_if_silent(self, now_ms: int) -> None:
         """Rule 7."""

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.cli.where import Where
 from coordlib.exit_codes import OK, UNREACHABLE, USAGE
-from coordlib.kafka.roles import Role, rights
+from coordlib.kafka.roles import Right, Role, rights
 
 NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
 
@@ -39,6 +40,52 @@ def test_rows_that_need_names_are_mentioned(capsys: pytest.CaptureFixture[str]) 
     assert "member: Read on each topic that --topics names" in capsys.readouterr().err
 
 
+def granted(monkeypatch: pytest.MonkeyPatch) -> list[Right]:
+    """What is granted, by brokers that are not there."""
+    found: list[Right] = []
+    monkeypatch.setattr(Where, "reach", lambda *_: {})
+    monkeypatch.setattr("coordlib.kafka.acls.grant", lambda _, __, wanted: found.extend(wanted))
+    return found
+
+
+def test_a_member_with_transactions_is_granted_their_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = granted(monkeypatch)
+    words = ("--principal", "User:a", "--topics", "t", "--transactional-ids", "x,y-*")
+    assert main(["acl", "apply", "--role", "member", *words, *NOBODY]) == OK
+
+    assert found == list(rights(Role.MEMBER, "coord", ["t"], transactional_ids=["x", "y-*"]))
+    told = capsys.readouterr().err
+    assert "Not granted: member: Write on each topic that --outputs names" in told
+    assert "--transactional-ids" not in told
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_rows_that_were_not_granted_are_mentioned(
+    format_: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator of the coordinator was granted its rights, and saw no lag."""
+    found = granted(monkeypatch)
+    words = ("--role", "operator", "--principal", "User:a", "--claims", "__marshal")
+    assert main(["acl", "apply", *words, "--format", format_, *NOBODY]) == OK
+
+    assert found == list(rights(Role.OPERATOR, "coord", claims="__marshal"))
+    told = capsys.readouterr().err
+    assert "Not granted: operator: Describe on each topic that --topics names" in told
+    assert "Not granted: operator: Describe on each group that --groups names" in told
+    assert "--claims" not in told
+
+
+def test_an_archive_is_told_of_rows_for_claims(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    granted(monkeypatch)
+    assert main(["acl", "apply", "--role", "archive", "--principal", "User:a", *NOBODY]) == OK
+
+    assert "Not granted: archive: all rows for claims" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -49,6 +96,11 @@ def test_rows_that_need_names_are_mentioned(capsys: pytest.CaptureFixture[str]) 
         ("print", "--principal", "User:*"),
         ("apply", "--role", "member", "--principal", "User:a"),
         ("apply", "--role", "archive", "--principal", "alice"),
+        ("apply", "--role", "claims", "--principal", "User:a"),
+        ("apply", "--role", "claimant", "--principal", "User:a", "--claims", "m"),
+        ("apply", "--role", "claimant", "--principal", "User:a", "--topics", "t", "--groups", "g"),
+        ("apply", "--role", "member", "--principal", "User:a", "--topics", "t", "--claims", "m"),
+        ("apply", "--role", "archive", "--principal", "User:a", "--outputs", "o"),
         ("apply", "--role", "archive"),
         ("apply", "--principal", "User:a"),
     ],

@@ -1,6 +1,9 @@
 """`coord claims` against a real broker, without any job."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +11,7 @@ import pytest
 
 from coordlib.cli.main import main
 from coordlib.coordinators.claims.world import World
-from coordlib.exit_codes import FAILED, OK, UNHEALTHY, UNREACHABLE, USAGE
+from coordlib.exit_codes import FAILED, INTERRUPTED, OK, UNHEALTHY, UNREACHABLE, USAGE
 from coordlib.records import marshal
 from tests.client.claims.place import Place, until
 
@@ -23,7 +26,7 @@ class Cli:
 
     def __init__(self, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
         self.place, self._capsys = place, capsys
-        self._where = [
+        self.where = [
             *("--bootstrap-servers", place.options["bootstrap.servers"]),
             *("--prefix", place.prefix),
             *("--claims-topic", place.coordination),
@@ -31,7 +34,7 @@ class Cli:
 
     def run(self, *words: str) -> tuple[int, list[str], list[str]]:
         """Exit code, lines of results, lines of talk."""
-        code = main(["claims", *words, *self._where])
+        code = main(["claims", *words, *self.where])
         said = self._capsys.readouterr()
         return code, said.out.splitlines(), said.err.splitlines()
 
@@ -191,6 +194,38 @@ def test_positions_are_shown_and_set_only_when_told_to(
     assert done["applied"] is True
     after = cli.json("list", "g")["claims"]
     assert [row["current-offset"] for row in after] == [4, 10]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_a_change_of_positions_that_is_interrupted_resumes_the_group(
+    place: Place, cli: Cli, number: signal.Signals, code: int
+) -> None:
+    """Somebody does not let go, and whoever waits for it gives up: the group was paused for a
+    quarter of an hour."""
+    claimed(place)  # and does not poll any more, so nothing is released
+    words = ("set-position", "g", "--to-earliest", "--apply", "--yes")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "coordlib.cli.main", "claims", *words, *cli.where],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stderr is not None
+    told = [running.stderr.readline()]
+    assert told[0].startswith("Waiting for worker to let go")
+    assert list(cli.json("list")["paused"]) == ["g"]
+    running.send_signal(number)
+    told += running.stderr.readlines()
+
+    assert running.wait(30) == code
+    assert told[-1] == "0 of 2 positions are set, the others are as before. The group goes on.\n"
+    after = cli.json("list")
+    assert after["paused"] == {}
+    assert [row["client-id"] for row in after["claims"]] == ["worker", "worker"]
+    assert [row["current-offset"] for row in after["claims"]] == [10, 10]
 
 
 @pytest.mark.parametrize(

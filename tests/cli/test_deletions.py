@@ -2,7 +2,6 @@
 
 import io
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +16,7 @@ from coordlib.errors import CannotReach
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_admin import commit_as, join_as, sync_as
+from tests.tools.background import judged
 
 WHERE = ["--bootstrap-servers", "nowhere:1", "--prefix", "coord"]
 
@@ -24,20 +24,10 @@ WHERE = ["--bootstrap-servers", "nowhere:1", "--prefix", "coord"]
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Admin]:
     """An admin of a log that is judged in the background; the command speaks to the same log."""
-    log = FakeLog({"t": 1})
-    is_over = threading.Event()
-
-    def judge() -> None:
-        while not is_over.wait(0.01):
-            log.pump()
-
-    thread = threading.Thread(target=judge)
-    thread.start()
-    monkeypatch.setattr(admin, "KafkaTransport", lambda *_: log.transport())
-    monkeypatch.setattr(Where, "reach", lambda _: {})
-    yield Admin(transport=log.transport(), client="app")
-    is_over.set()
-    thread.join()
+    with judged(FakeLog({"t": 1})) as log:
+        monkeypatch.setattr(admin, "KafkaTransport", lambda *_: log.transport())
+        monkeypatch.setattr(Where, "reach", lambda _: {})
+        yield Admin(transport=log.transport(), client="app")
 
 
 class Terminal(io.StringIO):

@@ -79,6 +79,34 @@ def test_a_file_may_name_the_cluster(
     assert asked[0].client() == {"bootstrap.servers": "there:1", "sasl.username": "member"}
 
 
+@pytest.mark.parametrize("content", ["sasl.username=a\n", "", "bootstrap.servers=\n"])
+@pytest.mark.parametrize("is_variable", [True, False])
+def test_a_file_that_names_no_cluster_is_not_the_local_stack(
+    content: str,
+    is_variable: bool,
+    asked: list[Where],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`claims pause billing --kafka-file production.properties` paused a group on the laptop."""
+    file = tmp_path / "production.properties"
+    file.write_text(content)
+    words = ["groups", "list"]
+    if is_variable:
+        monkeypatch.setenv("COORD_KAFKA_FILE", str(file))
+    else:
+        words += ["--kafka-file", str(file)]
+
+    assert main(words) == USAGE
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3
+    assert "no bootstrap.servers" in told[0]
+    assert str(file) in told[1]
+    main([*words, "-b", "there:1"])
+    assert asked[-1].servers == "there:1"
+
+
 def test_a_file_that_is_not_there_is_wrong_usage(
     asked: list[Where], capsys: pytest.CaptureFixture[str]
 ) -> None:

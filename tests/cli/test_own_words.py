@@ -1,16 +1,20 @@
 """`coord groups describe` shows what clients said of themselves, in columns only where they did."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from coordlib.cli import group_view
 from coordlib.cli.group_view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
 from coordlib.cli.groups import _as_json, _print
 from coordlib.cli.output import now
 from coordlib.coordinators.groups.classic import group as classic
+from coordlib.coordinators.groups.offsets.pending_table import PENDING
 from coordlib.kafka.places import Place
 from coordlib.lag.measure import UNKNOWN
+from coordlib.records import codec, stored
 from coordlib.records import consumer_protocol as cp
 
 TOLD_MS = 1_795_243_200_000
@@ -71,3 +75,42 @@ def test_json_always_has_them() -> None:
         {"consumer-id": "m", "client-id": "c", "instance": None, "host": None}
     ]
     assert none["offsets"][0]["committed-timestamp"] is None  # type: ignore[index]
+
+
+def waiting(group: str, key: str, record: int) -> tuple[bytes, bytes]:
+    row = stored.PendingOffset(
+        topic="t", partition=0, offset=7, leader_epoch=-1, metadata="", record=record
+    )
+    value = stored.PendingValue(
+        decided_by="kafka",
+        client="c",
+        id="p",
+        member="m",
+        generation=1,
+        since_ms=0,
+        offsets=(row,),
+    )
+    return PENDING.key(group, (key, 0)), codec.encode(value)
+
+
+def test_the_oldest_offset_that_waits_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is shared: with other groups, and with what is no pending offset at all."""
+    kept = dict([waiting("g", "r0-9", 9), waiting("g", "r0-10", 10), waiting("h", "r0-1", 1)])
+    kept |= {b'["id","x"]': b"{}", b"no JSON": b""}
+    monkeypatch.setattr(group_view, "newest_by_key", lambda *_: kept)
+
+    assert group_view._pending({}, "coord", 0, "g") == {Place("t", 0): "r0-9"}
+
+
+def test_offsets_that_wait_have_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    """Why does this member not read on?"""
+    seen = view(None, None)
+    line = replace(seen.lines[0], pending="r0-9")
+    _print(replace(seen, lines=(line,)), now())
+
+    assert "PENDING" in (table := capsys.readouterr().out)
+    assert "r0-9" in table
+    _print(seen, now())
+    assert "PENDING" not in capsys.readouterr().out
+    offsets: Any = _as_json(replace(seen, lines=(line,)))["offsets"]
+    assert offsets[0]["pending"] == "r0-9"

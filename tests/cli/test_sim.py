@@ -14,22 +14,40 @@ from tests.tools import commands
 
 def test_a_campaign_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
     """The same as text and as one object."""
-    assert commands.main(["sim", "--seeds", "2", "--jobs", "1"]) == 0
+    arguments = ["sim", "--seeds", "2", "--jobs", "1", "--worlds", "groups"]
+    assert commands.main(arguments) == 0
     text = capsys.readouterr().out
-    assert commands.main(["sim", "--seeds", "2", "--jobs", "1", "--format", "json"]) == 0
+    assert commands.main([*arguments, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
 
     assert (found["_command"], found["seeds"], found["violations"]) == ("sim", 2, 0)
+    assert found["claims"] is None
     assert f"events             {found['events']}" in text
     assert "FAULT" in text
     assert "SITUATION" in text
+
+
+def test_worlds_of_claims_are_shown_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their faults and situations are their own."""
+    arguments = ["sim", "--seeds", "1", "--jobs", "1"]
+    assert commands.main([*arguments, "--worlds", "claims"]) == 0
+    text = capsys.readouterr().out
+    assert "Worlds of claims" in text
+    assert "Worlds of groups" not in text
+    assert "partition won" in text
+
+    assert commands.main([*arguments, "--fault", "consumer-killed", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "seeds" not in found, "groups have no such fault"
+    assert found["claims"]["violations"] == 0
+    assert set(found["claims"]["faults"]) <= {"consumer-killed"}
 
 
 def test_a_campaign_leaves_the_logs_of_others_as_they_are() -> None:
     """Whoever plays a world inside his own program wants to hear of that program afterwards."""
     before = structlog.get_config()
 
-    assert commands.main(["sim", "--seed", "1", "--jobs", "1"]) == 0
+    assert commands.main(["sim", "--seed", "1", "--jobs", "1", "--worlds", "groups"]) == 0
     assert structlog.get_config() == before
 
 
@@ -68,6 +86,27 @@ def test_a_recorded_history_is_checked(tmp_path: Path, capsys: pytest.CaptureFix
     history.write(path, acts)
     assert main(["log", "check", str(path), "--format", "json"]) == 1
     assert "INV-20" in json.loads(capsys.readouterr().out)["broken"][0]
+
+
+def test_of_delivery_at_most_once_it_is_said_what_nobody_got(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """INV-63: what was announced by a consumer that died is handed out to nobody."""
+    path = tmp_path / "history.jsonl"
+    lines = [
+        Happened(1, "started", "a", "g", delivery="at-most-once"),
+        Happened(2, "handed_out", "a", "g", ("t-0",), 0),
+        Happened(3, "handed_out", "a", "g", ("t-0",), 4),
+    ]
+    history.write(path, lines)
+    assert main(["log", "check", str(path)]) == 0
+    assert "3 never handed out: 0 broken promises" in capsys.readouterr().out
+
+    history.write(path, [*lines, Happened(4, "handed_out", "b", "g", ("t-0",), 4)])
+    assert main(["log", "check", str(path), "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert "INV-63" in found["broken"][0]
+    assert found["never_handed_out"] == 3
 
 
 @pytest.mark.parametrize("content", [None, b"no json\n", b'{"what": 5}\n'])

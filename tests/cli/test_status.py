@@ -141,3 +141,36 @@ def test_claims_are_shown_with_how_long_they_have_failed() -> None:
         "failing_since_ms": 5,
     }
     assert _claims_of({"watches_failing": {}}) is None
+
+
+@pytest.mark.parametrize(
+    ("live", "code"),
+    [
+        ({"claims": {"topic": "t", "state": "running"}}, OK),
+        ({"claims": {"topic": "t", "state": "starting"}}, OK),
+        (
+            {
+                "claims": {"topic": "t", "state": "failed"},
+                "watches_failing": {"claims": {"since_ms": 1_700_000_000_000, "error": "gone"}},
+            },
+            UNHEALTHY,
+        ),
+        (
+            {
+                "claims": {"topic": "t", "state": "running"},
+                "watches_failing": {"claims: lag": {"since_ms": 5, "error": "silent"}},
+            },
+            OK,
+        ),
+    ],
+)
+def test_claims_that_fail_are_ill(
+    live: dict[str, Any], code: int, answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A monitor that asks for the exit code alone saw a healthy job, whose claims were dead since
+    noon."""
+    answers |= {"claims": _claims_of(live)}
+
+    assert main(["status", *NOBODY]) == code
+    shown = capsys.readouterr().out
+    assert ("2023-11-14T22:13:20" in shown) == (code == UNHEALTHY), "it says since when"

@@ -349,12 +349,3 @@ def test_only_this_user_can_enter_a_stack(tmp_path: Path) -> None:
 
     stack_folder.make(home)
     assert home.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_secured_stack_that_follows_claims_is_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Its roles have no rights for claims: the query would fail for good, in silence."""
-    assert main(["up", "--secure", "--claims"]) == USAGE
-
-    assert "--secure --claims" in capsys.readouterr().err

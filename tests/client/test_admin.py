@@ -1,7 +1,6 @@
 """An operator's question over the real core."""
 
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -16,23 +15,14 @@ from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.testing.fake_log import INCARNATION, FakeLog
+from tests.tools.background import judged
 
 
 @pytest.fixture
 def log() -> Iterator[FakeLog]:
     """A log whose coordinator judges in the background."""
-    log = FakeLog({"t": 1})
-    is_over = threading.Event()
-
-    def judge() -> None:
-        while not is_over.wait(0.01):
-            log.pump()
-
-    thread = threading.Thread(target=judge)
-    thread.start()
-    yield log
-    is_over.set()
-    thread.join()
+    with judged(FakeLog({"t": 1})) as log:
+        yield log
 
 
 def commit_as(admin: Admin, group: str, *places: tuple[str, int]) -> None:

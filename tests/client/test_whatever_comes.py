@@ -217,10 +217,13 @@ def test_the_alphabet_knows_all_answers() -> None:
     asked_by_others = {
         *(rs.DescribeGroupResponse, rs.DeleteGroupResponse, rs.OffsetDeleteResponse),
         *(rs.FindCoordinatorResponse, rs.ApiVersionsResponse, rs.ReleaseQuarantineResponse),
+        *(rs.PendingCommitResponse, rs.DecidePendingResponse),
     }
     answers = {each for each in rs.AnyResponse.__args__ if issubclass(each, rs.Response)}
-    of_clusters = {
-        each for each in answers if each.__module__.endswith(("brokers", "cluster_topics"))
+    of_other_clients = {
+        each
+        for each in answers
+        if each.__module__.endswith(("brokers", "cluster_topics", "producers"))
     }
 
-    assert answers - of_clusters == known | asked_by_others
+    assert answers - of_other_clients == known | asked_by_others

@@ -1,4 +1,4 @@
-"""Each of Kafka's tests of classic groups and offsets has one of ours, or a reason (table.py)."""
+"""Each of Kafka's tests of groups, offsets, controllers has one of ours or a reason (table.py)."""
 
 from pathlib import Path
 

@@ -9,14 +9,19 @@ import pytest
 
 from coordlib.cli.main import main
 from coordlib.demo import acts, run, scenario
-from coordlib.demo.act import Act
+from coordlib.demo.act import Act, Playable
+from coordlib.demo.brokers_act import BrokersAct
+from coordlib.demo.transactions_act import TransactionsAct
 from coordlib.errors import SetupError
 from coordlib.exit_codes import OK, USAGE
 from coordlib.local import stack_folder
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
 
-ALL_GROUPS = ["order-readers", "click-readers", "payment-readers", "later-readers"]
+ALL_GROUPS = [
+    *("order-readers", "click-readers", "payment-readers", "store", "copiers"),
+    "later-readers",
+]
 
 
 @pytest.fixture
@@ -24,12 +29,13 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Groups of the acts that were played; nothing is started."""
     played: list[str] = []
 
-    def play(act: Act, *_: object) -> None:
+    def play(act: Playable, *_: object) -> None:
         played.append(act.group)
 
     monkeypatch.setenv("COORD_HOME", str(tmp_path))
-    monkeypatch.setattr(Act, "play", play)
-    monkeypatch.setattr(Act, "tell", lambda *_: [])
+    for kind in (Act, BrokersAct, TransactionsAct):
+        monkeypatch.setattr(kind, "play", play)
+        monkeypatch.setattr(kind, "tell", lambda *_: [])
     monkeypatch.setattr(scenario, "_start", _nothing)
     monkeypatch.setattr(scenario, "end_leftovers", _nothing)
     monkeypatch.setattr(Stack, "down", _nothing)
@@ -42,7 +48,9 @@ def _nothing(*_: object, **__: object) -> None: ...
 @pytest.fixture
 def third(monkeypatch: pytest.MonkeyPatch) -> str:
     """A protocol that came later, with its act."""
-    act = replace(acts.ACTS["classic"], group="later-readers")
+    classic = acts.ACTS["classic"]
+    assert isinstance(classic, Act)
+    act = replace(classic, group="later-readers")
     monkeypatch.setitem(acts.ACTS, "later", act)
     return act.group
 
@@ -63,6 +71,8 @@ def test_plain_demo_plays_two_acts_whatever_others_there_are(played: list[str], 
         (["--act", "assigned", "--act", "classic"], ["click-readers", "order-readers"]),
         (["--act", "classic", "--act", "classic"], ["order-readers"]),
         (["--act", "claims"], ["payment-readers"]),
+        (["--act", "brokers"], ["store"]),
+        (["--act", "transactions"], ["copiers"]),
         (["--act", "all"], ALL_GROUPS),
         (["--act", "later", "--act=all"], ALL_GROUPS),
         (["--act", "later"], ["later-readers"]),
@@ -117,8 +127,19 @@ def test_where_to_look_is_told_in_the_words_of_claims(played: list[str]) -> None
     assert not any("groups history" in line for line in told)
 
 
+def test_where_to_look_is_told_in_the_words_of_clusters(played: list[str]) -> None:
+    """Likewise; and the notebook of groups draws nothing of it."""
+    told: list[str] = []
+    tell: Callable[[Any], None] = told.append
+    run(tell, _nothing, acts=["brokers"])
+
+    assert any("coord cluster history store" in line for line in told)
+    assert not any("groups history" in line or "who-owned-what" in line for line in told)
+
+
 @pytest.mark.parametrize(
-    ("names", "topic"), [([], ""), (["claims"], "__marshal.6s"), (["all"], "__marshal.6s")]
+    ("names", "topic"),
+    [([], ""), (["brokers"], ""), (["claims"], "__marshal.6s"), (["all"], "__marshal.6s")],
 )
 def test_the_job_follows_claims_only_if_an_act_has_some(
     names: list[str], topic: str, played: list[str], monkeypatch: pytest.MonkeyPatch

@@ -94,6 +94,37 @@ def test_the_act_of_claims_ends_well(home: Path) -> None:
     assert belonging_to(home / "stacks" / "demo") == []
 
 
+@pytest.mark.chaos
+def test_the_act_of_brokers_ends_well(home: Path) -> None:
+    """Ten checks, and its history is one that can be asked."""
+    ran = _run(*COORD, "demo", "--act", "brokers", home=home)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-1].startswith("Demo: all 10 checks hold, after ")
+    history = home / "stacks" / "demo" / "history-brokers.jsonl"
+    checked = _run(*COORD, "log", "check", str(history))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    asked = _run(
+        *COORD, "sql", "--stack", "demo", "select distinct election from leaders", home=home
+    )
+    for election in ("first", "offline", "shutdown"):
+        assert election in asked.stdout, asked.stderr
+    assert belonging_to(home / "stacks" / "demo") == []
+
+
+@pytest.mark.chaos
+def test_the_act_of_transactions_ends_well(home: Path) -> None:
+    """A copier dies between acceptance and commit, then the job; the copy has each record once."""
+    ran = _run(*COORD, "demo", "--act", "transactions", home=home)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-1].startswith("Demo: all 7 checks hold, after ")
+    history = home / "stacks" / "demo" / "history-transactions.jsonl"
+    checked = _run(*COORD, "log", "check", str(history))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert belonging_to(home / "stacks" / "demo") == []
+
+
 def _ends_well(ran: subprocess.CompletedProcess[str], home: Path, *histories: str) -> None:
     """Six checks for each act, and what is left can be looked into."""
     stack = home / "stacks" / "demo"

@@ -1,6 +1,7 @@
 """A server-assigned group's life, as the real core tells it, in Delta tables without a JVM."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -159,16 +160,8 @@ class Life:
 
     def write(self, tables: Path) -> Path:
         """The tables as the archive writes them; no snapshots."""
-        rows = {
-            EVENTS: [_row(each) for each in self.events],
-            SNAPSHOTS: [],
-            LAG: [row for each in self.samples for row in _lag_rows(each)],
-        }
-        for name, some in rows.items():
-            schema = pa.schema([(column, _TYPES[kind]) for column, kind in COLUMNS[name].items()])
-            table = pa.Table.from_pylist(some, schema)
-            write_deltalake(path_of(str(tables), name), table, partition_by=[*PARTITIONED_BY[name]])
-        return tables
+        samples = [row for each in self.samples for row in _lag_rows(each)]
+        return write_tables(tables, [row_of_event(each) for each in self.events], samples)
 
 
 def a_life_of_an_assigned_group() -> Life:
@@ -186,7 +179,19 @@ def a_life_of_an_assigned_group() -> Life:
     return life
 
 
-def _row(event: dict[str, Any]) -> dict[str, Any]:
+def write_tables(
+    tables: Path, events: Sequence[dict[str, Any]], samples: Sequence[dict[str, Any]] = ()
+) -> Path:
+    """Delta tables of these rows, as the archive lays them out."""
+    for name, some in {EVENTS: events, SNAPSHOTS: (), LAG: samples}.items():
+        schema = pa.schema([(column, _TYPES[kind]) for column, kind in COLUMNS[name].items()])
+        table = pa.Table.from_pylist(list(some), schema)
+        write_deltalake(path_of(str(tables), name), table, partition_by=[*PARTITIONED_BY[name]])
+    return tables
+
+
+def row_of_event(event: dict[str, Any]) -> dict[str, Any]:
+    """A record of the events topic as its row of the table."""
     time = datetime.fromtimestamp(event["time_ms"] / 1000, UTC)
     _, shard, offset, _ = event["event_id"].rsplit("-", 3)
     return {

@@ -469,7 +469,8 @@ def test_history_that_retention_overtook_is_a_line_and_no_end(
     archive.catch_up()
     Archive(spark, options).catch_up()
 
-    lost = query_tables(options.tables, "SELECT * EXCLUDE time FROM lost_history ORDER BY topic")
+    columns = "topic, shard, from_offset, to_offset"
+    lost = query_tables(options.tables, f"SELECT {columns} FROM lost_history ORDER BY topic")
     assert lost.rows == (
         (f"{topics.prefix}.events", 0, 5, 12),
         (f"{topics.prefix}.lag", 0, 0, 4),

@@ -23,7 +23,9 @@ from tests.history.test_views import _utc, same_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ADDED = ("kind", "space")
+#: Fields of events that came later, and columns: the archive alone makes the last one.
+FIELDS = ("kind", "space")
+ADDED = (*FIELDS, "transactional_id")
 WIDENED = (EVENTS, LAG)
 CUT = 8  # rows of the log that were archived before the upgrade: all of them are events
 
@@ -44,7 +46,7 @@ def of_before(log: Log) -> Log:
     for at, (key, value, topic, *rest) in enumerate(log.rows):
         if topic.endswith(".events"):
             event = json.loads(value)
-            for name in ADDED:
+            for name in FIELDS:
                 del event[name]
             log.rows[at] = (key, json.dumps(event).encode(), topic, *rest)
     return log
@@ -93,6 +95,7 @@ def folder(spark: "SparkSession", tmp_path: Path) -> Folder:
 
 
 @pytest.mark.stack
+@pytest.mark.chaos  # most of a minute
 def test_a_table_of_before_is_written_on_and_read_whole(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_table_of_before_is_written_on_and_read_whole(
 
 
 @pytest.mark.stack
+@pytest.mark.chaos  # most of a minute
 def test_an_archive_of_before_writes_on_tables_that_have_the_columns(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,9 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 from coordlib.cli.main import main
 from coordlib.client.spark.positions import _history
 from coordlib.exit_codes import FAILED, OK
+from coordlib.history.cluster_views import CLUSTER_VIEWS
 from coordlib.history.lag_lines import SAMPLES
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
+from coordlib.history.transaction_views import TRANSACTION_VIEWS
 from coordlib.history.views import VIEWS, register_spark, tables_behind
 from tests.cli.tables import write_events
 from tests.history.assigned_life import GROUP, a_life_of_an_assigned_group
@@ -24,14 +26,14 @@ from tests.history.test_views import _utc, same_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Views whose rows may be of any space, and those of another one.
+#: Views whose rows may be of any space, and those of others.
 OF_ALL_SPACES = {"rejected", "current_lag", "lost_history"}
-OF_CLAIMS = {"claims", "current_claims"}
+OF_OTHERS = {"claims", "current_claims", *CLUSTER_VIEWS, *TRANSACTION_VIEWS}
 #: Views of groups; those of snapshots read a table that has no other rows.
 OF_GROUPS = [
     name
     for name in VIEWS
-    if name not in OF_ALL_SPACES | OF_CLAIMS and tables_behind([name]) != {SNAPSHOTS}
+    if name not in OF_ALL_SPACES | OF_OTHERS and tables_behind([name]) != {SNAPSHOTS}
 ]
 SHIFT = pa.scalar(timedelta(seconds=5), pa.duration("us"))
 

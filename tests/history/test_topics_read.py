@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.errors import StartRefused
+from coordlib.errors import NotAllowed, StartRefused
 from coordlib.history import topics_read
 from coordlib.kafka import cluster
+from coordlib.kafka.denied import missing, reading
+from coordlib.records.own_topics import ARCHIVED
 
 
 class EmptyCluster:
@@ -32,3 +34,32 @@ def test_topics_that_are_not_there_refuse_the_start(monkeypatch: pytest.MonkeyPa
 
     assert "cord" in caught.value.where
     assert "coord topics create" in caught.value.mend
+
+
+@pytest.mark.parametrize(
+    ("refused", "is_told"),
+    [
+        ((), False),
+        (("coord.claims.events", "coord.claims.lag"), False),
+        (("coord.claims.lag",), True),
+        (("coord.claims.events",), True),
+    ],
+)
+def test_half_of_the_rights_for_claims_is_a_mistake(
+    refused: tuple[str, ...], is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without both, claims may not be followed at all: hidden topics look like those. An archive
+    with one of them would leave out the other for ever, and nobody would know."""
+
+    def partitions_of(client: object, topic: str, timeout_s: float) -> list[int]:
+        if topic in refused:
+            raise missing(reading(topic), {})
+        return [0]
+
+    monkeypatch.setattr(topics_read, "partitions_of", partitions_of)
+    if is_told:
+        with pytest.raises(NotAllowed, match=f"Read on the topic {refused[0]}"):
+            topics_read.places_of({}, "coord")
+    else:
+        found = {place.topic for place in topics_read.places_of({}, "coord")}
+        assert found == {f"coord.{name}" for name in ARCHIVED} - set(refused)

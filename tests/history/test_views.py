@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.errors import CannotReach, CoordError
+from coordlib.history.cluster_views import CLUSTER_VIEWS
 from coordlib.history.commit import Hole
 from coordlib.history.delta_files import describe_tables
 from coordlib.history.plan import Plan
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import COLUMNS, TABLES
+from coordlib.history.transaction_views import TRANSACTION_VIEWS
 from coordlib.history.views import VIEWS, register_spark
 from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.rows import KAFKA_SCHEMA, a_life_of_a_group, at
@@ -38,7 +40,12 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
     return folder / "tables"
 
 
-@pytest.mark.parametrize("name", [*TABLES, *(name for name in VIEWS if "claims" not in name)])
+#: Views that are about something else than groups have tests of their own.
+OF_OTHERS = {*CLUSTER_VIEWS, *TRANSACTION_VIEWS}
+OF_GROUPS = [each for each in VIEWS if "claims" not in each and each not in OF_OTHERS]
+
+
+@pytest.mark.parametrize("name", [*TABLES, *OF_GROUPS])
 def test_both_engines_give_the_same_rows(spark: "SparkSession", tables: Path, name: str) -> None:
     """The same question on a laptop and on a cluster must not have two answers."""
     answer = query_tables(tables, f"SELECT * FROM {name}")

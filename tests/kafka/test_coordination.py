@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordlib.errors import SetupError, StartRefused
-from coordlib.kafka import coordination
+from coordlib.errors import NotAllowed, SetupError, StartRefused
+from coordlib.kafka import coordination, topics
 from coordlib.kafka.findings import Seen
 from coordlib.local.broker import Broker
 
@@ -53,6 +53,15 @@ def test_a_missing_topic_is_named_with_the_command_that_makes_it() -> None:
 
     assert (what, is_fatal) == ("does not exist", True)
     assert "coord claims create __marshal" in mend
+
+
+def test_a_topic_that_is_hidden_is_not_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody created it a second time under another name, as it "did not exist"."""
+    monkeypatch.setattr(coordination, "present_topics", lambda *_: {})
+    monkeypatch.setattr(topics, "hidden", lambda _, names, __: names)
+
+    with pytest.raises(NotAllowed, match="Read on the topic __marshal"):
+        coordination.create({"bootstrap.servers": "127.0.0.1:1"}, "coord", "__marshal", 1)
 
 
 @pytest.mark.stack

@@ -9,9 +9,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib.errors import CannotReach
 from coordlib.kafka.cluster import create_topic, partitions_of
-from coordlib.kafka.compacted import newest_by_key
-from coordlib.kafka.reading import _until, read_to_end
+from coordlib.kafka.compacted import newest_by_key, newest_of_each
+from coordlib.kafka.reading import PartitionReader, _until
 from coordlib.local.broker import Broker
+
+PARTITIONS = 4
 
 
 class Poll:
@@ -79,14 +81,15 @@ class Topic:
     def __init__(self, broker: Broker) -> None:
         self.client = {"bootstrap.servers": broker.bootstrap_servers}
         self.name = f"reading-{uuid4().hex[:8]}"
-        create_topic(self.client, self.name, 1)
+        create_topic(self.client, self.name, PARTITIONS)
         self.producer = Producer({**self.client, "transactional.id": self.name})
         self.producer.init_transactions(30)
 
-    def write(self, *keys: str, is_kept: bool = True) -> None:
+    def write(self, *keys: str, is_kept: bool = True, partition: int = 0) -> None:
         self.producer.begin_transaction()
         for key in keys:
-            self.producer.produce(self.name, f"{key} {is_kept}".encode(), key.encode())
+            value = f"{key} {is_kept}".encode()
+            self.producer.produce(self.name, value, key.encode(), partition)
         self.producer.flush(30)
         if is_kept:
             self.producer.commit_transaction(30)
@@ -96,8 +99,9 @@ class Topic:
     def read(self, newest_max: int | None = None) -> tuple[list[str], int]:
         """Keys, and how many offsets were left out."""
         cut: list[int] = []
-        found = read_to_end(self.client, self.name, 0, newest_max=newest_max, on_cut=cut.append)
-        return [_key(each) for each in found], sum(cut)
+        with PartitionReader(self.client) as reader:
+            found = reader.read(self.name, 0, newest_max=newest_max, on_cut=cut.append)
+            return [_key(each) for each in found], sum(cut)
 
 
 def _key(message: Message) -> str:
@@ -117,6 +121,22 @@ def test_committed_records_of_a_real_partition(broker: Broker) -> None:
     assert topic.read(newest_max=2) == (["a"], 5), "of offsets: marks and aborted records count"
     live = newest_by_key(topic.client, topic.name, 0)
     assert list(live.items()) == [(b"b", b"b True"), (b"a", b"a True")]
+
+
+@pytest.mark.stack
+def test_one_client_reads_many_partitions(broker: Broker) -> None:
+    """What it has fetched of one of them beyond that one's end is nothing of the next one."""
+    topic = Topic(broker)
+    expected: dict[int, dict[bytes, bytes]] = {}
+    for partition in range(PARTITIONS):
+        keys = [f"{partition}-{n}" for n in range(100 * partition)]  # the first one is empty
+        if keys:
+            topic.write(*keys, partition=partition)
+            topic.write("gone", is_kept=False, partition=partition)
+        expected[partition] = {key.encode(): f"{key} True".encode() for key in keys}
+
+    assert newest_of_each(topic.client, topic.name, range(PARTITIONS)) == expected
+    assert newest_of_each(topic.client, topic.name, [3, 1]) == {3: expected[3], 1: expected[1]}
 
 
 @pytest.mark.stack

@@ -3,8 +3,8 @@
 import pytest
 
 from coordlib.errors import SetupError
-from coordlib.kafka.roles import TABLE, Kind, Operation, Right, Role, rights
-from coordlib.records.own_topics import OWN
+from coordlib.kafka.roles import TABLE, Kind, Operation, Right, Role, options_of, rights
+from coordlib.records.own_topics import CLAIMS_OWN, OWN
 
 
 @pytest.mark.parametrize("role", Role)
@@ -26,6 +26,37 @@ def test_a_member_writes_requests_and_reads_what_is_named() -> None:
     )
 
 
+def test_a_member_with_transactions_writes_what_is_named() -> None:
+    """Whoever only reads is granted none of it."""
+    without = rights(Role.MEMBER, "coord", ["orders"])
+    copying = rights(
+        Role.MEMBER, "coord", ["orders"], transactional_ids=["copier-*"], outputs=["bills"]
+    )
+
+    assert set(copying) - set(without) == {
+        Right(Kind.TRANSACTIONAL_ID, "copier-", Operation.WRITE, is_prefix=True),
+        Right(Kind.TOPIC, "bills", Operation.WRITE),
+    }
+    assert set(without) < set(copying)
+
+
+@pytest.mark.parametrize(
+    ("role", "ids", "outputs", "what"),
+    [
+        (Role.MEMBER, [""], [], "names no transactional ids"),
+        (Role.MEMBER, ["a\n"], [], "names no transactional ids"),
+        (Role.MEMBER, ["a"], ["a b"], "names no topics"),
+        (Role.AGENT, ["a"], [], "no right to what --transactional-ids"),
+        (Role.CLAIMANT, [], ["a"], "no right to what --outputs"),
+    ],
+)
+def test_transactions_that_cannot_be_meant_are_refused(
+    role: Role, ids: list[str], outputs: list[str], what: str
+) -> None:
+    with pytest.raises(SetupError, match=what):
+        rights(role, "coord", transactional_ids=ids, outputs=outputs)
+
+
 def test_only_the_job_writes_what_others_believe() -> None:
     """Whoever may write answers, states or progress could forge all of them."""
     writers = {
@@ -38,6 +69,7 @@ def test_only_the_job_writes_what_others_believe() -> None:
     assert writers == {
         (Role.JOB, "p."),
         (Role.MEMBER, "p.requests"),
+        (Role.AGENT, "p.requests"),
         (Role.OPERATOR, "p.requests"),
         (Role.PUBLISHER, "p.offsets"),
     }
@@ -52,7 +84,7 @@ def test_rows_name_the_coordinators_own_topics() -> None:
         if row.kind is Kind.TOPIC and row.name.startswith("{prefix}.") and not row.is_prefix
     }
 
-    assert named <= set(OWN)
+    assert named <= {*OWN, *(f"claims.{name}" for name in CLAIMS_OWN)}
 
 
 def test_the_job_mirrors_only_what_is_named() -> None:
@@ -64,6 +96,73 @@ def test_the_job_mirrors_only_what_is_named() -> None:
         Right(Kind.GROUP, "billing", Operation.DELETE),
         Right(Kind.TOPIC, "orders", Operation.READ),
     }
+
+
+def test_claims_are_rows_of_a_coordination_topic() -> None:
+    """Whoever follows no claims is granted nothing for them."""
+    of_claims = {
+        role: set(rights(role, "coord", claims="__marshal")) - set(rights(role, "coord"))
+        for role in Role
+        if "--claims" in options_of(role)
+    }
+    written = {
+        role
+        for role, more in of_claims.items()
+        if Right(Kind.TOPIC, "__marshal", Operation.WRITE) in more
+    }
+
+    assert of_claims[Role.JOB] == {
+        Right(Kind.TOPIC, "__marshal", Operation.READ),
+        Right(Kind.TOPIC, "__marshal", Operation.DESCRIBE_CONFIGS),
+        Right(Kind.TRANSACTIONAL_ID, "coord.claims-coordinator", Operation.WRITE),
+    }
+    assert of_claims[Role.ARCHIVE] == {
+        Right(Kind.TOPIC, "coord.claims.events", Operation.READ),
+        Right(Kind.TOPIC, "coord.claims.lag", Operation.READ),
+    }
+    assert of_claims.keys() == {
+        *(Role.JOB, Role.ARCHIVE, Role.READER, Role.OPERATOR, Role.CLAIMS, Role.CLAIMANT)
+    }
+    assert written == {Role.CLAIMANT, Role.OPERATOR}, "the engine writes nothing to it"
+    outputs = Right(Kind.TOPIC, "coord.claims.", Operation.WRITE, is_prefix=True)
+    assert [role for role, more in of_claims.items() if outputs in more] == [Role.CLAIMS]
+
+
+def test_a_claimant_reads_and_writes_what_is_named() -> None:
+    assert rights(Role.CLAIMANT, "coord", ["orders"], ["billing"], "__marshal") == (
+        Right(Kind.TOPIC, "__marshal", Operation.WRITE),
+        Right(Kind.TOPIC, "__marshal", Operation.READ),
+        Right(Kind.TOPIC, "__marshal", Operation.DESCRIBE_CONFIGS),
+        Right(Kind.TOPIC, "coord.claims.snapshots", Operation.READ),
+        Right(Kind.TOPIC, "orders", Operation.READ),
+        Right(Kind.GROUP, "billing", Operation.READ),
+        Right(Kind.GROUP, "coordlib-", Operation.DESCRIBE, is_prefix=True),
+    )
+
+
+def test_a_job_of_claims_touches_nothing_of_the_groups() -> None:
+    """It may be another team's, beside a coordinator that it must not disturb."""
+    found = rights(Role.CLAIMS, "coord", claims="__marshal")
+
+    assert {each.name for each in found if each.operation is not Operation.DESCRIBE} == {
+        *("coord.claims.", "__marshal", "coord.claims-coordinator")
+    }
+
+
+@pytest.mark.parametrize(
+    ("role", "claims", "what"),
+    [
+        (Role.MEMBER, "__marshal", "no right to what --claims"),
+        (Role.CLAIMANT, "a b", "names no coordination topic"),
+        (Role.CLAIMANT, "", "names no coordination topic"),
+        (Role.CLAIMANT, "*", "names no coordination topic"),
+    ],
+)
+def test_coordination_topics_that_cannot_be_meant_are_refused(
+    role: Role, claims: str, what: str
+) -> None:
+    with pytest.raises(SetupError, match=what):
+        rights(role, "coord", claims=claims)
 
 
 def test_rights_are_said_in_words() -> None:

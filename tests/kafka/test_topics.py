@@ -37,11 +37,13 @@ def found(seen: findings.Seen, name: str = "requests", shards: int = 4) -> list[
 def test_plan_covers_the_wire_format() -> None:
     assert list(PLANS) == [
         *("requests", "offsets", "responses", "assignments"),
-        *("groups", "committed", "clusters", "metadata", "events", "lag", "progress"),
+        *("groups", "committed", "clusters", "metadata"),
+        *("transactions", "outbox", "events", "lag", "progress"),
     ]
     compact = {name for name, plan in PLANS.items() if plan.config["cleanup.policy"] == "compact"}
     assert compact == {
-        *("assignments", "groups", "committed", "clusters", "metadata", "progress"),
+        *("assignments", "groups", "committed", "clusters", "metadata"),
+        *("transactions", "outbox", "progress"),
     }
     for name, plan in PLANS.items():
         size = int(plan.config["max.message.bytes"])

@@ -9,6 +9,7 @@ from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
 from coordlib.local.programs import belonging_to
+from coordlib.records.own_topics import OWN
 
 pytestmark = pytest.mark.stack
 
@@ -31,7 +32,7 @@ def test_ports_and_records_survive_a_stop_and_a_crash(broker: Broker) -> None:
     broker.start()
     address = broker.bootstrap_servers
     conf = {"bootstrap.servers": address}
-    assert len(topics.create(conf, "coord", 2, 4, 1)) == 11
+    assert len(topics.create(conf, "coord", 2, 4, 1)) == len(OWN)
     assert topics.create(conf, "coord", 2, 4, 1) == []
     incarnation = topics.require(conf, "coord")[0].incarnation
     produce(broker, b"kept")

@@ -10,7 +10,7 @@ import pytest
 
 from coordlib.errors import SetupError
 from coordlib.kafka.options import read_options
-from coordlib.kafka.roles import Role
+from coordlib.kafka.roles import Right, Role
 from coordlib.local import broker, certificates
 from coordlib.local.broker import Broker
 from coordlib.local.certificates import Certificates
@@ -131,3 +131,46 @@ def test_a_private_file_replaces_a_public_one(tmp_path: Path) -> None:
 
     assert path.read_text() == "new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_stack_of_older_code_gets_the_users_of_new_roles(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`coord up` named files of roles that were not there."""
+    older = {user: word for user, word in drawn(tmp_path).items() if user != "claimant"}
+    write_private(tmp_path / "secrets" / "passwords.json", json.dumps(older))
+    secured.write_clients("127.0.0.1:1")
+    made: list[tuple[str, dict[str, str]]] = []
+
+    def set_passwords(options: dict[str, str], passwords: dict[str, str]) -> None:
+        made.append((options["sasl.username"], dict(passwords)))
+
+    monkeypatch.setattr("coordlib.local.secured.set_passwords", set_passwords)
+    secured.add_users("127.0.0.1:1")
+    secured.add_users("127.0.0.1:1")
+
+    ((admin, new),) = made
+    assert (admin, new.keys()) == (ADMIN, {"claimant"})
+    assert drawn(tmp_path) == older | new
+    assert read_options(secured.file_of("claimant"))["sasl.password"] == new["claimant"]
+
+
+def test_each_role_is_granted_what_it_can_have_of_claims(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`coord up --secure --claims`: the job's query had no right, and failed for good."""
+    secured.write_clients("127.0.0.1:1")
+    granted: dict[str, set[str]] = {}
+
+    def grant(_: object, principal: str, wanted: list[Right]) -> None:
+        granted[principal.removeprefix("User:")] = {f"{r.operation} {r.name}" for r in wanted}
+
+    monkeypatch.setattr("coordlib.local.secured.grant", grant)
+    secured.grant_roles("coord")
+    assert not any("claims" in each for rows in granted.values() for each in rows)
+    secured.grant_roles("coord", "__marshal")
+
+    assert {"Read __marshal", "Write coord.claims-coordinator"} <= granted["job"]
+    assert {"Write __marshal", "Read coord.claims.snapshots"} <= granted["claimant"]
+    assert {"Write __marshal", "Describe *"} <= granted["operator"]
+    assert "Write __marshal" not in granted["job"] | granted["claims"] | granted["archive"]

@@ -18,8 +18,12 @@ import pytest
 import yaml
 
 from coordlib import exit_codes
-from coordlib.streaming.arguments import parse_arguments
-from coordlib.streaming.beside.status_file import JobStatus
+from coordlib.streaming.arguments import (
+    claims_options,
+    parse_arguments,
+    parse_claims_arguments,
+)
+from coordlib.streaming.beside.status_file import ClaimsStatus, JobStatus
 
 CONF: Final = Path(__file__).parents[2] / "conf"
 UNITS: Final = sorted((CONF / "systemd").glob("*.service"))
@@ -46,9 +50,16 @@ def name_of(thing: Any) -> str:
     return thing.name if isinstance(thing, Path) else thing["metadata"]["name"]
 
 
-def test_there_are_units_and_manifests_for_both_jobs() -> None:
-    assert [unit.name for unit in UNITS] == ["coord-archive.service", "coord-job.service"]
-    assert sorted(map(name_of, JOBS)) == ["coord-archive", "coord-job"]
+def named(name: str) -> Any:
+    (job,) = (each for each in JOBS if name_of(each) == name)
+    return job
+
+
+def test_there_are_units_and_manifests_for_all_jobs() -> None:
+    names = ["coord-archive", "coord-claims", "coord-job"]
+
+    assert [unit.stem for unit in UNITS] == names
+    assert sorted(map(name_of, JOBS)) == names
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -170,10 +181,14 @@ def test_a_pod_that_is_ended_waits_for_the_batch(job: Any, tmp_path: Path) -> No
     assert (tmp_path / "stopped").exists()
 
 
+def words_in_the_pod(job: Any, tmp_path: Path) -> list[str]:
+    """What follows `coord` there."""
+    pod = in_the_pod(job, tmp_path, 'printf "%s\\n" "$@"; exit 1')
+    return pod.communicate(timeout=20)[0].splitlines()
+
+
 def test_a_pod_starts_the_job_with_arguments_that_it_takes(tmp_path: Path) -> None:
-    (job,) = (each for each in JOBS if name_of(each) == "coord-job")
-    told = in_the_pod(job, tmp_path, 'printf "%s\\n" "$@"; exit 1').communicate(timeout=20)[0]
-    words = told.splitlines()
+    words = words_in_the_pod(named("coord-job"), tmp_path)
     given = parse_arguments(words[words.index("coordinate") + 1 :])
 
     assert words[:3] == ["submit", "--master", "local[4]"]
@@ -181,12 +196,43 @@ def test_a_pod_starts_the_job_with_arguments_that_it_takes(tmp_path: Path) -> No
     assert given.without_archive
 
 
+def test_a_pod_follows_claims_with_arguments_that_are_taken(tmp_path: Path) -> None:
+    words = words_in_the_pod(named("coord-claims"), tmp_path)
+    given = parse_claims_arguments(words[words.index("claims") + 1 :])
+
+    assert words[:3] == ["submit", "--master", "local[2]"]
+    assert given.topic == "__marshal"
+    assert given.checkpoint == "/var/lib/coord/checkpoint-claims"
+
+
+def test_the_unit_of_claims_has_arguments_that_are_taken() -> None:
+    (unit,) = (each for each in UNITS if each.stem == "coord-claims")
+    example = dict(
+        line.split("=", 1)
+        for line in (CONF / "systemd" / "coord.env").read_text().splitlines()
+        if "=" in line and not line.startswith("#")
+    )
+    (command,) = re.findall(r"^ExecStart=((?:.*\\\n)*.*)$", unit.read_text(), re.MULTILINE)
+    words = re.sub(r"\$\{(\w+)\}", lambda found: example[found[1]], command.replace("\\\n", ""))
+    words = words.replace(" $COORD_CLAIMS_LOGIN", " --kafka b=c").split()
+    given = parse_claims_arguments(words[words.index("claims") + 1 :])
+
+    assert claims_options(given).topic == "__marshal"
+    assert given.checkpoint == "/shared/coord/checkpoint-claims"
+
+
+@pytest.mark.parametrize("job", ["coord-job", "coord-claims"])
 @pytest.mark.parametrize(("state", "is_ready"), [("running", True), ("starting", False)])
-def test_a_pod_is_ready_when_its_job_runs(state: str, is_ready: bool, tmp_path: Path) -> None:
-    (job,) = (each for each in JOBS if name_of(each) == "coord-job")
-    *shell, text = container_of(job)["readinessProbe"]["exec"]["command"]
-    status = tmp_path / "job.json"
-    status.write_bytes(msgspec.json.encode(JobStatus(state=state, pid=1)))
-    text = text.replace("/tmp/job.json", str(status))
+@pytest.mark.parametrize("of_claims", ["running", "failed", None])
+def test_a_pod_is_ready_when_its_job_runs(
+    job: str, state: str, of_claims: str | None, is_ready: bool, tmp_path: Path
+) -> None:
+    """The claims query has a state of its own in the same file, which says nothing of groups."""
+    *shell, text = container_of(named(job))["readinessProbe"]["exec"]["command"]
+    status = tmp_path / "status.json"
+    claims = None if of_claims is None else ClaimsStatus(topic="__marshal", state=of_claims)
+    status.write_bytes(msgspec.json.encode(JobStatus(state=state, pid=1, claims=claims)))
+    (file,) = re.findall(r"/tmp/\w+\.json", text)
+    text = text.replace(file, str(status))
 
     assert (subprocess.run([*shell, text], check=False).returncode == 0) is is_ready

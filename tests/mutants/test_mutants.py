@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.mutants import ROOT, Mutant, Unusable, hunt, must_apply, mutants, read
+from tests.tools.simulation.claims.plan import KINDS as CLAIMS_KINDS
 from tests.tools.simulation.plan import KINDS
 
 KEPT = mutants()
@@ -16,11 +17,25 @@ def named(name: str) -> Mutant:
     return next(each for each in KEPT if each.name.endswith(name))
 
 
+def is_test(name: str) -> bool:
+    """Whether there is a test of this name, where a mutant names one."""
+    path, _, function = name.partition("::")
+    return not name or f"\ndef {function}(" in (ROOT / path).read_text()
+
+
 def test_many_bugs_are_kept_and_numbered() -> None:
     """A bug that is taken out of the list is noticed here."""
     numbers = sorted(int(each.name.partition("-")[0]) for each in KEPT)
 
-    assert numbers == [*range(1, 115), 120, 121]
+    assert numbers == [
+        *range(1, 115),
+        *range(120, 123),
+        *range(124, 133),
+        *range(134, 138),
+        *range(139, 144),
+        *range(146, 157),
+        *range(160, 184),
+    ]
 
 
 @pytest.mark.parametrize("mutant", KEPT, ids=lambda mutant: mutant.name)
@@ -31,8 +46,9 @@ def test_a_mutant_applies_and_says_what_it_breaks(mutant: Mutant) -> None:
 
     assert mutant.bug.endswith(".")
     assert mutant.breaks.startswith(("INV-", "rule "))
-    assert set(mutant.faults) <= KINDS.keys()
+    assert set(mutant.faults) <= KINDS.keys() | CLAIMS_KINDS.keys()
     assert mutant.seeds > 0
+    assert is_test(mutant.test)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +72,22 @@ def test_the_code_as_it_is_survives() -> None:
     sound = replace(named("published-before-visible"), patch=None, seeds=2)
 
     assert hunt(sound).violation is None
+
+
+def test_a_bug_may_be_caught_by_a_test() -> None:
+    """No world shows it soon enough; the same test passes on the code as it is."""
+    mutant = named("release-of-any-cause")
+
+    assert hunt(mutant).violation is not None
+    assert hunt(replace(mutant, patch=None)).violation is None
+
+
+def test_a_test_that_is_not_there_is_an_error() -> None:
+    """It was renamed: the mutant must not count as caught because nothing was run."""
+    mutant = replace(named("release-of-any-cause"), test="tests/mutants/test_mutants.py::no_such")
+
+    with pytest.raises(Unusable, match="does not run"):
+        hunt(mutant)
 
 
 def test_a_patch_that_does_not_apply_is_an_error(tmp_path: Path) -> None:

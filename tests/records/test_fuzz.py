@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from coordlib.coordinators.brokers import alter_partition
 from coordlib.coordinators.claims.world import World
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.classic.step import Step
+from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from tests.tools.fuzz import claims, corpus, decoding, shards
+from tests.tools.fuzz import brokers, claims, corpus, decoding, inputs, shards
 from tests.tools.fuzz.targets import ACCEPTED, BY_NAME, TARGETS
 
 CORPUS = corpus.read(Path(__file__).parent / "fuzz_corpus.jsonl")
@@ -42,6 +44,24 @@ def test_a_shard_amid_mutated_requests_sets_no_group_aside() -> None:
 
     assert folded.failures == []
     assert (folded.quarantined, folded.records >= 6_000) == (0, True)
+
+
+def test_a_cluster_amid_mutated_requests_stays_sound() -> None:
+    """INV-40, INV-42, INV-72 to INV-77, INV-79: brokers, operators, and somebody who writes odd
+    things in their names."""
+    folded = brokers.fold(seed=1, count=2_000)
+
+    assert folded.failures == []
+    assert folded.records >= 2_000
+
+
+def test_a_cluster_that_lets_anybody_in_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blindness again: the leader's word is not asked for, nor who is a replica."""
+    inputs.of_brokers()  # what is mutated comes from lives without the bug
+    nothing_wrong = (ErrorCode.NONE, None)
+    monkeypatch.setattr(alter_partition, "_fault", lambda *_: nothing_wrong)
+
+    assert brokers.fold(seed=1, count=2_000).failures
 
 
 def test_streams_of_hostile_messages_break_no_promise_of_claims() -> None:

@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from coordlib import records
+from coordlib.coordinators.registry import REGISTRY
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.producers import ProducerResponse
 from tests.tools import driving
 
 MODULES = [
@@ -20,7 +22,10 @@ MODULES = [
     for each in pkgutil.iter_modules(records.__path__)
 ]
 #: Base types of requests and responses, which are not sent themselves.
-ENVELOPES = {rq.Request, rq.ClusterRequest, rq.InAnySpace, rq.Control, rs.Response}
+ENVELOPES = {
+    *(rq.Request, rq.ClusterRequest, rq.ProducerRequest, rq.TransactionRequest, rq.InAnySpace),
+    *(rq.Control, rs.Response, ProducerResponse, rq.Message),
+}
 
 
 def tagged() -> Iterator[type[Any]]:
@@ -36,7 +41,8 @@ def test_every_type_of_a_record_file_is_read() -> None:
     """A type that the unions forget is refused as of a version that nobody knows."""
     named = {*rq.AnyRequest.__args__, *rs.AnyResponse.__args__}
 
-    assert {*tagged()} - ENVELOPES == named
+    messages = {each for kind in REGISTRY.kinds.values() for each in kind.MESSAGES}
+    assert {*tagged()} - ENVELOPES == named | messages
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.outbox import HeardValue, SentValue
 from coordlib.records.partitioner import java_hash, shard_of
 from coordlib.streaming.signatures import ED25519
 from tests.tools import driving
@@ -23,9 +24,12 @@ PAGE = (Path(rq.__file__).parent / "README.md").read_text()
 STORED: dict[str, type[msgspec.Struct]] = {
     "coord.assignments": stored.AssignmentValue,
     "coord.committed": stored.CommittedValue,
+    "coord.transactions: pending": stored.PendingValue,
     "coord.metadata: broker": stored.BrokerValue,
     "coord.metadata: topic": stored.TopicValue,
     "coord.metadata: partition": stored.PartitionValue,
+    "coord.outbox: sent": SentValue,
+    "coord.outbox: heard": HeardValue,
     "coord.events": stored.Event,
     "coord.lag": stored.LagSample,
     "layout": stored.Layout,
@@ -129,12 +133,12 @@ def test_every_type_has_an_example(
 
 
 def fields_of(kind: Any) -> set[str]:
-    """Its own fields and those of the values in them."""
-    found = set(kind.__struct_fields__)
+    """Its own fields and those of the values in them, as they are called on the wire."""
+    found = set(kind.__struct_encode_fields__)
     for field in msgspec.structs.fields(kind):
         for part in re.findall(r"coordlib\.records\.\w+\.(\w+)", str(field.type)):
             inner = next(getattr(m, part) for m in (rq, rs, stored) if hasattr(m, part))
-            found |= set(inner.__struct_fields__)
+            found |= set(inner.__struct_encode_fields__)
     return found
 
 
@@ -205,9 +209,11 @@ def test_the_control_records_of_the_page_are_signed_as_it_says() -> None:
         talk.tick()
     shown = {each.values[0]: each.values[1].strip().encode() for each in ASKED}
 
-    for name in ("TopicMetadata", "Tick", "TopicMetadata"):
+    for name in ("TopicMetadata", "Tick", "TxnDecided", "TopicMetadata"):
         assert talk.send(shown[name]) == []
-    assert talk.shard.status().position.control == (3, 18)
+    assert talk.shard.status().position.control == (3, 19)
+    talk.send(shown["FromShard"])
+    assert talk.shard.status().position.control == (3, 20)
     assert talk.shard.topics == {"clicks-eu": 12, "orders": 6}
 
 

@@ -27,5 +27,6 @@ def test_without_another_producer_a_batch_is_written_twice(monkeypatch: pytest.M
     violation = run.run_in(world).violation
 
     assert violation is not None
-    assert violation.startswith("INV-36")
+    # Which of the two is seen first depends on what the half has: answers, or positions of shards.
+    assert violation.startswith(("INV-17", "INV-36"))
     assert world.cluster.late_refused == 0

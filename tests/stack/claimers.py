@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +15,13 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from coordlib.checking.history import AT_MOST_ONCE, Happened, write
 from coordlib.client.claims.shell.survey import Survey
-from coordlib.coordinators.claims.slot import Judgement
+from coordlib.client.shell.clock import boottime_ns
+from coordlib.coordinators.claims.slot import Judgement, Verdict
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
+from tests.stack.recorded import HISTORY, checked_history
 
 ROOT = Path(__file__).parents[2]
 #: HI is 6 s.
@@ -28,11 +31,32 @@ HI_S = 6.0
 PATIENCE_S = 120.0
 
 
+#: What a process tells -> what happened.
+_WHAT = {
+    "ready": "started",
+    "claimed": "assigned",
+    "released": "revoked",
+    "lost": "lost",
+    "record": "act",
+    "gave_up": "commit_failed",
+    "refused": "commit_failed",
+    "failed": "ended",
+    "closed": "ended",
+}
+
+
+def _death_of(of: "Claimer") -> list[dict[str, Any]]:
+    if of.killed_ns is None:
+        return []
+    return [{"what": "failed", "at_ns": of.killed_ns, "text": "killed"}]
+
+
 class Claimer:
     """One process."""
 
     def __init__(self, started: "subprocess.Popen[bytes]", client: str, witness: Path) -> None:
         self.process, self.client, self._witness = started, client, witness
+        self.killed_ns: int | None = None
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -60,6 +84,7 @@ class Claimer:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self.process.wait()
+        self.killed_ns = boottime_ns()
 
 
 class Claimers(AbstractContextManager["Claimers"]):
@@ -73,6 +98,8 @@ class Claimers(AbstractContextManager["Claimers"]):
         create_coordination(self.config, COORDINATION, 4, 1)
         create_topic(self.config, self.topic, partitions)
         self.all: list[Claimer] = []
+        #: `delivery` of each process.
+        self._deliveries: dict[Claimer, str] = {}
         self.written = 0
         self._producer = Producer({**self.config, "linger.ms": 5})
 
@@ -86,8 +113,11 @@ class Claimers(AbstractContextManager["Claimers"]):
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with witness.with_suffix(".log").open("wb") as log:
             started = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log)
-        self.all.append(Claimer(started, client, witness))
-        return self.all[-1]
+        made = Claimer(started, client, witness)
+        self.all.append(made)
+        if options.get("delivery") == AT_MOST_ONCE:
+            self._deliveries[made] = AT_MOST_ONCE
+        return made
 
     def put(self, count: int) -> None:
         """So many records, into the partitions in turn."""
@@ -114,6 +144,40 @@ class Claimers(AbstractContextManager["Claimers"]):
         count, of = self.written, self.partitions
         return {(number % of, number // of) for number in range(count)}
 
+    def history(self) -> list[Happened]:
+        """All that the processes wrote down, for the checkers that simulated runs pass too."""
+        found = [
+            (line["at_ns"], self._happened(line, number, each))
+            for number, each in enumerate(self.all)
+            for line in [*each.lines, *_death_of(each)]
+            if line["what"] in _WHAT
+        ]
+        return [each for _, each in sorted(found, key=lambda row: row[0])]
+
+    def keeps_every_promise(self) -> Path:
+        """Write the history to a file and have it checked from there, as `coord log check` does."""
+        path = self.folder / HISTORY
+        write(path, self.history())
+        return checked_history(self.folder)
+
+    def _happened(self, line: dict[str, Any], number: int, of: Claimer) -> Happened:
+        delivery = self._deliveries.get(of, "")
+        what = _WHAT[line["what"]]
+        if line["what"] == "gave_up":  # at least once it was given up, and not done
+            what = "handed_out" if delivery else "commit_failed"
+        rows = line.get("partitions", [line["partition"]] if "partition" in line else [])
+        return Happened(
+            line["at_ns"] // 1_000_000,
+            what,
+            member=f"{of.client}.{number}",
+            group=self.group,
+            partitions=tuple(f"{self.topic}-{partition}" for partition in rows),
+            offset=line.get("offset", -1),
+            fence=line.get("epoch", -1),
+            detail=str(line.get("text") or line.get("error") or ""),
+            delivery=delivery if what == "started" else "",
+        )
+
     def judgements(self) -> list[Judgement]:
         """The group's part of the log, as any reader judges it, in its order."""
         found: list[Judgement] = []
@@ -128,6 +192,19 @@ class Claimers(AbstractContextManager["Claimers"]):
         finally:
             survey.close()
         return found
+
+    def held_by(self, some: Iterable[Claimer]) -> set[int]:
+        """The partitions that these have, together."""
+        return {number for each in some for number in each.partitions}
+
+    def tokens_rise(self) -> None:
+        """In the log: epochs of a slot rise, and no sign of an earlier one counts again."""
+        newest: dict[object, int] = {}
+        for judgement in self.judgements():
+            if judgement.verdict in (Verdict.WON, Verdict.SIGN, Verdict.RECLAIMED):
+                assert judgement.after is not None
+                assert judgement.after.epoch >= newest.get(judgement.key, -1)
+                newest[judgement.key] = judgement.after.epoch
 
     def __exit__(
         self,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.stack.crew import PATIENCE_S, Place
+from tests.stack.processes import PATIENCE_S, Place
 from tests.stack.wire import close
 
 PER_SECOND: Final = 150
@@ -20,7 +20,7 @@ class Flow(AbstractContextManager["Flow"]):
     """A topic, and records that come into all of its partitions in turn, at a steady pace."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
-        self.topic, self.partitions = topic, partitions
+        self.topic, self.partitions, self.per_second = topic, partitions, PER_SECOND
         #: Partition -> records that the broker has taken.
         self.ends = dict.fromkeys(range(partitions), 0)
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -70,7 +70,7 @@ class Flow(AbstractContextManager["Flow"]):
             raise
 
     def _flow(self) -> None:
-        while not self._stop.wait(1 / PER_SECOND):
+        while not self._stop.wait(1 / self.per_second):
             with self._lock:
                 if self._is_flowing:
                     self._produce()

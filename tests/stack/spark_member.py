@@ -18,7 +18,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coordlib.client.shell.clock import boottime_ns
@@ -47,7 +49,7 @@ class Program:
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stop.set())
-        spark = _session(self._given.witness.with_suffix(""))
+        spark = session(self._given.witness.with_suffix(""))
         spark.streams.addListener(_listener(self._tell))
         self._tell("ready")
         try:
@@ -116,7 +118,8 @@ def _listener(tell: Any) -> Any:
     return Listener()
 
 
-def _session(folder: Path) -> "SparkSession":
+def session(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> "SparkSession":
+    """Spark on one core, with all that it writes in a folder; `more` are its settings, too."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -130,6 +133,7 @@ def _session(folder: Path) -> "SparkSession":
         + conf_file("log4j2.properties").as_uri(),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **more,
     }
     builder = SparkSession.builder.master("local[1]").appName("coordlib member")
     for key, value in options.items():

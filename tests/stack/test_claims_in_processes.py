@@ -1,13 +1,17 @@
 """Consumers of claims in processes of their own, on a real broker, without any job."""
 
+import gc
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
-from coordlib.coordinators.claims.slot import Verdict
+from coordlib.checking.checkers import never_handed_out
+from coordlib.checking.history import read as read_history
 from tests.stack.claimers import HI_S, Claimer, Claimers
 
 if TYPE_CHECKING:
@@ -44,7 +48,8 @@ def test_one_is_killed_and_one_stops_while_it_works(broker: "Broker", tmp_path: 
         epochs = {line["epoch"] for line in before if line["what"] in ("working", "record")}
         assert not [line for line in after if line.get("epoch") in epochs]
         assert {line["error"] for line in b.told("refused")} == {"ClaimLost"}
-        _tokens_rise(all_)
+        all_.tokens_rise()
+        all_.keeps_every_promise()
 
 
 def _stop_in_the_middle(all_: Claimers, of: Claimer) -> None:
@@ -58,16 +63,6 @@ def _stop_in_the_middle(all_: Claimers, of: Claimer) -> None:
         return False
 
     all_.wait(f"{of.client} is in the middle of a record", works)
-
-
-def _tokens_rise(all_: Claimers) -> None:
-    """In the log: epochs of a slot rise, and no sign of an earlier one counts again."""
-    newest: dict[object, int] = {}
-    for judgement in all_.judgements():
-        if judgement.verdict in (Verdict.WON, Verdict.SIGN, Verdict.RECLAIMED):
-            assert judgement.after is not None
-            assert judgement.after.epoch >= newest.get(judgement.key, -1)
-            newest[judgement.key] = judgement.after.epoch
 
 
 @pytest.mark.chaos
@@ -101,13 +96,55 @@ def test_nothing_is_handed_out_twice_at_most_once(broker: "Broker", tmp_path: Pa
 
         read = all_.done("record", "gave_up")
         assert len(read) == len(set(read))
+        never = never_handed_out(read_history(all_.keeps_every_promise()))
         print(f"never handed out: {len(all_.every_record() - set(read))} of {all_.written}")
+        assert never is not None
+        assert never <= len(all_.every_record() - set(read))
 
 
-def _held(some: list[Claimer]) -> set[int]:
-    return {number for each in some for number in each.partitions}
+@pytest.fixture
+def own_broker(tmp_path: Path) -> "Iterator[Broker]":
+    """A broker that nobody else uses, to be killed."""
+    from coordlib.local.broker import Broker
+    from coordlib.local.jars import ensure_jars
+
+    running = Broker(tmp_path / "broker", ensure_jars().broker)
+    running.start()
+    yield running
+    gc.collect()  # clients that are not closed would tell that it is gone
+    running.stop()
+
+
+@pytest.mark.chaos
+@pytest.mark.fault
+def test_the_broker_dies_under_consumers_and_comes_back(
+    own_broker: "Broker", tmp_path: Path
+) -> None:
+    """SIGKILL of the only broker, twice: once for less than an interval, once for longer. Fences
+    close by themselves, nobody works meanwhile on what he cannot know to be his, and all goes on
+    when it is back, by the log that it has kept."""
+    broker = own_broker
+    with Claimers(broker.bootstrap_servers, tmp_path, 4) as all_:
+        all_.put(200)
+        live = [all_.start(f"c{n}", work_s=0.02, maximum_claims=2) for n in range(2)]
+        live.append(all_.start("waits", work_s=0.02))
+        all_.wait("all is claimed", lambda: all_.held_by(live) == set(range(4)))
+        for away_s in (HI_S / 3, 2.5 * HI_S):
+            broker.kill()
+            time.sleep(away_s)
+            if away_s > HI_S:
+                # Longer than its fence: whoever polls was told of the loss.
+                for each in live:
+                    all_.wait(f"{each.client} lets go", lambda e=each: not e.partitions)
+            broker.start()
+            all_.put(200)
+            all_.wait("all is claimed again", lambda: all_.held_by(live) == set(range(4)))
+        all_.wait("all is read", lambda: set(all_.done("record")) >= all_.every_record())
+
+        all_.tokens_rise()
+        all_.keeps_every_promise()
 
 
 def _is_taken_over(all_: Claimers, victim: Claimer) -> bool:
     others = [each for each in all_.all if each is not victim and each.process.poll() is None]
-    return victim.partitions <= _held(others)
+    return victim.partitions <= all_.held_by(others)

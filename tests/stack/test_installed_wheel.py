@@ -24,6 +24,7 @@ from coordlib.local.environment_archive import name_of, required
 from coordlib.local.home import coord_home
 from coordlib.local.programs import belonging_to
 from coordlib.local.stack import Stack
+from coordlib.records.own_topics import OWN
 from tests.history.assigned_life import a_life_of_an_assigned_group
 
 pytestmark = pytest.mark.stack
@@ -185,7 +186,7 @@ def test_commands_work_on_a_cluster(
     coord, servers = for_commands.coord, ("--bootstrap-servers", shared_stack.bootstrap_servers)
     other = (*servers, "--prefix", f"wheel-{tmp_path.name}")
     created = coord("topics", "create", *other, "--replication", "1").split()
-    assert len(created) == 11
+    assert len(created) == len(OWN)
     assert "good for a laptop only" in coord("topics", "check", *other)
 
     assert coord("groups", "list", *servers).startswith("GROUP")

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 
 from coordlib.effects.routing import Output
 from coordlib.kafka import compacted, topics
+from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.reading import read_to_end
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
@@ -25,7 +26,7 @@ from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink
-from coordlib.streaming.sink_producer import DOUBTFUL_AFTER_MS, open_producer
+from coordlib.streaming.sink_producer import open_producer
 from tests.stack.proxy import END_TXN, Proxy
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault]

@@ -14,9 +14,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from coordlib.demo.members import Members
+from coordlib.demo.witness import Witness
 from coordlib.local.stack import Stack
-from tests.stack.crew import PATIENCE_S, Crew
+from tests.stack.crew import Crew
 from tests.stack.flow import Flow
+from tests.stack.processes import PATIENCE_S
 from tests.stack.truths import committed, issued, one_owner_per_assignment, only_owners_read
 from tests.stack.wire import RawMember, Wire
 
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
-def demo(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterator[Members]:
+def demo(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterator[Members[Witness]]:
     """The demo's own members, in the group of `crew`."""
     config = {
         "bootstrap.servers": shared_stack.bootstrap_servers,
@@ -35,12 +37,12 @@ def demo(shared_stack: Stack, group: str, flow: Flow, tmp_path: Path) -> Iterato
         "max.poll.interval.ms": 60_000,
     }
     (tmp_path / "logs").mkdir()
-    with Members(tmp_path, flow.topic, config) as members:
+    with Members(tmp_path, flow.topic, config, Witness) as members:
         yield members
 
 
 def test_three_kinds_of_members_share_a_topic(
-    demo: Members, crew: Crew, flow: Flow, wire: Wire, group: str
+    demo: Members[Witness], crew: Crew, flow: Flow, wire: Wire, group: str
 ) -> None:
     """Each does its part; the one by hand takes over where another has stopped, and the others
     where it has stopped."""
@@ -102,7 +104,7 @@ def test_three_kinds_of_members_share_a_topic(
 class Everybody:
     """What the members of `demo` and `crew` have and read, taken together, by partition."""
 
-    def __init__(self, demo: Members, crew: Crew, flow: Flow) -> None:
+    def __init__(self, demo: Members[Witness], crew: Crew, flow: Flow) -> None:
         self._demo, self._crew, self.all = demo, crew, set(flow.ends)
 
     def _shares(self) -> list[set[int]]:

@@ -12,7 +12,7 @@ import pytest
 from coordlib.config import ClaimsConfig, CoordinatorConfig
 from coordlib.errors import CannotReach, LogCut, SetupError, StartRefused
 from coordlib.records.stored import Marker, ShardPosition
-from coordlib.streaming import failures
+from coordlib.streaming import claims, failures
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.troubles import Troubles
@@ -205,3 +205,23 @@ def test_a_failure_is_a_state_and_an_error() -> None:
 def test_a_topic_without_an_interval_is_refused() -> None:
     with pytest.raises(SetupError, match=r"4000"):
         query_with(topic="__marshal.4000s")
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_job_of_its_own_looks_at_the_executors_before_anything_else(
+    is_alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor with other code would judge by other rules; beside the groups, their query has
+    looked, and a second look would cancel its batches where no executor answers."""
+    asked: list[str] = []
+
+    def refuse(_: object, checkpoint: str) -> None:
+        asked.append(checkpoint)
+        raise SetupError("Executors have other code of coordlib than the driver.")
+
+    monkeypatch.setattr(claims, "require_executors", refuse)
+    monkeypatch.setattr(claims, "PlaneQuery", MagicMock(side_effect=CannotReach("no broker")))
+
+    with pytest.raises(SetupError if is_alone else CannotReach):
+        query_with(is_alone=is_alone).run(threading.Event())
+    assert asked == (["c"] if is_alone else [])

@@ -1,5 +1,6 @@
 """What a cluster's executors must have in common with the driver, before anything begins."""
 
+import ast
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from coordlib.errors import NotReady, SetupError
+from coordlib.installation import PACKAGE
 from coordlib.streaming import executors
 from coordlib.streaming.executors import compare, look_around, require_executors
 
@@ -153,3 +155,35 @@ def test_every_executor_is_compared() -> None:
     compare([ours, ours], "/c")
     with pytest.raises(SetupError, match="on a, b"):
         compare([replace(ours, host=h, code="x") for h in "ba"] + [ours], "/c")
+
+
+def imported(source: Path) -> set[Path]:
+    """The modules of coordlib that a file imports, or their packages."""
+    tree = ast.parse(source.read_text())
+    named = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "coordlib"
+        for alias in node.names
+    }
+    return {PACKAGE.parent / each.replace(".", "/") for each in named}
+
+
+def test_all_that_the_core_is_made_of_is_compared() -> None:
+    """A limit that was raised on the driver alone: executors would refuse what it accepts."""
+    compared = set(executors._deciding())
+    core = [
+        path
+        for each in ("records", "coordinators", "effects")
+        for path in (PACKAGE / each).rglob("*.py")
+    ]
+    needed = {
+        file
+        for source in core
+        for module in imported(source)
+        for file in (module.with_suffix(".py"), module.parent.with_suffix(".py"))
+        if file.is_file()
+    }
+
+    assert PACKAGE / "limits.py" in needed
+    assert needed <= compared

@@ -3,8 +3,10 @@
 import hashlib
 
 import msgspec
+import pytest
 from pyspark import cloudpickle
 
+from coordlib.errors import SetupError
 from coordlib.records import codec
 from coordlib.records.own_topics import CLAIMS_OUTPUTS, own_topics
 from coordlib.records.stored import Layout
@@ -44,7 +46,9 @@ def test_the_groups_plane_gives_the_bytes_that_it_gave() -> None:
     assert (found[0].hexdigest(), found[1], found[2].hexdigest()) == OF_BEFORE
     assert (GROUPS.query_name, GROUPS.progress) == ("coord-coordinator", "coord.progress")
     assert GROUPS.inputs == {"r": "coord.requests", "o": "coord.offsets"}
-    assert GROUPS.restored_from == ("groups", "committed", "clusters", "metadata")
+    assert GROUPS.restored_from == (
+        *("groups", "committed", "transactions", "clusters", "metadata", "outbox"),
+    )
 
 
 def test_a_layout_of_before_is_that_of_today() -> None:
@@ -75,6 +79,20 @@ def test_what_the_claims_plane_writes_has_a_topic() -> None:
     }
 
     assert written - {"lag"} == set(CLAIMS_OUTPUTS)
+
+
+def test_the_job_writes_nothing_to_the_coordination_topic() -> None:
+    """INV-66. Its consumers notice no job; and one that read what it writes would have to judge
+    each line of its own history, which gives the next."""
+    followed = claims("coord", "coordination")
+
+    written = {topic for _, _, topic, *_ in a_life_of_claims().log.rows}
+    assert written
+    assert all(topic.startswith("coord.claims.") for topic in written)
+    assert not set(followed.inputs.values()) & written
+    for own in sorted(own_topics("coord")):
+        with pytest.raises(SetupError, match="one of the job's own"):
+            claims("coord", own)
 
 
 def test_a_batch_of_claims_has_a_marker_like_any_other() -> None:

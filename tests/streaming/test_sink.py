@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced
+from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS
 from coordlib.records import codec
 from coordlib.records.stored import ControlKeys, Layout
 from coordlib.streaming.batch import Batch
@@ -16,11 +17,6 @@ from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import KEYS_KEY
 from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink
-from coordlib.streaming.sink_producer import (
-    DOUBTFUL_AFTER_MS,
-    RETRY_BACKOFF_MAX_MS,
-    RETRY_BACKOFF_MS,
-)
 from tests.tools.simulation.driver_io import Delivered
 
 #: Who would tell where a record was written.

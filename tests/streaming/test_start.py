@@ -135,7 +135,7 @@ def test_another_number_of_shards_than_the_recorded_one(start, made, admin):
     """Somebody added partitions to every topic: groups would move to other shards."""
     start(made)
     names = ("requests", "offsets", "assignments", "groups", "committed", "events", "lag")
-    names += ("clusters", "metadata")
+    names += ("clusters", "metadata", "transactions", "outbox")
     grown = [NewPartitions(f"{made}.{name}", 3) for name in names]
     for future in admin.create_partitions(grown).values():
         future.result(10)

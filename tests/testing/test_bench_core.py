@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.tools.bench import core_transactions
 from tests.tools.bench.core import (
     SETTINGS,
     Group,
@@ -79,8 +80,8 @@ def test_member_ids_follow_from_where_the_joins_stand() -> None:
 
 
 def test_the_command_prints_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--groups=2", "--members=2", "--batch=5", "--rebalance=3", "--repeats=1"]
-    code = main(["bench", "core", *sizes])
+    sizes = ["--groups=2", "--members=2", "--batch=5", "--rebalance=3", "--transactions=4"]
+    code = main(["bench", "core", *sizes, "--repeats=1"])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
     assert [line["what"] for line in lines] == [
@@ -89,8 +90,18 @@ def test_the_command_prints_json_lines(capsys: pytest.CaptureFixture[str]) -> No
         "refused joins",
         "rebalance",
         "commits",
+        "transactions",
+        "transactions",
     ]
     assert lines[1]["batch"] == 5
+
+
+@pytest.mark.parametrize("way", core_transactions.WAYS)
+def test_the_transactions_that_are_timed_are_committed(way: str) -> None:
+    """The timing itself asserts it, for each batch: as many offsets as there should be."""
+    found = core_transactions.WAYS[way](3, 2)
+
+    assert 0 < found["transactions_per_s"] <= found["best_per_s"]
 
 
 def test_the_commits_that_are_timed_are_taken() -> None:

@@ -61,3 +61,50 @@ def test_a_duplicate_with_a_reason_is_no_violation(reason: str) -> None:
     history = [*HONEST[:4], told(6, reason), told(7, "assigned", "b"), act(8, 0, "b", 5, 2)]
 
     assert checkers.check(history) == []
+
+
+def once(*lines: Happened) -> list[Happened]:
+    """A history of a group that consumes at most once."""
+    return [told(0, "started", delivery="at-most-once"), *lines]
+
+
+def given(t_ms: int, offset: int, member: str = "a") -> Happened:
+    return told(t_ms, "handed_out", member, offset=offset)
+
+
+def test_at_most_once_records_may_be_skipped_and_are_given_once() -> None:
+    """INV-63. Who died after its announcement has taken what it announced along."""
+    history = once(
+        given(1, 0),
+        act(1, 0),
+        told(2, "committed", offsets={"t-0": 4}),
+        told(3, "ended"),
+        given(4, 4, "b"),
+        act(4, 4, "b", 9),
+    )
+
+    assert checkers.check(history) == []
+    assert checkers.never_handed_out(history) == 3
+    assert checkers.never_handed_out(HONEST) is None
+
+
+@pytest.mark.parametrize(
+    "again",
+    [[given(1, 0), given(2, 0, "b")], [act(1, 0), act(2, 0, "b", 5)], [given(1, 0), given(2, 0)]],
+)
+def test_what_is_given_twice_is_found_at_most_once(again: list[Happened]) -> None:
+    """INV-63: whether the first one has lost the partition since excuses nothing."""
+    lost = [again[0], told(1, "lost"), again[1]]
+
+    for history in (once(*again), once(*lost)):
+        assert any("INV-63" in sentence for sentence in checkers.check(history))
+
+
+def test_positions_that_are_set_back_give_records_again() -> None:
+    """INV-63: an administrator wants them once more; what is before them is not meant."""
+    back = told(3, "rewound", "", offset=1)
+    honest = once(given(1, 0), given(2, 1), back, given(4, 1, "b"))
+    wrong = once(given(1, 0), given(2, 1), back, given(4, 0, "b"))
+
+    assert checkers.check(honest) == []
+    assert len(checkers.check(wrong)) == 1

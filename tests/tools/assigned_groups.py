@@ -4,7 +4,7 @@ talk = settled()                     a and b share t/0 to t/3
 talk.send(let_go("a", 2, A, cause=2))
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from coordlib.coordinators.groups.assigned.group import Group, Member, Partitions
@@ -138,3 +138,17 @@ def answer_demands(talk: Conversation, member: Member) -> None:
 def with_strategies(**own: Strategy) -> ShardSettings:
     """The settings of tests, with strategies of a user's."""
     return settings(strategies=own)
+
+
+def shown(group: Group) -> Iterator[str]:
+    """A server-assigned group: who owns what, and what is on its way."""
+    yield f"group {group.group} {group.state.value} generation={group.generation}"
+    for member in group.members.values():
+        asked = f" must let go of {_places(member.asked_back)}" if member.demands else ""
+        yield f"member {member.member} owns {_places(member.owned) or 'nothing'}{asked}"
+    for name, guard in group.guards.items():
+        yield f"guard {name} of {_places(guard.partitions)}"
+
+
+def _places(partitions: Partitions) -> str:
+    return " ".join(f"{topic}/{each}" for topic, some in partitions.items() for each in some)

@@ -33,7 +33,7 @@ _TABLES: Final[tuple[tuple[str, type[Enum], Mapping[Any, Any]], ...]] = (
 
 def drawn() -> str:
     """All that stands between the marks of the page."""
-    return "\n".join([*_targets(), *(line for table in _TABLES for line in _drawn(*table))])
+    return "\n".join([*_targets(), *(line for table in _TABLES for line in states_drawn(*table))])
 
 
 def _targets() -> Iterator[str]:
@@ -46,7 +46,8 @@ def _targets() -> Iterator[str]:
     yield ""
 
 
-def _drawn(title: str, enum: type[Enum], table: Mapping[Any, Any]) -> Iterator[str]:
+def states_drawn(title: str, enum: type[Enum], table: Mapping[Any, Any]) -> Iterator[str]:
+    """States with what is done in them, and a diagram of the transitions."""
     yield f"### {title}"
     yield "| state | what it means | what is done in it | then |"
     yield "|---|---|---|---|"

@@ -29,7 +29,14 @@ from typing import Final
 
 import msgspec
 
-from tests.tools import announced_groups, assigned_groups, clusters, driving, static_groups
+from tests.tools import (
+    announced_groups,
+    assigned_groups,
+    clusters,
+    driving,
+    producers,
+    static_groups,
+)
 from tests.tools.driving import FOLLOWER, LEADER, Conversation
 from tests.tools.transcript import RULER, Session
 
@@ -63,6 +70,7 @@ SETTINGS: Final[Mapping[Path, Setting]] = {
         announced_groups.STATES, _CLASSIC, announced_groups.names
     ),
     TESTS / "coordinators/brokers/by_state": Setting(clusters.STATES, {}),
+    TESTS / "coordinators/transactions/by_state": Setting(producers.STATES, {}),
     GROUPS / "assigned/by_state": Setting(
         assigned_groups.STATES, {"a": (assigned_groups.A, 2), "b": (assigned_groups.B, 2)}
     ),

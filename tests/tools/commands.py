@@ -24,6 +24,9 @@ def build() -> App:
         bench.rebuild,
         bench.batch,
         bench.claims,
+        bench.brokers,
+        bench.transactions,
+        bench.history,
     ):
         bench_app.command(command, name=command.__name__)
     app.command(bench_app)

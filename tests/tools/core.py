@@ -109,10 +109,16 @@ def restore(
     committed: Iterable[tuple[bytes, bytes]],
     position: ShardPosition,
     registry: Registry | None = None,
+    beside: Iterable[tuple[str, bytes, bytes]] = (),
 ) -> bytes:
-    """A blob from saved groups alone: each says its own name."""
+    """A blob from saved groups, each of which says its own name.
+
+    `beside`: (topic, key, value) of other topics.
+    """
     heads = {msgspec.json.decode(each)["group"].encode(): each for each in groups}
     topics = {GROUPS: heads, COMMITTED: dict(committed)}
+    for topic, key, value in beside:
+        topics.setdefault(topic, {})[key] = value
     return restoring.restore(topics, position, registry or REGISTRY)
 
 
@@ -147,7 +153,8 @@ def topics_known(state: StoredShard) -> dict[str, int]:
 def facts_of(row: Row, shard: Shard, value: Any = None) -> Facts:
     """What the kind says of a row's value alone, as if it had just been made."""
     found = row.value if value is None else value
-    known = Known(row, shard.settings.of(Groups), shard.clock_ms, None, Facts(), {})
+    settings, put = shard.settings.of(Groups), frozenset(row.counts)
+    known = Known(row, settings, shard.clock_ms, None, Facts(), {}, put)
     return row.kind.facts(msgspec.structs.replace(found), known)
 
 

@@ -9,13 +9,16 @@ Requests are written as a client writes them and read from their bytes, and outp
 from theirs, so that nothing between is assumed.
 """
 
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from msgspec import Raw
 
 from coordlib.coordinators.groups.classic.group import Group
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import Output
+from coordlib.effects.routing import OUTBOX, Output
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools.core import Fold, InputRecord, Shard, ShardSettings, of_groups, with_groups
@@ -70,6 +73,30 @@ class Conversation:
         """A tick; without `published` everything before it can be read."""
         covered = self.next_offset - 1 if published is None else published
         return self.send(rq.Tick(v=1, published=covered), after_ms)
+
+    def outbox(self) -> dict[int, bytes]:
+        """The messages of the shard to itself that wait, by number."""
+        found: dict[int, bytes] = {}
+        for each in self.outputs:
+            key = json.loads(each.key) if each.topic == OUTBOX else []
+            if len(key) == 3:
+                found.pop(key[2], None)
+                if each.value is not None:
+                    found[key[2]] = each.value
+        return found
+
+    def feed(self) -> list[str]:
+        """A driver writes the messages that wait."""
+        lines: list[str] = []
+        for number, body in sorted(self.outbox().items()):
+            if number > self.shard.channels.heard.get(0, 0):
+                lines += self.send(rq.FromShard(v=1, source=0, seq=number, body=Raw(body)))
+        return lines
+
+    def hear(self) -> list[str]:
+        """And tells the shard which of them it has judged."""
+        heard = self.shard.channels.heard
+        return self.send(rq.Tick(v=1, published=self.shard.published, heard=heard))
 
     def wait(self, duration_ms: int, step_ms: int = 1_000) -> list[str]:
         """Let time pass by ticks that cover nothing new, each within CAP."""
@@ -236,6 +263,36 @@ def commit(
     fields = {"group": "g", "id": "c", **fields}
     fields.setdefault("offsets", (rq.CommittedOffset("t", 0, offset),))
     return rq.OffsetCommit(v=1, client=client, generation=generation, member=member, **fields)
+
+
+def pending_commit(
+    client: str, generation: int = -1, member: str = "", offset: int = 5, **fields: Any
+) -> rq.PendingCommit:
+    """A commit that a transaction of Kafka decides, of t/0 unless `offsets` are given."""
+    fields = {"group": "g", "id": "p", "decided_by": "kafka", **fields}
+    fields.setdefault("offsets", (rq.CommittedOffset("t", 0, offset),))
+    return rq.PendingCommit(v=1, client=client, generation=generation, member=member, **fields)
+
+
+def with_writes(
+    client: str, generation: int = -1, member: str = "", offset: int = 5, **fields: Any
+) -> rq.PendingCommit:
+    """The same, decided by a commit of the Delta table `lake`."""
+    fields = {"id": "w", "decided_by": "delta", "table": "lake", **fields}
+    return pending_commit(client, generation, member, offset, **fields)
+
+
+def decide(
+    client: str, pending: str, result: Literal["commit", "abort"] = "commit", **fields: Any
+) -> rq.DecidePending:
+    """How pending offsets are decided; the sender is no member unless `member` is given."""
+    fields = {"group": "g", "id": "y", **fields}
+    return rq.DecidePending(v=1, client=client, pending=pending, result=result, **fields)
+
+
+def ended(committed: Iterable[int] = (), aborted: Iterable[int] = ()) -> rq.TxnDecided:
+    """How the transactions of these records ended."""
+    return rq.TxnDecided(v=1, committed=tuple(committed), aborted=tuple(aborted))
 
 
 def fetch(client: str, **fields: Any) -> rq.OffsetFetch:

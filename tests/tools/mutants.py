@@ -11,6 +11,9 @@ A mutant is a file `tests/mutants/NN-name.patch`: a header, an empty line, a uni
     world: fields of the plan that do not come from the seed, batch_ms=50,statics=2; may be left out
     compare: hash seeds          (only where one run cannot show it)
 
+What no world shows soon enough a test may catch: `test: tests/client/test_x.py::test_y` stands in
+place of faults and seeds.
+
 One that survives means that simulation or checks have become too weak: it is they that are mended.
 The code as it is must pass the same seeds, so first it runs them.
 """
@@ -25,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,8 +37,12 @@ ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "tests" / "mutants"
 COPIED: Final = ("coordlib", "tests/__init__.py", "tests/tools")
 WORKERS: Final = 2
-NEEDED: Final = ("bug", "breaks", "faults", "seeds")
+#: For those that a test catches.
+COPIED_WITH_TESTS: Final = ("coordlib", "tests", "pyproject.toml")
+NEEDED: Final = ("bug", "breaks")
+NEEDED_IN_WORLDS: Final = ("faults", "seeds")
 COMPARE: Final = "hash seeds"
+AS_IT_IS: Final = "(as it is)"
 
 
 class Unusable(Exception):
@@ -53,6 +60,8 @@ class Mutant:
     seeds: int
     world: str
     compares: bool
+    #: The test that catches it; empty: the worlds do.
+    test: str
     patch: Path | None
 
 
@@ -81,37 +90,42 @@ def mutants(folder: Path = FOLDER) -> list[Mutant]:
 def read(path: Path) -> Mutant:
     head, _, diff = path.read_text().partition("\n\n")
     rows = dict(line.split(": ", 1) for line in head.splitlines() if ": " in line)
-    missing = [name for name in NEEDED if not rows.get(name)]
+    test = rows.get("test", "")
+    needed = NEEDED if test else NEEDED + NEEDED_IN_WORLDS
+    missing = [name for name in needed if not rows.get(name)]
     if missing or not diff.startswith("--- a/"):
         raise Unusable(f"{path.name} lacks {', '.join(missing) or 'a diff'}")
-    faults = () if rows["faults"] == "all" else tuple(rows["faults"].split(", "))
+    named = rows.get("faults", "all")
+    faults = () if named == "all" else tuple(named.split(", "))
     compares = rows.get("compare") == COMPARE
-    seeds = int(rows["seeds"])
+    seeds = int(rows.get("seeds", 1))
     world = rows.get("world", "")
-    return Mutant(path.stem, rows["bug"], rows["breaks"], faults, seeds, world, compares, path)
+    return Mutant(
+        path.stem, rows["bug"], rows["breaks"], faults, seeds, world, compares, test, path
+    )
 
 
 def baselines(chosen: Iterable[Mutant]) -> list[Mutant]:
     """The code as it is, once for each way in which a mutant is looked for."""
-    most: dict[tuple[tuple[str, ...], str, bool], int] = {}
+    found: dict[tuple[tuple[str, ...], str, bool, str], Mutant] = {}
     for each in chosen:
-        key = (each.faults, each.world, each.compares)
-        most[key] = max(most.get(key, 0), each.seeds)
-    return [
-        Mutant("(as it is)", "none", ", ".join(faults) or "all", faults, seeds, world, both, None)
-        for (faults, world, both), seeds in most.items()
-    ]
+        key = (each.faults, each.world, each.compares, each.test)
+        seeds = max(each.seeds, found[key].seeds if key in found else 0)
+        how = each.test or ", ".join(each.faults) or "all"
+        found[key] = replace(each, name=AS_IT_IS, bug="none", breaks=how, seeds=seeds, patch=None)
+    return list(found.values())
 
 
-def copy_to(folder: Path, patch: Path | None) -> None:
+def copy_to(folder: Path, mutant: Mutant) -> None:
     """The package as git knows it, with one bug. Raises Unusable."""
-    command = ["git", "ls-files", "-z", *COPIED]
+    copied = COPIED_WITH_TESTS if mutant.test else COPIED
+    command = ["git", "ls-files", "-z", *copied]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     for name in filter(None, listed.stdout.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
-    if patch is not None:
-        _apply(patch, folder)
+    if mutant.patch is not None:
+        _apply(mutant.patch, folder)
 
 
 def must_apply(patch: Path) -> None:
@@ -140,8 +154,9 @@ def hunt(mutant: Mutant) -> Verdict:
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="coord-mutant-") as made:
         folder = Path(made).resolve()
-        copy_to(folder, mutant.patch)
-        seed, violation = _differs(mutant, folder) if mutant.compares else _falls(mutant, folder)
+        copy_to(folder, mutant)
+        look = _differs if mutant.compares else _fails if mutant.test else _falls
+        seed, violation = look(mutant, folder)
     seconds = round(time.monotonic() - started_s, 1)
     return Verdict(mutant.name, mutant.breaks, mutant.seeds, violation, seed, seconds)
 
@@ -149,6 +164,21 @@ def hunt(mutant: Mutant) -> Verdict:
 def _falls(mutant: Mutant, folder: Path) -> tuple[int, str | None]:
     newest = list(_outcomes(mutant, folder, 0))[-1]
     return newest["seed"], newest["violation"]
+
+
+def _fails(mutant: Mutant, folder: Path) -> tuple[int, str | None]:
+    """What the mutant's test says of it; nothing if it passes."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.test]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "300"}
+    ran = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    failed = [line for line in ran.stdout.splitlines() if line.startswith("FAILED ")]
+    if ran.returncode == 0:
+        return 0, None
+    if ran.returncode != 1 or not failed:  # no such test, or code that cannot be imported
+        raise Unusable(f"{mutant.name} does not run: {ran.stdout.strip()[-500:]}")
+    return 0, failed[0].partition(" - ")[2] or failed[0]
 
 
 def _differs(mutant: Mutant, folder: Path) -> tuple[int, str | None]:

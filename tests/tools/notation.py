@@ -5,6 +5,7 @@
     notify RebalanceInProgress generation=1
     assign a-t-0-0 generation=1 protocol=range assignment=p0 fence=2        or: assign a-t-0-0 gone
     commit t/0 offset=5 generation=1 member=a-t-0-0                         or: commit t/0 gone
+    pending r0-4 decided_by=kafka offsets=[…]                               or: pending r0-4 gone
     own t/0 client=a instance=0123abcd epoch=2 how=claimed                  or: own t/0 gone
     page 0                                                                  or: page 0 gone
     event RebalanceStarted generation=0 cause=r0-0 reason="member joined" detail…
@@ -33,8 +34,10 @@ from coordlib.effects.routing import (
     EVENTS,
     GROUPS,
     METADATA,
+    OUTBOX,
     RESPONSES,
     SNAPSHOTS,
+    TRANSACTIONS,
     Output,
 )
 from coordlib.errors import ErrorCode
@@ -97,6 +100,20 @@ def _of_cluster(key: str, value: dict[str, Any] | None) -> str:
     return _words(what + _group(cluster), where, _entry(value, set()))
 
 
+def _message(key: str, value: dict[str, Any] | None) -> str:
+    where = "/".join(map(str, json.loads(key)))
+    return _words("outbox", where, "gone" if value is None else json.dumps(value))
+
+
+def _of_transaction(key: str, value: dict[str, Any] | None) -> str:
+    what, name, *pending = json.loads(key)
+    if pending:
+        return _words(what + _group(name), pending[0], _entry(value, {"since_ms", "id"}))
+    if value is None:
+        return f"saved {what} {name} gone"
+    return f"saved {what} {name} {value['state']} producer={value['producer_id']}-{value['epoch']}"
+
+
 #: How a record of a compacted topic is shown, by its key and its value.
 _OF_KEY: Final[dict[str, Callable[[str, Any], str]]] = {
     GROUPS: _saved,
@@ -104,6 +121,8 @@ _OF_KEY: Final[dict[str, Callable[[str, Any], str]]] = {
     COMMITTED: _committed,
     CLUSTERS: _saved_cluster,
     METADATA: _of_cluster,
+    OUTBOX: _message,
+    TRANSACTIONS: _of_transaction,
 }
 
 
@@ -111,7 +130,7 @@ def _response(partition: int, value: dict[str, Any]) -> str:
     where = f"@{partition}" if partition else ""
     if value["type"] == "Progress":
         return _words(f"progress{where}", _fields({"offset": value["offset"]}))
-    group = _group(value["group"])
+    group = _group(value.pop("transactional_id", "g") if "group" not in value else value["group"])
     rest = _fields({k: v for k, v in value.items() if k not in _ENVELOPE})
     if value["type"] == "LeadershipDemanded":
         rest = f"cause={value['cause']} {rest}"  # what the Release is to name

@@ -2,7 +2,8 @@
 
     python -m tests.tools.one_mutant --seeds 0-40 [--kinds a,b] [--world batch_ms=50,statics=2]
 
-The group is classic, unless the world says `kind=assigned`; `kind=claims` has no group.
+The group is classic, unless the world says `kind=assigned`; `kind=claims` has no group, and
+`kind=claimants` is a world of claims with consumers, whose fields are those of its own plan.
 
 Started by `tests.tools.mutants` with another copy of the package in front of the path, so that
 the code that is mutated and the checks that are to find it are loaded together.
@@ -12,7 +13,7 @@ import argparse
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +21,18 @@ import msgspec
 
 from tests.tools.claims import worlds as claims_worlds
 from tests.tools.simulation import plan, run, world
+from tests.tools.simulation.claims import plan as claims_plan
+from tests.tools.simulation.claims import run as claims_run
+from tests.tools.simulation.claims.world import ClaimsWorld
 from tests.tools.simulation.quiet import quiet_logs
 
 #: Of a world without groups: claims alone (tests/tools/claims/worlds.py).
 CLAIMS = "claims"
+#: Of a world of claims with consumers and the job (tests/tools/simulation/claims).
+CLAIMANTS = "claimants"
 
 
-def digest_of(played: "world.World") -> str:
+def digest_of(played: "world.World | ClaimsWorld") -> str:
     """Everything that a run has left: what members saw, and every record of every topic."""
     digest = hashlib.sha256()
     for line in played.history:
@@ -45,11 +51,11 @@ def traits_of(text: str) -> dict[str, Any]:
 
 
 def _trait(name: str, value: str) -> Any:
-    if name == "kind":
+    if name in ("kind", "delivery"):
         return value
     if name == "strategies":
         return (value,)
-    if name == "more_topics":  # 3+2; nothing: there are no others
+    if name in ("more_topics", "topics"):  # 3+2; nothing: there are no others
         return tuple(int(count) for count in value.split("+") if count)
     return int(value)
 
@@ -68,12 +74,7 @@ def outcomes(
             if violation is not None:
                 return
             continue
-        drawn = plan.draw(seed, kinds, traits.get("kind", plan.CLASSIC))
-        played = world.World(replace(drawn, **traits))
-        try:
-            violation = run.run_in(played).violation
-        except Exception as problem:  # noqa: BLE001  # whatever escapes is a defect that was found
-            violation = f"{type(problem).__name__}: {problem}"
+        played, violation = _played(seed, kinds, traits)
         yield {
             "seed": seed,
             "violation": violation,
@@ -82,6 +83,26 @@ def outcomes(
         }
         if violation is not None:
             return
+
+
+def _played(
+    seed: int, kinds: tuple[str, ...], traits: dict[str, Any]
+) -> "tuple[world.World | ClaimsWorld, str | None]":
+    """A world after its end, and the promise that was broken, if any."""
+    if traits.get("kind") == CLAIMANTS:
+        own = {name: value for name, value in traits.items() if name != "kind"}
+        claimants = ClaimsWorld(claims_plan.draw(seed, kinds, **own))
+        return claimants, _violation(lambda: claims_run.run_in(claimants))
+    drawn = plan.draw(seed, kinds, traits.get("kind", plan.CLASSIC))
+    played = world.World(replace(drawn, **traits))
+    return played, _violation(lambda: run.run_in(played))
+
+
+def _violation(play: Callable[[], run.Outcome]) -> str | None:
+    try:
+        return play().violation
+    except Exception as problem:  # noqa: BLE001  # whatever escapes is a defect that was found
+        return f"{type(problem).__name__}: {problem}"
 
 
 @quiet_logs()

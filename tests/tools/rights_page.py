@@ -11,7 +11,14 @@ from coordlib.kafka.roles import TABLE, Row
 
 PAGE: Final = Path(__file__).parents[2] / "coordlib" / "docs" / "secured.md"
 BEGIN, END = "<!-- rights: begin -->\n", "<!-- rights: end -->\n"
-_PLACES: Final = {"{prefix}": "PREFIX", "{topic}": "TOPIC", "{group}": "GROUP"}
+_PLACES: Final = {
+    "{prefix}": "PREFIX",
+    "{topic}": "TOPIC",
+    "{group}": "GROUP",
+    "{claims}": "COORDINATION",
+    "{transaction}": "TRANSACTIONAL_ID",
+    "{output}": "OUTPUT",
+}
 
 
 def table() -> str:

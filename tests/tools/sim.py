@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
@@ -29,9 +29,13 @@ def sim(
     seed: Seed = 0,
     fault: Annotated[list[str] | None, Parameter(negative="")] = None,
     jobs: Count | None = None,
+    worlds: Literal["all", "groups", "claims"] = "all",
     format: Choice = "text",  # the option's name
 ) -> int:
     """Play simulated worlds: real core and client, virtual time, faults, every promise checked.
+
+    There are worlds of groups, and worlds of claims, with seeds and faults of their own; what they
+    have met is shown apart.
 
     A seed always gives the same run. A broken promise is told with its seed, with as few faults as
     break it, and with the last 60 things that happened. Exit code 1 if there is one, or if 200
@@ -40,41 +44,63 @@ def sim(
     Parameters
     ----------
     seeds
-        How many; 100 unless told, one if --seed names one.
+        How many of each; 100 unless told, one if --seed names one.
     seed
         The first one.
     fault
-        Draw from these kinds only; may be repeated. A wrong one lists them all.
+        Draw from these kinds only, in the worlds that have them; may be repeated. A wrong one
+        lists them all.
     jobs
         Processes; one per core unless told.
+    worlds
+        Which ones are played: groups, claims, or all.
     format
         text: columns. json: one object, keys named as the columns.
     """
-    from tests.tools.simulation.campaign import campaign, shrink
-    from tests.tools.simulation.plan import draw
-
-    kinds = _kinds(fault)
     count = seeds if seeds is not None else SEEDS if seed == 0 else 1
-    began = time.monotonic()
     chosen = range(seed, seed + count)
-    summary = campaign(chosen, kinds, jobs or os.cpu_count() or 1, _progress(count))
-    broken = [shrink(draw(each.seed, kinds)) for each in summary.violations[:SHRUNK_MAX]]
-    seconds = round(time.monotonic() - began, 1)
+    played = [
+        _play(of, chosen, kinds, jobs or os.cpu_count() or 1)
+        for of, kinds in _kinds(fault, worlds).items()
+    ]
     if format == "json":
-        _print_object(summary, broken, seconds)
+        _print_object({each.summary.of: each for each in played})
     else:
-        _print_text(summary, broken, seconds)
-    return 1 if summary.violations or summary.never_met else 0
+        for each in played:
+            _print_text(each)
+    return 1 if any(p.summary.violations or p.summary.never_met for p in played) else 0
 
 
-def _kinds(fault: list[str] | None) -> tuple[str, ...]:
-    from tests.tools.simulation.plan import KINDS
+class _Played(NamedTuple):
+    summary: "Summary"
+    #: Violations, with few faults.
+    broken: "list[Outcome]"
+    seconds: float
 
+
+def _play(of: str, chosen: range, kinds: tuple[str, ...], jobs: int) -> _Played:
+    from tests.tools.simulation.campaign import WORLDS, campaign, shrink
+
+    began = time.monotonic()
+    summary = campaign(chosen, kinds, jobs, _progress(len(chosen)), of)
+    found = [WORLDS[of].draw(each.seed, kinds) for each in summary.violations[:SHRUNK_MAX]]
+    broken = [shrink(each, of=of) for each in found]
+    return _Played(summary, broken, round(time.monotonic() - began, 1))
+
+
+def _kinds(fault: list[str] | None, worlds: str) -> dict[str, tuple[str, ...]]:
+    """The kinds of faults to draw from, by worlds; worlds that have none of them are left out."""
+    from tests.tools.simulation.campaign import WORLDS
+
+    played = {name: each.kinds for name, each in WORLDS.items() if worlds in ("all", name)}
     for kind in fault or ():
-        if kind not in KINDS:
-            known = ", ".join(KINDS)
+        if not any(kind in kinds for kinds in played.values()):
+            known = ", ".join(kind for kinds in played.values() for kind in kinds)
             raise SetupError(f"{kind} is no kind of fault.", "--fault", f"There are: {known}")
-    return tuple(fault or ())
+    if not fault:
+        return dict.fromkeys(played, ())
+    asked = {name: tuple(k for k in fault if k in kinds) for name, kinds in played.items()}
+    return {name: kinds for name, kinds in asked.items() if kinds}
 
 
 def _progress(count: int) -> Callable[[object], None]:
@@ -103,35 +129,42 @@ def _figures(summary: "Summary", seconds: float) -> dict[str, Any]:
     }
 
 
-def _print_object(summary: "Summary", broken: list["Outcome"], seconds: float) -> None:
-    print_json(
-        "sim",
-        None,
-        **_figures(summary, seconds),
-        faults=dict(summary.faults),
-        sometimes=dict(summary.sometimes),
-        never_met=summary.never_met,
-        broken=[
+def _print_object(played: dict[str, _Played]) -> None:
+    """The figures of groups as they always were; those of claims under `claims`."""
+    groups, claims = (_object(played[n]) if n in played else None for n in ("groups", "claims"))
+    print_json("sim", None, **(groups or {}), claims=claims)
+
+
+def _object(played: _Played) -> dict[str, Any]:
+    summary = played.summary
+    return {
+        **_figures(summary, played.seconds),
+        "faults": dict(summary.faults),
+        "sometimes": dict(summary.sometimes),
+        "never_met": summary.never_met,
+        "broken": [
             {
                 "seed": each.plan.seed,
                 "violation": each.violation,
                 "faults": [str(fault) for fault in each.plan.faults],
                 "story": each.story,
             }
-            for each in broken
+            for each in played.broken
         ],
-    )
+    }
 
 
-def _print_text(summary: "Summary", broken: list["Outcome"], seconds: float) -> None:
-    print_head(_figures(summary, seconds))
+def _print_text(played: _Played) -> None:
+    summary = played.summary
+    print(f"Worlds of {summary.of}\n")
+    print_head(_figures(summary, played.seconds))
     print()
     print_table(["FAULT", "TIMES"], sorted(summary.faults.items()))
     print()
     print_table(["SITUATION", "TIMES"], sorted(summary.sometimes.items()))
     for result in summary.violations:
-        print(f"\nSeed {result.seed}: {result.violation}")
-    for each in broken:
+        print(f"\nSeed {result.seed} of {summary.of}: {result.violation}")
+    for each in played.broken:
         print(f"\nSeed {each.plan.seed}, {counted(len(each.plan.faults), 'fault')} enough:")
         for fault in each.plan.faults:
             print(f"  {fault}")
@@ -140,6 +173,7 @@ def _print_text(summary: "Summary", broken: list["Outcome"], seconds: float) -> 
         print(f"Broken: {each.violation}")
     if summary.never_met:
         print(f"\nToo weak, never met: {', '.join(summary.never_met)}")
+    print()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from coordlib.coordinators.groups.assigned import timers as assigned_timers
 from coordlib.coordinators.groups.classic import group, guards, pending, timers
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.offsets import retention
-from tests.tools import assigned_causes, broker_diagram, classic_causes
+from tests.tools import assigned_causes, broker_diagram, classic_causes, producer_diagram
 from tests.tools.claims import page as claims_page
 
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
@@ -152,9 +152,10 @@ def main() -> None:
         sys.stdout.write(f"{kind.page}\n")
     claims_page.write()
     sys.stdout.write(f"{claims_page.PAGE}\n")
-    page = broker_diagram.PAGE
-    page.write_text(between_marks(page.read_text(encoding="utf-8"), broker_diagram.drawn()))
-    sys.stdout.write(f"{page}\n")
+    for each in (broker_diagram, producer_diagram):
+        page = each.PAGE
+        page.write_text(between_marks(page.read_text(encoding="utf-8"), each.drawn()))
+        sys.stdout.write(f"{page}\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ anew only when a change of behaviour is meant; then read the diff.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,16 +20,18 @@ from msgspec import UNSET
 
 from coordlib.coordinators.groups.dividing.strategies.model import Shares
 from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.effects.routing import COMMITTED, GROUPS, Output
+from coordlib.effects.routing import CLUSTERS, COMMITTED, GROUPS, METADATA, Output
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition, position_of_1
-from tests.tools import driving
+from tests.tools import driving, stored_clusters
 from tests.tools.assigned_groups import group_of, let_go, subscribe, topics
 from tests.tools.core import STATE_VERSION, InputRecord, fold, restore
 from tests.tools.driving import Conversation, commit, heartbeat, join, leave, sync
 
 FOLDER: Final = Path("tests/coordinators/shard/stored_states")
+#: What the name of the fixture of clusters says beside its version.
+OF_CLUSTERS: Final = "-clusters"
 
 
 def failing(*_: object) -> Shares:
@@ -52,16 +55,22 @@ class Stored(msgspec.Struct, kw_only=True):
     groups: dict[str, bytes]
     #: Newest (key, value) of `coord.committed`.
     committed: list[tuple[bytes, bytes]]
+    #: The same of `coord.clusters` and `coord.metadata`; older fixtures have none.
+    clusters: list[tuple[bytes, bytes]] = []
+    metadata: list[tuple[bytes, bytes]] = []
     position: ShardPosition
     #: What comes next: topic, offset, timestamp, value.
     log: list[tuple[str, int, int, bytes]]
+    #: Newest (topic, key, value) of `coord.clusters` and `coord.metadata`; older ones have none.
+    beside: list[tuple[str, bytes, bytes]] = []
     #: What follows from the blob, and from the compacted topics: lines of `lines_of`.
     outputs: list[str] = []
     outputs_after_rebuild: list[str] = []
 
     def rebuilt(self) -> bytes:
         """The blob as the compacted topics give it."""
-        return restore(self.groups.values(), self.committed, self.position)
+        saved = self.groups.values()
+        return restore(saved, self.committed, self.position, beside=self.beside)
 
     def go_on(self, blob: bytes) -> list[str]:
         """What follows from the log that comes next."""
@@ -84,8 +93,17 @@ def lines_of(outputs: list[Output]) -> list[str]:
 
 def made() -> Stored:
     """The fixture of today's code."""
+    return _made(_have_everything, _go_on)
+
+
+def made_clusters() -> Stored:
+    """The fixture of clusters of brokers, which had not been there when the version began."""
+    return _made(stored_clusters.have_everything, stored_clusters.go_on)
+
+
+def _made(begin: Callable[[Conversation], None], go_on: Callable[[Conversation], None]) -> Stored:
     talk = Conversation(SETTINGS)
-    _have_everything(talk)
+    begin(talk)
     talk.end_batch()
     written = _compacted(talk.outputs)
     fixture = Stored(
@@ -95,9 +113,14 @@ def made() -> Stored:
         committed=[(key, value) for (topic, key), value in written.items() if topic == COMMITTED],
         position=talk.shard.status().position,
         log=[],
+        beside=[
+            (topic, key, value)
+            for (topic, key), value in written.items()
+            if topic in (CLUSTERS, METADATA)
+        ],
     )
     stored_until = len(talk.log)
-    _go_on(talk)
+    go_on(talk)
     fixture.log = [
         (each.topic, each.offset, each.timestamp_ms, each.value or b"")
         for each in talk.log[stored_until:]
@@ -262,8 +285,8 @@ def _compacted(outputs: list[Output]) -> dict[tuple[str, bytes], bytes]:
 # -- files -----------------------------------------------------------------------------------
 
 
-def path_of(version: int, folder: Path = FOLDER) -> Path:
-    return folder / f"v{version}.json"
+def path_of(version: int, folder: Path = FOLDER, what: str = "") -> Path:
+    return folder / f"v{version}{what}.json"
 
 
 def read(path: Path) -> Stored:
@@ -295,12 +318,19 @@ def main(arguments: list[str]) -> int:
         for path in sorted(FOLDER.glob("v*.json")):
             write_outputs(path)
         return 0
-    path = path_of(STATE_VERSION)
-    if path.exists():
-        print(f"{path} is written: raise STATE_VERSION for another layout", file=sys.stderr)
-        return 1
-    write(path, made())
-    return 0
+    missing = {
+        path: make
+        for path, make in (
+            (path_of(STATE_VERSION), made),
+            (path_of(STATE_VERSION, what=OF_CLUSTERS), made_clusters),
+        )
+        if not path.exists()
+    }
+    for path, make in missing.items():
+        write(path, make())
+    if not missing:
+        print("All are written: raise STATE_VERSION for another layout", file=sys.stderr)
+    return 0 if missing else 1
 
 
 if __name__ == "__main__":

@@ -37,8 +37,9 @@ what it sends, or a word that nobody sends:
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
-What brokers say stands in `tests.tools.broker_transcript`. Further `key=value` words set fields of
-the request: id, group, member, generation, session, rebalance, protocols=NAME:METADATA,…,
+What brokers say stands in `tests.tools.broker_transcript`; what transactional producers say, and
+the driver of their messages, in `tests.tools.producer_transcript`. Further `key=value` words set
+fields of the request: id, group, member, generation, session, rebalance, protocols=NAME:METADATA,…,
 topics=T,… (a consumer's subscription), type, reason, reply, instance. A client knows its member id
 and its generation from its newest answer; ids of requests count up by themselves (a1, a2, …).
 """
@@ -53,18 +54,18 @@ from pathlib import Path
 from typing import Any
 
 from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
-from coordlib.coordinators.groups.assigned.group import Partitions
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from tests.tools import assigned_groups, driving
+from tests.tools import assigned_groups, driving, producer_transcript
 from tests.tools.broker_transcript import VERBS, BrokerWords
 from tests.tools.claims.transcript import ClaimsSession
 from tests.tools.core import restored
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import Conversation
+from tests.tools.producer_transcript import ProducerWords
 
 RULER = "----"
 
@@ -82,6 +83,7 @@ class Session:
         self._read = 0
         self._defects: list[Defect] = []
         self._of_brokers = BrokerWords(lambda: self.talk)
+        self._of_producers = ProducerWords(lambda: self.talk)
 
     def run(self, line: str) -> list[str]:
         """Carry out one command; the effects as lines."""
@@ -105,6 +107,9 @@ class Session:
 
     def _say(self, client: str, verb: str, words: list[str], after_ms: int) -> list[str]:
         self._count[client] = self._count.get(client, 0) + 1
+        if verb in producer_transcript.VERBS:
+            words = [f"id={client}.{self._count[client]}", *words]
+            return self.talk.send(self._of_producers.request(client, verb, words), after_ms)
         if verb in VERBS:
             made = self._of_brokers.numbered(client, verb, words, self._count[client])
             return self.talk.send(made, after_ms)
@@ -118,6 +123,8 @@ class Session:
         client, *words = shlex.split(line)
         if client == "topics":
             return _listing(words)
+        if words[0] in producer_transcript.VERBS:
+            return self._of_producers.request(client, words[0], words[1:])
         if words[0] in VERBS:
             return self._of_brokers.request(client, words[0], words[1:])
         return self._request(client, words[0], _by_name(words[1:]))
@@ -224,7 +231,7 @@ class Session:
     def show(self, words: list[str]) -> list[str]:
         group = self.talk.group(*words)
         if isinstance(group, AssignedGroup):
-            return list(_shown(group))
+            return list(assigned_groups.shown(group))
         yields = f"group {group.group} {group.state.value} generation={group.generation}"
         members = [
             f"member {m.member}"
@@ -256,10 +263,12 @@ class Session:
         return []
 
 
-_WORDS = {
+_WORDS: dict[str, Callable[[Session, list[str]], list[str]]] = {
     "tick": Session.tick,
     "topics": Session.topics,
     "wait": Session.wait,
+    "feed": lambda session, _: session.talk.feed(),
+    "hear": lambda session, _: session.talk.hear(),
     "batch": Session.batch,
     "rebuild": Session.rebuild,
     "break": Session.break_,
@@ -267,20 +276,6 @@ _WORDS = {
     "show": Session.show,
     "settings": Session.settings,
 }
-
-
-def _shown(group: AssignedGroup) -> Iterator[str]:
-    """A server-assigned group: who owns what, and what is on its way."""
-    yield f"group {group.group} {group.state.value} generation={group.generation}"
-    for member in group.members.values():
-        asked = f" must let go of {_places(member.asked_back)}" if member.demands else ""
-        yield f"member {member.member} owns {_places(member.owned) or 'nothing'}{asked}"
-    for name, guard in group.guards.items():
-        yield f"guard {name} of {_places(guard.partitions)}"
-
-
-def _places(partitions: Partitions) -> str:
-    return " ".join(f"{topic}/{each}" for topic, some in partitions.items() for each in some)
 
 
 #: Requests that need no more than a group.

@@ -20,7 +20,7 @@ from coordlib.client.claims.errors import (
 )
 from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.claims.resetting import Outcome
+from coordlib.client.claims.reset_plan import Outcome
 from coordlib.client.claims.tracking import CommitToken
 
 __all__ = [

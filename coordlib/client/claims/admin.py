@@ -1,29 +1,37 @@
 """`ClaimsAdmin`: pause a group, resume it, and set its positions."""
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
 from coordlib import limits
 from coordlib.client.claims import signals as sg
+from coordlib.client.claims.copying import Copied, Copy
 from coordlib.client.claims.marshaler import COORDINATION_TOPIC
 from coordlib.client.claims.options import read_settings
-from coordlib.client.claims.resetting import Outcome, Pause, ResetPlan, Resetting, Step
+from coordlib.client.claims.reset_plan import Outcome, Pause, ResetPlan
+from coordlib.client.claims.resetting import Input, Output, Resetting, Step
 from coordlib.client.claims.shell.starts import find_starts
 from coordlib.client.claims.shell.transport import Transport
-from coordlib.client.claims.shell.writing import made_of
+from coordlib.client.claims.shell.writing import commit, made_of
 from coordlib.client.claims.view import LogView
 from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.claims.slot import Judgement
-from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.errors import CannotReach, CoordError, NotAllowed, SetupError
 from coordlib.records import marshal
+
+_log = logging.getLogger("coordlib.client")
 
 #: How long a change of positions waits for consumers to let go.
 PAUSE_TIMEOUT_S: Final = 900.0
 PAUSE_MAX_S: Final = limits.PAUSE_MAX_MS // 1_000
 ANSWER_TIMEOUT_S: Final = 30.0
+#: How long one that was interrupted waits until the log has taken the end of its pause.
+UNDO_TIMEOUT_S: Final = 30.0
 _SLICE_S: Final = 0.05
 
 
@@ -38,6 +46,18 @@ class NotSet(CoordError):
             f"group {group}: "
             + "; ".join(f"{e.place.topic}:{e.place.partition}: {e.error}" for e in failed),
             "The group goes on. Run it again: partitions that are set stay so.",
+        )
+
+
+class StillPaused(CoordError):
+    """A change of positions has ended in the middle, and could not undo its pause."""
+
+    def __init__(self, group: str, for_s: int, interval_s: int) -> None:
+        super().__init__(
+            "Positions were not set, and the group may still be paused.",
+            f"group {group}, for at most {for_s} s",
+            f"End the pause: coord claims resume {group}. Claims of this command end by themselves "
+            f"within {2 * interval_s} s. Then run it again: partitions that are set stay so.",
         )
 
 
@@ -68,6 +88,7 @@ class ClaimsAdmin(Closing):
                 coordination_topic,
                 client=self._settings.client,
                 prefix=self._settings.prefix,
+                is_committing=False,
             )
         self._transport: Transport = transport
         self._instance = transport.new_instance()
@@ -98,6 +119,9 @@ class ClaimsAdmin(Closing):
     ) -> tuple[Outcome, ...]:
         """Pause the group, set these positions once all of its consumers have let go, resume it.
 
+        Kafka's group of the same name takes them first. Where it does not, they are set all the
+        same, and `Outcome.is_copied` says so: the next owner copies them with its first sign.
+
         Args:
             positions: (topic, partition) -> next offset to read.
             timeout_s: until when all must have let go.
@@ -105,8 +129,13 @@ class ClaimsAdmin(Closing):
 
         Raises:
             NotSet: some or all were not set. Consumers go on from what `outcomes` says.
+            StillPaused: it ended in the middle, and could not resume the group.
             SetupError: nothing to set, or an offset below 0.
-            CannotReach: the coordination topic cannot be read.
+            NotAllowed, CannotReach: the coordination topic cannot be read or written.
+
+        Whatever ends it, also Ctrl-C, the group is resumed first, with the positions of before
+        where no new ones are set, and Kafka's group gets those back. A note of the exception says
+        so, and how many Kafka's group has perhaps not taken back.
         """
         wanted = {TopicPartition(*place): offset for place, offset in positions.items()}
         wrong = [f"{place}: {offset}" for place, offset in wanted.items() if offset < 0]
@@ -160,6 +189,7 @@ class _Awaited:
         self._transport = transport
         self.ids: set[int] = set()
         self._problem = ""
+        self._refusal: CoordError | None = None
 
     def feed(self, event: sg.Input) -> None:
         with self._changed:
@@ -178,13 +208,16 @@ class _Awaited:
     def fail(self, problem: Exception) -> None:
         with self._changed:
             self._problem = repr(problem)
+            self._refusal = problem if isinstance(problem, CoordError) else None
             self._changed.notify_all()
 
     def wait(self, timeout_s: float) -> None:
-        """Until all are taken. Raises CannotReach."""
+        """Until all are taken. Raises CannotReach, NotAllowed."""
         self._transport.flush(timeout_s)
         with self._changed:
             self._changed.wait_for(lambda: bool(self._problem or not self.ids), timeout_s)
+            if self._refusal is not None:
+                raise self._refusal
             if self._problem or self.ids:
                 raise CannotReach(
                     "The coordination topic has not taken the message.",
@@ -201,6 +234,7 @@ class _Work:
         self.topics = tuple(sorted({place.topic for place in plan.positions}))
         self._changed = threading.Condition(transport.lock)
         self._problem: Exception | None = None
+        self._is_undoing = False
         transport.attach(self)
         with transport.lock:
             self._life = Resetting(plan, transport.view_of, transport.luck(), transport.now_ms())
@@ -213,7 +247,21 @@ class _Work:
     def run(
         self, timeout_s: float, on_waiting: Callable[[Mapping[TopicPartition, str]], None]
     ) -> tuple[Outcome, ...]:
-        """Wait for the end. Raises what has failed, CannotReach."""
+        """Wait for the end. Raises what has failed, once it is undone; StillPaused: it is not."""
+        try:
+            self._await(timeout_s, on_waiting)
+        except BaseException as reason:
+            self._undo(reason)
+            raise
+        finally:
+            self._transport.detach(self)
+        if not self._life.is_resumed:
+            raise self._still_paused()
+        return self._life.outcomes()
+
+    def _await(
+        self, timeout_s: float, on_waiting: Callable[[Mapping[TopicPartition, str]], None]
+    ) -> None:
         until, told = monotonic() + timeout_s, None
         while not self.is_over and monotonic() < until:
             with self._changed:
@@ -223,12 +271,40 @@ class _Work:
             if holders != told:
                 told = holders
                 on_waiting(holders)
-        self._transport.detach(self)
         if self._problem is not None:
             raise self._problem
-        return self._life.outcomes()
 
-    def feed(self, event: sg.Input) -> None:
+    def _undo(self, reason: BaseException) -> None:
+        """Resume the group; `reason` gets a note of what became of it. Raises StillPaused."""
+        with self._changed:
+            self._problem, self._is_undoing = None, True
+            self._do(self._life.interrupt("it was interrupted", self._transport.now_ms()))
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: self.is_over, UNDO_TIMEOUT_S)
+        except KeyboardInterrupt as again:  # of somebody who does not want to wait
+            if not self._life.is_resumed:
+                raise self._still_paused() from again
+        outcomes = self._life.outcomes()
+        done = sum(not each.error for each in outcomes)
+        if self._life.is_resumed:
+            behind = sum(not each.is_copied for each in outcomes)
+            copies = (
+                f"Kafka's group may have {behind} positions that differ, until their next owners "
+                "copy them. "
+            )
+            reason.add_note(
+                f"{done} of {len(outcomes)} positions are set, the others are as before. "
+                f"{copies if behind else ''}The group goes on."
+            )
+        elif self._life.has_paused or not isinstance(reason, NotAllowed):
+            raise self._still_paused() from reason
+
+    def _still_paused(self) -> StillPaused:
+        plan = self._plan
+        return StillPaused(plan.group, plan.pause_s, plan.interval_ms // 1_000)
+
+    def feed(self, event: Input) -> None:
         with self._changed:
             self._do(self._life.handle(event))
             self._changed.notify_all()
@@ -245,10 +321,11 @@ class _Work:
 
     def fail(self, problem: Exception) -> None:
         with self._changed:
-            self._problem = problem
+            if not self._is_undoing:  # another of its questions may fail, and the resume be written
+                self._problem = problem
             self._changed.notify_all()
 
-    def _do(self, outputs: Sequence[sg.Output | Pause]) -> None:
+    def _do(self, outputs: Sequence[Output]) -> None:
         transport, plan = self._transport, self._plan
         for output in outputs:
             if isinstance(output, Pause):
@@ -260,10 +337,25 @@ class _Work:
             elif isinstance(output, sg.LookUpStarts):
                 sought = output.sought
                 transport.beside(self, lambda sought=sought: self._find(sought))  # type: ignore[misc]
+            elif isinstance(output, Copy):
+                transport.beside(self, partial(self._copy, output))
 
     def _find(self, sought: tuple[sg.Sought, ...]) -> None:
         found = find_starts(self._transport, self._plan.group, sought)
         self.feed(sg.StartsFound(self._transport.now_ms(), found))
+
+    def _copy(self, asked: Copy) -> None:
+        """A right that is missing is no reason to leave the group as it is: the log decides."""
+        transport, group = self._transport, self._plan.group
+        with self._changed:
+            if not self._life.begins(asked):  # it waited too long for a worker
+                return
+        is_done = False
+        try:
+            is_done = commit(transport, group, asked.positions)
+        except NotAllowed as denied:
+            _log.warning("Positions are not copied to Kafka's group %s. %s", group, denied.what)
+        self.feed(Copied(transport.now_ms(), asked.id, is_done))
 
 
 def _made_of(plan: ResetPlan, pause: Pause) -> Callable[[int], marshal.AnyMessage]:

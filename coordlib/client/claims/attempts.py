@@ -26,10 +26,10 @@ class Attempts:
     def due_ms(self) -> int | None:
         """When `go_on` has something to do at the latest."""
         me = self._me
-        if me.is_closing:
-            return None
-        given_up = (each.sent_ms + me.interval_ms for each in me.attempts.values())
-        return min([self._pass_ms, *given_up])
+        due = [each.sent_ms + me.interval_ms for each in me.attempts.values()]
+        if not me.is_closing:
+            due.append(self._pass_ms)
+        return min(due, default=None)
 
     def wake(self) -> None:
         """Something was released that this consumer may want: look at once."""
@@ -53,7 +53,7 @@ class Attempts:
         if attempt is not None:
             attempt.verdicts[event.offset] = event
             self._decide(event.place, attempt, event.now_ms)
-        elif event.is_accepted and event.place not in self._me.claims:
+        elif self._may_be_late(event):
             self._release_unheld(event)
 
     def acknowledged(self, event: sg.Acknowledged) -> None:
@@ -76,8 +76,14 @@ class Attempts:
             return
         is_wanted = attempt.is_reclaim or wanting.is_wanted(me, place)
         claim = self._holding.won(place, attempt, now_ms)
-        if not is_wanted:
-            self._holding.release(claim, Why.UNWANTED, now_ms)
+        if me.closing is not None or not is_wanted:
+            self._holding.release(claim, me.closing or Why.UNWANTED, now_ms)
+
+    def _may_be_late(self, event: sg.Judged) -> bool:
+        """Whether it is a win of an attempt that this consumer has given up. One that is closed
+        does not ask: a consumer that the same program has opened since may have won."""
+        me = self._me
+        return event.is_accepted and event.place not in me.claims and not me.is_closing
 
     def _is_still_ours(self, won: sg.Judged) -> bool:
         slot = self._me.slot(won.place)
@@ -146,8 +152,10 @@ class Attempts:
         little of the log was read, a message that means nothing to any reader.
         """
         me = self._me
-        self._filled_ms[topic] = now_ms + me.jitter(me.interval_ms // PASS_PARTS)
         places = [each for each in wanting.wanted(me) if each.topic == topic]
+        if not places:
+            return  # what it has just attempted in another topic is all that it may take
+        self._filled_ms[topic] = now_ms + me.jitter(me.interval_ms // PASS_PARTS)
         ready = [each for each in places if now_ms >= me.cooling_ms.get(each, now_ms)]
         # While the group is paused an attempt would be refused here, and believed by Marshal's own.
         if ready and me.view_of(topic).may_act and not me.is_paused():

@@ -94,6 +94,8 @@ class Claim:
     fence: Fence
     #: As judged at the winning record; None: the log has none.
     judged_position: int | None
+    #: Of an older snapshot, where the log has none.
+    saved_position: int | None = None
     phase: Phase = Phase.STARTING
     health: Health = field(default_factory=Health)
     #: Messages handed out; empty with delivery at most once, whose position moves ahead of them.

@@ -53,7 +53,7 @@ class MarshalConsumer(Closing):
     ) -> None:
         self._transport, self._options, self._instance = transport, options, instance
         self.topics = topics
-        self._data = Data(reader)
+        self._data = Data(reader, settings.common)
         #: Called with the partitions, or topics, inside `poll` and `close`.
         self.on_claimed: OnPlaces | None = None
         self.on_released: OnPlaces | None = None
@@ -76,6 +76,7 @@ class MarshalConsumer(Closing):
 
         Raises:
             CoordinationTopicChanged: the coordination topic is another one now.
+            NotAllowed: the brokers refuse it: a right is missing.
             CannotReach: the transport has failed.
             CoordError: the consumer is closed, or has failed.
         """
@@ -302,7 +303,8 @@ class MarshalConsumer(Closing):
         Args:
             release: others may claim at once. False: a last sign of life is written, for a new
                 process of the same client id to reclaim within the heartbeat interval.
-            timeout: seconds until the log must have taken it; else claims end by themselves.
+            timeout: seconds until the log must have taken it; else claims end by themselves. What
+                is under way goes on for an interval at most, while the marshaler is open.
         """
         if self._is_closed:
             return

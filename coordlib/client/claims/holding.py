@@ -34,10 +34,12 @@ class Holding:
             # As judged at the winning record: its former owner may have moved it until then (B9).
             # INV-49
             attempt.verdict.position,
+            attempt.verdict.saved_position,
             health=Health(options.release_claims_if_behind, options.claim_entire_topic),
             active_ms=now_ms,
         )
         me.claims[place] = claim
+        me.hurry(claim.fence.closes_ms(me.view(place).read_ms))
         self.look_up([claim], now_ms)
         return claim
 
@@ -45,11 +47,17 @@ class Holding:
         """Ask where these begin; again after a while without an answer."""
         for claim in claims:
             claim.looks_again_ms = now_ms + self._me.interval_ms // 6
+            self._me.hurry(claim.looks_again_ms)
         sought = [sg.Sought(c.place, c.epoch, c.judged_position is None) for c in claims]
         self._me.say(sg.LookUpStarts(tuple(sought)))
 
     def found(self, found: sg.Found, now_ms: int) -> None:
-        """Begin at the judged position, else at Kafka's committed one, else as configured."""
+        """Begin at the judged position, else at Kafka's committed one, else at that of an older
+        snapshot, else as configured.
+
+        What the job has saved before it went away is older than what consumers have committed
+        since: at most once, they would be handed out what they were given before.  # INV-63
+        """
         me = self._me
         claim = me.claims.get(found.place)
         if claim is None or claim.epoch != found.epoch or claim.phase is not Phase.STARTING:
@@ -57,6 +65,8 @@ class Holding:
         position = claim.judged_position
         if position is None:
             position = found.committed
+        if position is None:
+            position = claim.saved_position
         if position is None:
             position = found.log_end if me.identity.begins_at_end else found.log_start
         if position < found.log_start:
@@ -80,6 +90,7 @@ class Holding:
         me, (parts, most) = self._me, BEAT_PARTS
         shortest_ms = me.interval_ms // parts
         claim.beat_ms = now_ms + shortest_ms + me.jitter((most - 1) * shortest_ms)
+        me.hurry(claim.beat_ms)
         self._to_kafka(claim)
         id_ = me.write(sg.Kind.SIGN, claim.place, claim.epoch, claim.position)
         self.signs[id_] = claim
@@ -95,6 +106,7 @@ class Holding:
         claim = self.signs.pop(event.id, None)
         if claim is not None:
             claim.beat_ms = min(claim.beat_ms, event.now_ms + self._me.interval_ms // RETRY_PARTS)
+            self._me.hurry(claim.beat_ms)
 
     def _to_kafka(self, claim: Claim) -> None:
         """Before the message, so that a rewind that follows cannot be overtaken (PR #84)."""
@@ -118,6 +130,7 @@ class Holding:
 
     def _let_go_soon(self, claim: Claim, now_ms: int) -> None:
         claim.phase = Phase.LETTING_GO
+        self._me.hurry(claim.let_go_ms + self._me.interval_ms)
         if not claim.is_told:
             self.let_go(claim, now_ms)
 

@@ -35,12 +35,14 @@ class Life:
         self._holding = Holding(self._me)
         self._attempts = Attempts(self._me, self._holding)
         self._batches = Batches(self._me, self._holding)
-        self._count_ms = self._fence_ms = 0
+        self._count_ms = 0
         #: Tickets of flushes, with the signs that each one waits for.
         self._flushes: dict[int, set[int]] = {}
         self._calling: sg.Call | None = None
         self._told_topics: tuple[str, ...] = ()
         self._is_closed = False
+        #: Whether `close` has returned: nobody runs callbacks any more.
+        self._is_unattended = False
 
     @property
     def me(self) -> Standing:
@@ -62,8 +64,7 @@ class Life:
         """When `Elapsed` must be fed at the latest."""
         if self._is_closed:
             return None
-        due = [self._fence_ms, self._attempts.due_ms(), self._batches.due_ms()]
-        due += [c.beat_ms if c.is_started else c.looks_again_ms for c in self._me.claims.values()]
+        due = [self._me.due_ms, self._attempts.due_ms(), self._batches.due_ms()]
         if not self._me.is_closing:
             due.append(self._count_ms)
         return min((each for each in due if each is not None), default=None)
@@ -85,7 +86,7 @@ class Life:
                 self._not_written(event)
             case sg.Elapsed() | sg.ReadToEnd():
                 pass  # what is due follows every input
-            case sg.Polled() | sg.CalledBack() | sg.Flush() | sg.Close():
+            case sg.Polled() | sg.CalledBack() | sg.Flush() | sg.Close() | sg.Left():
                 self._dispatch_of_user(event)
             case _:
                 self._dispatch_of_data(event)
@@ -108,7 +109,9 @@ class Life:
             case sg.Committed():
                 self._batches.committed(event)
 
-    def _dispatch_of_user(self, event: sg.Polled | sg.CalledBack | sg.Flush | sg.Close) -> None:
+    def _dispatch_of_user(
+        self, event: sg.Polled | sg.CalledBack | sg.Flush | sg.Close | sg.Left
+    ) -> None:
         match event:
             case sg.Polled():
                 self._call_back(event.now_ms)
@@ -118,6 +121,8 @@ class Life:
                 self._flush(event)
             case sg.Close():
                 self._close(event)
+            case sg.Left():
+                self._is_unattended = True
 
     # ---- the log ------------------------------------------------------------------------------
 
@@ -170,9 +175,11 @@ class Life:
 
     def _close_fences(self, now_ms: int) -> None:
         """Give up what may not be worked on; nothing opens a fence again."""
-        if now_ms < self._fence_ms:  # signs and readings only ever move it to later
+        if now_ms < self._me.due_ms:
             return
         for claim in list(self._me.claims.values()):
+            if self._me.claims.get(claim.place) is not claim:
+                continue  # of a whole topic the others go with the first
             stop = claim.fence.broken(now_ms, self._me.view(claim.place).read_ms)
             if stop is not None:
                 self._holding.lose(claim, stop, now_ms)
@@ -182,13 +189,15 @@ class Life:
     def _is_unheard(self, claim: Claim, now_ms: int) -> bool:
         return now_ms - claim.let_go_ms >= self._me.interval_ms
 
-    def _newest_closing(self) -> int:
-        """The earliest moment at which a claim's fence closes, or its release is overdue."""
-        far_ms = 1 << 62
-        for claim in self._me.claims.values():
-            far_ms = min(far_ms, claim.fence.closes_ms(self._me.view(claim.place).read_ms))
+    def _first_due(self) -> int:
+        """The earliest moment at which a sign or a look is due, a fence closes, or a release is
+        overdue. Signs and readings only ever move that to later."""
+        me, far_ms = self._me, 1 << 62
+        for claim in me.claims.values():
+            next_ms = claim.beat_ms if claim.is_started else claim.looks_again_ms
+            far_ms = min(far_ms, next_ms, claim.fence.closes_ms(me.view(claim.place).read_ms))
             if claim.phase is Phase.LETTING_GO:
-                far_ms = min(far_ms, claim.let_go_ms + self._me.interval_ms)
+                far_ms = min(far_ms, claim.let_go_ms + me.interval_ms)
         return far_ms
 
     def _go_on(self, now_ms: int) -> None:
@@ -202,8 +211,9 @@ class Life:
                 self._holding.release(claim, Why.PAUSED, now_ms)
         self._attempts.go_on(now_ms)
         self._batches.go_on(now_ms)
-        self._beat(now_ms)
-        self._fence_ms = self._newest_closing()
+        if now_ms >= me.due_ms:
+            self._beat(now_ms)
+            me.due_ms = self._first_due()
         self._end_if_closed()
 
     def _beat(self, now_ms: int) -> None:
@@ -236,7 +246,7 @@ class Life:
 
     def _call_back(self, now_ms: int) -> None:
         """The callbacks that are due, one call of each kind: losses first."""
-        if self._calling is not None:
+        if self._calling is not None or self._is_unattended:
             return
         call = self._next_call(now_ms)
         if call is not None:
@@ -289,18 +299,18 @@ class Life:
 
     def _close(self, event: sg.Close) -> None:
         me = self._me
-        me.is_closing = True
-        me.attempts.clear()
+        me.closing = Why.CLOSED if event.releases else Why.LEFT
         if event.inside is not None:
             self._called_back(sg.CalledBack(event.now_ms, event.inside))
         for claim in list(me.claims.values()):
-            self._holding.release(claim, Why.CLOSED if event.releases else Why.LEFT, event.now_ms)
+            self._holding.release(claim, me.closing, event.now_ms)
         self._call_back(event.now_ms)
 
     def _end_if_closed(self) -> None:
         me = self._me
-        is_open = me.claims or me.last_words or me.lost or self._calling
-        if me.is_closing and not is_open:
+        is_open = me.claims or me.attempts or me.last_words
+        is_called = not self._is_unattended and (me.lost or self._calling)
+        if me.is_closing and not (is_open or is_called):
             self._is_closed = True
             me.say(sg.Closed())
 

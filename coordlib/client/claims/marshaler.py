@@ -27,6 +27,7 @@ class Marshaler(Closing):
 
     Raises:
         SetupError: a key that is missing, wrong or not offered; a topic that cannot be used.
+        NotAllowed: the brokers refuse it: a right is missing.
         CannotReach: no broker, or no coordination topic.
     """
 
@@ -52,7 +53,7 @@ class Marshaler(Closing):
 
         Raises:
             SetupError: names that cannot be claimed, or another consumer here has a topic.
-            CannotReach: the coordination topic cannot be read.
+            NotAllowed, CannotReach: the coordination topic cannot be read.
         """
         options = options or ConsumerOptions()
         wanted = topics_wanted(topics, options)
@@ -99,6 +100,9 @@ class Marshaler(Closing):
 
     def close(self, release: bool = False, timeout: float = 10.0) -> None:
         """Close its consumers, then the transport if it is its own.
+
+        With the transport ends what a consumer did not finish within its timeout. An attempt of it
+        that wins after that keeps its partition for two heartbeat intervals, as after a crash.
 
         Args:
             release: False, as in Marshal: claims stay for a quick restart under this client id.

@@ -14,7 +14,7 @@ from coordlib.client.claims.life import Life
 from coordlib.client.claims.options import ConsumerOptions, Settings
 from coordlib.client.claims.shell.starts import find_starts
 from coordlib.client.claims.shell.transport import Transport
-from coordlib.client.claims.shell.writing import made_of
+from coordlib.client.claims.shell.writing import commit, made_of
 from coordlib.client.claims.standing import Identity
 from coordlib.client.claims.view import LogView
 from coordlib.coordinators.claims.slot import Judgement
@@ -71,6 +71,8 @@ class ClaimingMember:
         #: Set when it failed: no message is handed out from then on.
         self.failure: CoordError | None = None
         self.is_over = False
+        #: Whether `close` has returned.
+        self._has_left = False
         transport.attach(self)
 
     # ---- the user's thread --------------------------------------------------------------------
@@ -107,7 +109,12 @@ class ClaimingMember:
             raise error
 
     def close(self, releases: bool, timeout_s: float) -> bool:
-        """Let go, with callbacks; whether the log has taken all of it in time."""
+        """Let go, with callbacks; whether the log has taken all of it in time.
+
+        What it has not goes on without the user, until it is done or an interval has passed, but
+        no longer than the transport is open: an attempt that is under way may win, and what it
+        wins is released, too.
+        """
         until = monotonic() + timeout_s
         inside = self._end_callback()
         self.feed(sg.Close(self._transport.now_ms(), releases, inside))
@@ -119,7 +126,11 @@ class ClaimingMember:
                 break
             with self.changed:
                 self.changed.wait_for(lambda: bool(self.is_over or self._calls), left_s)
-        self._transport.detach(self)
+        with self.changed:
+            self._has_left = True
+            self.feed(sg.Left(self._transport.now_ms()))
+            if self.failure is not None:
+                self._transport.detach(self)
         return self.is_over
 
     def warn(self, sentence: str) -> None:
@@ -189,6 +200,8 @@ class ClaimingMember:
                 )
                 if not known:
                     self.failure.__cause__ = problem
+            if self._has_left:  # nobody polls it any more
+                self._transport.detach(self)
             self.changed.notify_all()
 
     # ---- outputs ------------------------------------------------------------------------------
@@ -205,6 +218,7 @@ class ClaimingMember:
                 self._answers[ticket] = error
             case sg.Closed():
                 self.is_over = True
+                self._transport.detach(self)
             case _:
                 self._do_beside(output)
 
@@ -257,12 +271,6 @@ class ClaimingMember:
         self.feed(sg.EndsFound(self._transport.now_ms(), ends))
 
     def _commit(self, asked: sg.CommitToKafka) -> None:
-        is_done = True
-        try:
-            offsets = {asked.place: asked.position}
-            self._transport.commit(self.identity.group, offsets, is_awaited=True)
-        except CannotReach as problem:
-            _log.warning("%s: Kafka's group has no commit: %s", self.where, problem.what)
-            is_done = False
-        now_ms, position = self._transport.now_ms(), asked.position
-        self.feed(sg.Committed(now_ms, asked.place, asked.epoch, position, is_done))
+        transport, place, end = self._transport, asked.place, asked.position
+        is_done = commit(transport, self.identity.group, {place: end})
+        self.feed(sg.Committed(transport.now_ms(), place, asked.epoch, end, is_done))

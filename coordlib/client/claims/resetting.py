@@ -1,20 +1,23 @@
 """Setting positions of a group, as a state machine without IO. Source: design, section 9.
 
 The group is paused; each slot is claimed as it becomes free, and kept alive at its old position;
-once all are held, signs stop, and each slot is released with its new position. A step that fails
-ends in releases with the old positions. Then the group is resumed. Should the admin die at any
-step, the pause ends by itself, its claims expire, and running it again completes the work: Kafka
-has no transaction that readers of claims would honour, so the outcome is per partition.
+once all are held, Kafka's group takes the new positions, signs stop, and each slot is released with
+its new one. A step that fails ends in releases with the old positions. Then the group is resumed.
+Should the admin die at any step, the pause ends by itself, its claims expire, and running it again
+completes the work: Kafka has no transaction that readers of claims would honour, so the outcome is
+per partition.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.claim import Asked
+from coordlib.client.claims.copying import Copied, Copy, Copying
 from coordlib.client.claims.fence import Fence
+from coordlib.client.claims.reset_plan import Outcome, Pause, ResetPlan, Target
 from coordlib.client.claims.standing import BEAT_PARTS, PASS_PARTS, SILENCE_PARTS
 from coordlib.client.machine.signals import TopicPartition
 
@@ -24,67 +27,23 @@ class Step(Enum):
 
     #: action: ReleaseGroup to every coordination partition. transition: all taken -> CLAIMING
     PAUSING = "pausing the group"
-    #: action: attempts and signs. transition: all held -> SETTLING; too late, or one lost -> ENDING
+    #: action: attempts and signs. transition: all held -> COPYING; too late, or one lost -> ENDING
     CLAIMING = "claiming its partitions"
+    #: action: signs, and the new positions to Kafka's group, in one commit. transition: it has
+    #: answered, or an interval has passed -> SETTLING
+    COPYING = "copying its positions to Kafka's group"
     #: action: none, until the log has taken every sign (PR #85). transition: it has -> RELEASING
     SETTLING = "waiting for its last signs"
     #: action: releases. transition: all judged, or an interval has passed -> RESUMING
     RELEASING = "releasing its partitions"
-    #: action: ReleaseGroup that has ended. transition: all taken -> DONE
+    #: action: ReleaseGroup that has ended. transition: all taken, and where the work was given up
+    #: Kafka's group has answered, or an interval has passed -> DONE
     RESUMING = "resuming the group"
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Write a ReleaseGroup for so long to this coordination partition; 0 resumes the group."""
-
-    id: int
-    partition: int
-    for_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one partition."""
-
-    place: TopicPartition
-    #: The position before; None: it was not found out.
-    prior: int | None
-    #: The position afterwards, as judged; None: it is not known to have been set.
-    new: int | None
-    #: Why it was not set; "": it was.
-    error: str = ""
-
-
-@dataclass(slots=True)
-class _Target:
-    place: TopicPartition
-    new: int
-    prior: int | None = None
-    asked: Asked | None = None
-    epoch: int | None = None
-    fence: Fence | None = None
-    beat_ms: int = 0
-    next_ms: int = 0
-    is_set: bool = False
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ResetPlan:
-    """What is to be done, by whom."""
-
-    group: str
-    client: str
-    #: 8 hexadecimal digits.
-    instance: str
-    positions: Mapping[TopicPartition, int]
-    #: The number of coordination partitions.
-    partitions: int
-    interval_ms: int
-    #: The whole work is given up after this.
-    timeout_ms: int
+Input = sg.Input | Copied
+Output = sg.Output | Pause | Copy
 
 
 @dataclass(slots=True)
@@ -98,30 +57,32 @@ class Resetting:
     step: Step = Step.PAUSING
     #: Why the work was given up; "": it was not.
     failure: str = ""
-    _targets: dict[TopicPartition, _Target] = field(default_factory=dict)
-    _outputs: list[sg.Output | Pause] = field(default_factory=list)
+    #: Whether the log has taken a pause of it.
+    has_paused: bool = False
+    _targets: dict[TopicPartition, Target] = field(default_factory=dict)
+    _outputs: list[Output] = field(default_factory=list)
+    _copying: Copying = field(default_factory=Copying)
     _ids: int = 0
     #: Pauses, and signs, that the log has not taken yet.
     _pauses: set[int] = field(default_factory=set)
-    _signs: dict[int, _Target] = field(default_factory=dict)
+    _signs: dict[int, Target] = field(default_factory=dict)
     _since_ms: int = 0
     _until_ms: int = 0
 
     def __post_init__(self) -> None:
         wanted = sorted(self.plan.positions.items())
-        self._targets = {place: _Target(place, new) for place, new in wanted}
+        self._targets = {place: Target(place, new) for place, new in wanted}
         self._since_ms = self.now_ms
         self._until_ms = self.now_ms + self.plan.timeout_ms
-        # It outlives the work by the intervals in which the last claims of a dead admin expire.
-        self._pause(self.plan.timeout_ms // 1_000 + 4 * self.plan.interval_ms // 1_000)
+        self._pause(self.plan.pause_s)
 
     # ---- the way in ---------------------------------------------------------------------------
 
-    def begin(self) -> list[sg.Output | Pause]:
+    def begin(self) -> list[Output]:
         """The first outputs."""
         return self._said()
 
-    def handle(self, event: sg.Input) -> list[sg.Output | Pause]:
+    def handle(self, event: Input) -> list[Output]:
         """Take one input; the outputs are to be done in order."""
         self.now_ms = event.now_ms
         match event:
@@ -133,10 +94,32 @@ class Resetting:
                 self._not_written(event)
             case sg.StartsFound():
                 self._found(event)
+            case Copied():
+                self._copied(event)
             case _:
                 pass
         self._go_on()
         return self._said()
+
+    def interrupt(self, why: str, now_ms: int) -> list[Output]:
+        """Give up what is not being released yet, and resume the group; the outputs as of `handle`.
+
+        Releases that are under way are waited for: their positions may be set already.
+        """
+        self.now_ms = now_ms
+        if self.step in (Step.PAUSING, Step.CLAIMING, Step.COPYING, Step.SETTLING):
+            self._give_up(why)
+        self._go_on()
+        return self._said()
+
+    def begins(self, copy: Copy) -> bool:
+        """Whether this commit is still wanted; from now on Kafka's group may have it."""
+        return self._copying.begin(copy)
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the log has taken the end of the pause, in every coordination partition."""
+        return self.step in (Step.RESUMING, Step.DONE) and not self._pauses
 
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest."""
@@ -144,8 +127,15 @@ class Resetting:
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """What became of each partition."""
+        copying = self._copying
         return tuple(
-            Outcome(each.place, each.prior, each.new if each.is_set else None, self._error_of(each))
+            Outcome(
+                each.place,
+                each.prior,
+                each.new if each.is_set else None,
+                self._error_of(each),
+                is_copied=copying.is_done if each.is_set else not copying.is_suspected,
+            )
             for each in self._targets.values()
         )
 
@@ -158,13 +148,15 @@ class Resetting:
             if slot is not None and slot.is_live and slot.client != self.plan.client
         }
 
-    def _error_of(self, target: _Target) -> str:
+    def _error_of(self, target: Target) -> str:
         return "" if target.is_set else target.error or self.failure or "not set"
 
     # ---- what was written ---------------------------------------------------------------------
 
     def _acknowledged(self, event: sg.Acknowledged) -> None:
-        self._pauses.discard(event.id)
+        if event.id in self._pauses:
+            self._pauses.discard(event.id)
+            self.has_paused = True
         signed = self._signs.pop(event.id, None)
         if signed is not None and signed.fence is not None:
             signed.fence.acknowledged(event.produced_ms)
@@ -191,31 +183,34 @@ class Resetting:
             self._decide(target)
         slot = self._slot(event.place)
         is_mine = slot is not None and slot.epoch == target.epoch and not slot.is_released
-        if self.step is Step.CLAIMING and target.epoch is not None and not is_mine:
+        if self.step in (Step.CLAIMING, Step.COPYING) and target.epoch is not None and not is_mine:
             self._fail(target, f"client {slot.client if slot else ''} has taken it")
 
-    def _decide(self, target: _Target) -> None:
+    def _decide(self, target: Target) -> None:
         asked = target.asked
         verdict = asked.verdict if asked is not None else None
         if asked is None or verdict is None:
             return
         target.asked = None
-        if self.step is Step.RELEASING:
+        if self.step is Step.RELEASING and not verdict.is_attempt:
             target.is_set = verdict.is_accepted and verdict.position == target.new
             target.error = "" if target.is_set else target.error or "its release was refused"
         elif verdict.is_accepted and verdict.is_attempt:
             self._won(target, asked, verdict)
 
-    def _won(self, target: _Target, asked: Asked, verdict: sg.Judged) -> None:
+    def _won(self, target: Target, asked: Asked, verdict: sg.Judged) -> None:
         assert asked.offset is not None
         target.epoch, target.prior = asked.offset, verdict.position
+        target.saved = verdict.saved_position
         target.fence = Fence(self.plan.interval_ms, asked.produced_ms)
-        if target.prior is None:
+        if self.step is Step.RELEASING:  # it was under way when the work was given up
+            self._let_go(target, gives_up=True)
+        elif target.prior is None:
             self._look_up(target)
         else:
             self._sign(target)
 
-    def _look_up(self, target: _Target) -> None:
+    def _look_up(self, target: Target) -> None:
         assert target.epoch is not None
         target.next_ms = self.now_ms + self.plan.interval_ms // 6
         self._outputs.append(sg.LookUpStarts((sg.Sought(target.place, target.epoch, True),)))
@@ -224,7 +219,8 @@ class Resetting:
         for found in event.found:
             target = self._targets.get(found.place)
             if target is not None and target.epoch == found.epoch and target.prior is None:
-                target.prior = found.log_start if found.committed is None else found.committed
+                known = (each for each in (found.committed, target.saved) if each is not None)
+                target.prior = next(known, found.log_start)
                 self._sign(target)
 
     # ---- what follows -------------------------------------------------------------------------
@@ -233,7 +229,7 @@ class Resetting:
         match self.step:
             case Step.PAUSING:
                 self._go_on_pausing()
-            case Step.CLAIMING:
+            case Step.CLAIMING | Step.COPYING:
                 self._go_on_claiming()
             case Step.SETTLING:
                 if not self._signs:
@@ -243,7 +239,9 @@ class Resetting:
             case Step.RELEASING:
                 self._go_on_releasing()
             case Step.RESUMING:
-                if not self._pauses or self._is_over(self.plan.interval_ms):
+                is_open = self._pauses or (self.failure and self._copying.is_open)
+                if not is_open or self._is_over(self.plan.interval_ms):
+                    self._copying.drop()
                     self._enter(Step.DONE)
             case Step.DONE:
                 pass
@@ -278,20 +276,46 @@ class Resetting:
         if any(each.error for each in self._targets.values()):
             self._give_up("another partition could not be set")
         elif all(each.prior is not None for each in self._targets.values()):
-            self._enter(Step.SETTLING)
+            self._copy()
         elif self.now_ms >= self._until_ms:
             self._name_holders()
             self._give_up("not all of its partitions became free in time")
+
+    def _copy(self) -> None:
+        """Kafka's group first. A reader that begins late, behind the last sign of a partition,
+        knows no other position, and would undo the change. The outcome decides nothing here."""
+        if self.step is Step.CLAIMING:
+            self._enter(Step.COPYING)
+            self._to_kafka({place: each.new for place, each in self._targets.items()})
+        elif not self._copying.is_open or self._is_over(self.plan.interval_ms):
+            self._copying.drop()
+            self._enter(Step.SETTLING)
+
+    def _copied(self, event: Copied) -> None:
+        self._copying.answered(event)
+        if self.failure:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """Kafka's group gets the positions of before; behind the answer to a copy under way."""
+        unset = [each for each in self._targets.values() if not each.is_set]
+        prior = {each.place: each.prior for each in unset if each.prior is not None}
+        if prior and self._copying.can_return and self.step is not Step.DONE:
+            self._to_kafka(prior, is_return=True)
+
+    def _to_kafka(self, positions: dict[TopicPartition, int], is_return: bool = False) -> None:
+        self._ids += 1
+        self._outputs.append(self._copying.ask(Copy(self._ids, positions), is_return))
 
     def _name_holders(self) -> None:
         for place, client in self.holders().items():
             self._targets[place].error = f"client {client} still holds it"
 
-    def _has_lost(self, target: _Target) -> bool:
+    def _has_lost(self, target: Target) -> bool:
         read_ms = self.view_of(target.place.topic).read_ms
         return target.fence is not None and target.fence.broken(self.now_ms, read_ms) is not None
 
-    def _attempt(self, target: _Target) -> None:
+    def _attempt(self, target: Target) -> None:
         """Attempt what is free; and what is not, when nobody else makes the log's time pass."""
         interval_ms, view = self.plan.interval_ms, self.view_of(target.place.topic)
         if target.asked is not None and self.now_ms - target.asked.sent_ms >= interval_ms:
@@ -305,7 +329,7 @@ class Resetting:
             target.next_ms = self.now_ms + self.luck.randint(0, interval_ms // PASS_PARTS)
             target.asked = Asked(self._write(sg.Kind.ATTEMPT, target.place), self.now_ms)
 
-    def _sign(self, target: _Target) -> None:
+    def _sign(self, target: Target) -> None:
         parts, most = BEAT_PARTS
         shortest_ms = self.plan.interval_ms // parts
         target.beat_ms = self.now_ms + shortest_ms + self.luck.randint(0, (most - 1) * shortest_ms)
@@ -313,23 +337,30 @@ class Resetting:
         id_ = self._write(sg.Kind.SIGN, target.place, target.epoch, target.prior)
         self._signs[id_] = target
 
-    def _fail(self, target: _Target, why: str) -> None:
+    def _fail(self, target: Target, why: str) -> None:
         target.error = target.error or why
 
     def _give_up(self, why: str) -> None:
-        """Release what is held with its old position, and resume."""
+        """Release what is held with its old position, and what is being won; then resume."""
         self.failure = self.failure or why
+        self._copying.drop()
+        self._take_back()
         self._release(gives_up=True)
 
     def _release(self, gives_up: bool = False) -> None:
         self._enter(Step.RELEASING)
         for target in self._targets.values():
-            target.asked = None
-            if target.epoch is None or target.prior is None:
-                continue
-            position = target.prior if gives_up else target.new
-            id_ = self._write(sg.Kind.RELEASE, target.place, target.epoch, position)
-            target.asked = None if gives_up else Asked(id_, self.now_ms)
+            if target.epoch is not None and not target.is_set:
+                self._let_go(target, gives_up)
+
+    def _let_go(self, target: Target, gives_up: bool) -> None:
+        """What has no position yet is left to expire: a release would have to name one."""
+        target.asked = None
+        if target.prior is None:
+            return
+        position = target.prior if gives_up else target.new
+        id_ = self._write(sg.Kind.RELEASE, target.place, target.epoch, position)
+        target.asked = None if gives_up else Asked(id_, self.now_ms)
 
     def _enter(self, step: Step) -> None:
         self.step, self._since_ms = step, self.now_ms
@@ -355,6 +386,6 @@ class Resetting:
         self._outputs.append(sg.Write(self._ids, kind, place, epoch, position))
         return self._ids
 
-    def _said(self) -> list[sg.Output | Pause]:
+    def _said(self) -> list[Output]:
         said, self._outputs = self._outputs, []
         return said

@@ -87,8 +87,11 @@ class Judged:
     is_accepted: bool
     #: Whether the slot has no owner since this record.
     is_freed: bool = False
-    #: The slot's position after it.
+    #: The slot's position after it; None: unknown, or known by a snapshot alone.
     position: int | None = None
+    #: The position in an older snapshot, where the log that was read says nothing of the slot:
+    #: consumers may have gone on since, and Kafka's committed offset be newer.
+    saved_position: int | None = None
     #: Whether it is an attempt or a reclaim: accepted, its offset is the slot's epoch.
     is_attempt: bool = False
     #: Whether it is a sign of somebody else, refused by a reader that began late and below 8
@@ -176,7 +179,7 @@ class Buffered:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """At most once: the outcome of an awaited commit to Kafka's group."""
+    """The outcome of an awaited commit to Kafka's group."""
 
     now_ms: int
     place: TopicPartition
@@ -211,6 +214,13 @@ class Close:
     inside: "Call | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """`close` has returned before all was written: the rest needs no user, and no callback runs."""
+
+    now_ms: int
+
+
 #: What delivery at most once waits for.
 OfBatch = Buffered | Committed
 Input = (
@@ -229,6 +239,7 @@ Input = (
     | CalledBack
     | Flush
     | Close
+    | Left
 )
 
 

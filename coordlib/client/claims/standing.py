@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from coordlib.client.claims import signals as sg
-from coordlib.client.claims.claim import Attempt, Claim
+from coordlib.client.claims.claim import Attempt, Claim, Why
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.machine.signals import TopicPartition
 
@@ -52,13 +52,24 @@ class Standing:
     last_words: set[int] = field(default_factory=set)
     #: Where starts were raised to the log's start: how often, for those who watch.
     fast_forwards: int = 0
-    is_closing: bool = False
+    #: Why all claims end: the user closes the consumer. None: he has not.
+    closing: Why | None = None
+    #: Before it no sign, look or end of a claim is due: many claims are not walked for each record.
+    due_ms: int = 0
     _ids: int = 0
     _outputs: list[sg.Output] = field(default_factory=list)
 
     @property
+    def is_closing(self) -> bool:
+        return self.closing is not None
+
+    @property
     def interval_ms(self) -> int:
         return self.identity.interval_ms
+
+    def hurry(self, due_ms: int) -> None:
+        """Something of a claim is due at this time."""
+        self.due_ms = min(self.due_ms, due_ms)
 
     def say(self, output: sg.Output) -> None:
         self._outputs.append(output)

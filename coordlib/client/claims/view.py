@@ -7,7 +7,7 @@ from typing import Final
 
 from coordlib.client.claims import signals as sg
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import Judgement, Key, Slot, Verdict
+from coordlib.coordinators.claims.slot import NO_EPOCH, Judgement, Key, Slot, Verdict
 from coordlib.coordinators.claims.world import Record, World
 from coordlib.records import marshal
 
@@ -106,7 +106,9 @@ class LogView:
         is_own = sender is not None and (message.client, sender.process) == (client, instance)
         is_sign = isinstance(message, marshal.Heartbeat)
         is_bare = sender is not None and sender.epoch == marshal.BARE
-        after = judgement.after
+        before, after = judgement.before, judgement.after
+        position = after.position if after is not None else None
+        is_saved = is_bare and before is not None and before.epoch == NO_EPOCH
         return sg.Judged(
             now_ms,
             TopicPartition(key[1], key[2]),
@@ -114,7 +116,8 @@ class LogView:
             is_own=is_own,
             is_accepted=judgement.verdict in _ACCEPTED,
             is_freed=judgement.verdict is Verdict.RELEASED,
-            position=after.position if after is not None else None,
+            position=None if is_saved else position,
+            saved_position=position if is_saved else None,
             is_attempt=is_bare and (is_sign or isinstance(message, marshal.ClaimingPartition)),
             is_doubt=is_sign and not is_own and not is_bare and self._is_young,
         )

@@ -1,14 +1,17 @@
 """Questions of a member outside its life cycle, waiting for an answer: commits and fetches.
 
-A fetch that meets a retriable error is asked again with back-off. A commit is not: a later one
-may be under way, and the older would then overtake it; the caller decides whether to repeat it. A
-Release is repeated, though it may carry offsets: until it is judged, no member gets its partitions,
-its own sender neither.
+A fetch that meets a retriable error is asked again with back-off, and so is one of which a
+partition waits for the end of somebody's transaction: to begin at what is committed now would be to
+read again what is about to count as done. A commit is not: a later one may be under way, and the
+older would then overtake it; the caller decides whether to repeat it. One that a Delta table
+decides is: a member has one at a time, and it stays the same under its id. A Release is repeated,
+though it may carry offsets: until it is judged, no member gets its partitions, its own sender
+neither. Nor does a topic go before its brokers' reports of deletions are judged.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,8 +22,21 @@ from coordlib.records import responses as rs
 
 RETRY_FIRST_MS = 200
 RETRY_MAX_MS = 5_000
+#: Transactions end soon, and the partition stands still until then.
+UNSTABLE_RETRY_MAX_MS = 2_000
 #: Longest wait that an answer can ask for; a rebalance timeout is six seconds at least.
 THROTTLE_MAX_MS = 5_000
+
+
+#: Asked again when they were not written, or were refused for now.
+_REPEATED: Final = (
+    rq.OffsetFetch,
+    rq.Release,
+    rq.ReplicasDeleted,
+    rq.PendingCommit,
+    rq.DecidePending,
+)
+_UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 def backoff_ms(attempt: int) -> int:
@@ -79,7 +95,7 @@ class Asks:
         self._open: dict[str, _Ask] = {}
 
     def ask(self, ticket: int | None, request: rq.Request) -> Output:
-        repeats = isinstance(request, rq.OffsetFetch | rq.Release)
+        repeats = isinstance(request, _REPEATED)
         self._open[request.id] = _Ask(ticket, request, repeats)
         return Send(request)
 
@@ -107,10 +123,18 @@ class Asks:
             if ask.again_ms is None or ask.again_ms > now_ms:
                 continue
             del self._open[old_id]
-            ask.request = msgspec.structs.replace(ask.request, id=self._next_id())
+            # Twice in the log under one id, a commit with writes is one entry.
+            if not isinstance(ask.request, rq.PendingCommit):
+                ask.request = msgspec.structs.replace(ask.request, id=self._next_id())
             ask.again_ms = None
             self._open[ask.request.id] = ask
             yield Send(ask.request)
+
+    def hurry(self, now_ms: int) -> None:
+        """A fetch that was put off may go through now."""
+        for ask in self._open.values():
+            if ask.again_ms is not None and isinstance(ask.request, rq.OffsetFetch):
+                ask.again_ms = now_ms
 
     def not_written(self, id_: str, why: str, now_ms: int) -> Iterator[Output]:
         if (ask := self._open.get(id_)) is None:
@@ -128,10 +152,10 @@ class Asks:
             wait_ms = throttle_ms(response)
             yield from self._fail_or_retry(ask, refusal, repeats, now_ms, wait_ms)
         elif isinstance(response, rs.OffsetFetchResponse):
-            yield from self._part(ask, response)
+            yield from self._part(ask, response, now_ms)
         else:
-            failed = getattr(response, "failed", ())
-            yield from self._end(ask, failed=failed or ())
+            failed, pending = (getattr(response, name, None) for name in ("failed", "pending"))
+            yield from self._end(ask, failed=failed or (), pending=pending or "")
 
     def abandon(self, error: CoordError) -> Iterator[Output]:
         """Drop all questions: no answer will come any more."""
@@ -146,14 +170,21 @@ class Asks:
                 if ask.again_ms is not None:
                     yield from self._end(ask, error=error)
 
-    def _part(self, ask: _Ask, response: rs.OffsetFetchResponse) -> Iterator[Output]:
+    def _part(self, ask: _Ask, response: rs.OffsetFetchResponse, now_ms: int) -> Iterator[Output]:
         part = response.part if isinstance(response.part, int) else 0
         parts = response.parts if isinstance(response.parts, int) else 1
         rows = response.offsets
         ask.parts[part] = rows if isinstance(rows, tuple) else ()
         if len(ask.parts) == parts:
             rows = tuple(row for part in sorted(ask.parts) for row in ask.parts[part])
-            yield from self._end(ask, offsets=rows)
+            unstable = next((row for row in rows if row.error == _UNSTABLE.name), None)
+            if unstable is None:
+                yield from self._end(ask, offsets=rows)
+                return
+            waits = GroupError(_UNSTABLE, f"{unstable.topic}-{unstable.partition}")
+            yield from self._fail_or_retry(ask, waits, ask.repeats, now_ms)
+            if ask.again_ms is not None:
+                ask.again_ms = min(ask.again_ms, now_ms + UNSTABLE_RETRY_MAX_MS)
 
     def _fail_or_retry(
         self, ask: _Ask, error: CoordError, repeats: bool, now_ms: int, wait_ms: int = 0

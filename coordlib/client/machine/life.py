@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import Asks
+from coordlib.client.machine.doubts import Doubts
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.fence import Fence
 from coordlib.client.machine.leaving import Leaving
@@ -30,6 +31,7 @@ class Life(ABC):
         self._me = me
         self._asks = Asks(f"group {me.identity.group}", me.wording.next_id)
         self._leaving = Leaving(me, self._asks)
+        self._doubts = Doubts()
         self._polled_ms = 0
 
     @property
@@ -121,6 +123,10 @@ class Life(ABC):
                 self._commit(event)
             case sg.FetchOffsets():
                 self._fetch(event)
+            case sg.CommitWithWrites():
+                self._commit_with_writes(event)
+            case sg.Decide():
+                self._decide(event)
             case _:
                 self._dispatch_of_log(event)
 
@@ -136,6 +142,8 @@ class Life(ABC):
                 self._acknowledged(event)
             case sg.NotWritten():
                 self._not_written(event)
+            case sg.Looked():
+                self._looked(event)
             case _:
                 self._dispatch_own(event)
 
@@ -203,6 +211,36 @@ class Life(ABC):
     def _write_commit(self, event: sg.CommitOffsets) -> None:
         request = self._me.wording.commit(self._me.member, self._me.generation, event.offsets)
         self._me.say(self._asks.ask(event.ticket, request))
+
+    def _commit_with_writes(self, event: sg.CommitWithWrites) -> None:
+        me = self._me
+        is_owner = me.held.told is not None and me.fence.may_work(event.now_ms)
+        if is_owner and me.keeps_alive and event.member == me.member:
+            request = me.wording.commit_with_writes(
+                event.member, event.generation, event.offsets, event.table
+            )
+            me.say(self._asks.ask(event.ticket, request))
+        else:
+            error = me.failure or MemberFenced(me.where, me.fence.stopped_by(event.now_ms))
+            me.say(sg.Answer(event.ticket, error=error))
+
+    def _decide(self, event: sg.Decide) -> None:
+        """Also of a membership that has ended: it knows what it has written."""
+        me = self._me
+        if me.state in ENDED:
+            me.say(sg.Answer(event.ticket, error=CoordError("The member has left.", me.where)))
+            return
+        request = me.wording.decide(event.member, event.generation, event.key, event.result)
+        me.say(self._asks.ask(event.ticket, request))
+
+    def _looked(self, event: sg.Looked) -> None:
+        """Only a live member is believed; else whoever fetches next looks, and finds the same."""
+        me = self._me
+        self._doubts.looked(event.key, event.now_ms)
+        if event.result is not None and me.keeps_alive and me.member:
+            request = me.wording.decide(me.member, me.generation, event.key, event.result)
+            me.say(self._asks.ask(None, request))
+            self._asks.hurry(event.now_ms)
 
     def _fetch(self, event: sg.FetchOffsets) -> None:
         me = self._me
@@ -299,6 +337,8 @@ class Life(ABC):
         is_older = me.wording.is_before(response.id, me.first_id)
         if is_older:
             response = self._overtaken(response)
+        if isinstance(response, rs.OffsetFetchResponse):
+            me.say_all(self._doubts.told(response, self.assignment(now_ms), now_ms))
         me.say_all(self._asks.answered(response, now_ms))
         if me.state is State.LEAVING:
             self._leaving.end_if_all_answered()

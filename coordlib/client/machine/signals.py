@@ -12,6 +12,7 @@ from typing import NamedTuple
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.producers import Result
 
 
 class TopicPartition(NamedTuple):
@@ -216,10 +217,55 @@ class FetchOffsets:
     topics: tuple[rq.TopicPartitions, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class CommitWithWrites:
+    """The user commits positions that one commit of a Delta table decides."""
+
+    now_ms: int
+    ticket: int
+    offsets: tuple[rq.CommittedOffset, ...]
+    table: str
+    #: Who read the batch: the membership of that time.
+    member: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """This member knows what became of its own commit with writes."""
+
+    now_ms: int
+    ticket: int
+    key: str
+    result: Result
+    #: Who sent the commit, perhaps a membership that has ended.
+    member: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The table was looked into for an entry of any member."""
+
+    now_ms: int
+    key: str
+    #: None: it could not be found out.
+    result: Result | None
+
+
 #: Inputs from the user, in both kinds of groups.
-UserInput = Polled | CalledBack | Unsubscribe | Close | CommitOffsets | FetchOffsets
-#: Inputs from the log and from time, in both kinds of groups.
-LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten
+UserInput = (
+    Polled
+    | CalledBack
+    | Unsubscribe
+    | Close
+    | CommitOffsets
+    | FetchOffsets
+    | CommitWithWrites
+    | Decide
+)
+#: Inputs from the log, from time and from tables, in both kinds of groups.
+LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten | Looked
 #: Inputs that only members of classic groups have.
 ClassicInput = WantTopics | Divided | NotDivided | AssignorFailed | TopicsSeen | TopicsNotSeen
 #: Inputs that only members of server-assigned groups have.
@@ -269,6 +315,17 @@ class Answer:
     offsets: tuple[rs.FetchedOffset, ...] = ()
     failed: tuple[rs.FailedPartition, ...] = ()
     error: CoordError | None = None
+    #: The key of an accepted commit with writes.
+    pending: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LookInto:
+    """Find out whether a batch is in its Delta table, then feed `Looked`."""
+
+    awaited: rs.AwaitedDecision
+    #: The offset of the question that was answered so: what shuts the batch's writer out.
+    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,4 +340,4 @@ class Left:
     """The membership has ended; nothing more will be sent."""
 
 
-Output = Send | Call | Divide | LookUp | Answer | Raise | Left
+Output = Send | Call | Divide | LookUp | LookInto | Answer | Raise | Left

@@ -5,7 +5,8 @@ member out of the group. Outputs are collected in order, which is that of reques
 """
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
 
 from coordlib.client.classic.assignor import Assignor, RebalanceMode, mode_of
 from coordlib.client.classic.topics import Topics
@@ -18,30 +19,84 @@ from coordlib.client.machine.wording import Identity, Timing, Wording
 from coordlib.errors import CoordError
 from coordlib.records.own_topics import own_topics
 
+StateT = TypeVar("StateT", bound=Enum)
+OutputT = TypeVar("OutputT")
 
-class Standing:
+
+class BaseStanding(Generic[StateT, OutputT]):
+    """What members of groups and brokers of clusters have in common.
+
+    Args:
+        state: the first one.
+        release_timeout_ms: how long its user may take to let go.
+    """
+
+    #: What it is, for errors.
+    NOUN: ClassVar[str]
+    #: Which states may come before which.
+    VALID_PREVIOUS_STATES: ClassVar[Mapping[Any, frozenset[Any]]]
+
+    def __init__(
+        self,
+        identity: Identity,
+        state: StateT,
+        session_timeout_ms: int,
+        release_timeout_ms: int,
+        heartbeat_interval_ms: int,
+    ) -> None:
+        self.identity = identity
+        self.fence = Fence(session_timeout_ms, release_timeout_ms)
+        self.beats = Heartbeats(heartbeat_interval_ms, self.fence)
+        self.state = state
+        self.member = ""
+        #: The step of the protocol that has no answer yet: at most one is under way.
+        self.step: Step | None = None
+        #: Why it has failed for good.
+        self.failure: CoordError | None = None
+        self._out: list[OutputT] = []
+
+    def own_id(self) -> str:
+        """The member id: as answered, or as the place of its first request will give it."""
+        if not self.member and self.step is not None and self.step.offset is not None:
+            return self.identity.member_at(self.step.offset)
+        return self.member
+
+    def become(self, state: StateT) -> None:
+        if self.state not in self.VALID_PREVIOUS_STATES[state]:
+            raise AssertionError(f"{self.state} -> {state} is no transition of a {self.NOUN}")
+        self.state = state
+
+    def say(self, *outputs: OutputT) -> None:
+        self._out += outputs
+
+    def outputs(self) -> list[OutputT]:
+        """What was said since the last call."""
+        out, self._out = self._out, []
+        return out
+
+
+class Standing(BaseStanding[State, sg.Output]):
     """One member's place in its group."""
 
-    #: Which states may come before which.
-    VALID_PREVIOUS_STATES: ClassVar[Mapping[State, frozenset[State]]]
+    NOUN = "member"
 
     def __init__(self, identity: Identity, timing: Timing) -> None:
-        self.identity, self.timing = identity, timing
+        super().__init__(
+            identity,
+            State.IDLE,
+            timing.session_timeout_ms,
+            timing.rebalance_timeout_ms,
+            timing.heartbeat_interval_ms,
+        )
+        self.timing = timing
         self.wording = Wording(identity, timing)
-        self.fence = Fence(timing.session_timeout_ms, timing.rebalance_timeout_ms)
         self.held = Ownership(self.fence)
-        self.beats = Heartbeats(timing.heartbeat_interval_ms, self.fence)
-        self.state = State.IDLE
-        self.member, self.generation = "", -1
-        self.step: Step | None = None
+        self.generation = -1
         #: The first id of the generation, or of the membership: refusals of older requests concern
         #: an older one.
         self.first_id = self.wording.next_id()
-        #: Why the membership has failed for good.
-        self.failure: CoordError | None = None
         #: Why there is nothing to own for now: the next poll raises it, once.
         self.news: CoordError | None = None
-        self._out: list[sg.Output] = []
 
     @property
     def is_static(self) -> bool:
@@ -58,17 +113,6 @@ class Standing:
     def where(self) -> str:
         """For errors."""
         return f"group {self.identity.group}, member {self.member or self.identity.client}"
-
-    def own_id(self) -> str:
-        """The member id: as answered, or as the place of the first join will give it."""
-        if not self.member and self.step is not None and self.step.offset is not None:
-            return self.identity.member_at(self.step.offset)
-        return self.member
-
-    def become(self, state: State) -> None:
-        if self.state not in self.VALID_PREVIOUS_STATES[state]:
-            raise AssertionError(f"{self.state} -> {state} is no transition of a member")
-        self.state = state
 
     def forget(self, keeps_member: bool = False) -> None:
         """End a membership that the coordinator does not have; the user's partitions are lost."""
@@ -89,16 +133,8 @@ class Standing:
         self.step = Step(output, now_ms)
         self._out.append(output)
 
-    def say(self, *outputs: sg.Output) -> None:
-        self._out += outputs
-
     def say_all(self, outputs: Iterable[sg.Output]) -> None:
         self._out += outputs
-
-    def outputs(self) -> list[sg.Output]:
-        """What was said since the last call."""
-        out, self._out = self._out, []
-        return out
 
 
 class ClassicStanding(Standing):

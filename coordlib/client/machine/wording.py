@@ -13,6 +13,8 @@ from coordlib.client.classic.assignor import Assignor, SubscriptionState
 from coordlib.client.machine.signals import Subscription, WhyNot
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
+from coordlib.records.producers import Result
+from coordlib.records.transactions import DELTA
 
 WIRE_VERSION = 1
 #: Of a correlation id's number; no client counts that far, and more would be slow to read.
@@ -151,8 +153,26 @@ class Wording:
             offsets=offsets,
         )
 
+    def commit_with_writes(
+        self, member: str, generation: int, offsets: tuple[rq.CommittedOffset, ...], table: str
+    ) -> rq.PendingCommit:
+        return rq.PendingCommit(
+            **self._envelope(),
+            generation=generation,
+            member=member,
+            instance=self.identity.instance,
+            decided_by=DELTA,
+            table=table,
+            offsets=offsets,
+        )
+
+    def decide(self, member: str, generation: int, key: str, result: Result) -> rq.DecidePending:
+        return rq.DecidePending(
+            **self._envelope(), pending=key, result=result, member=member, generation=generation
+        )
+
     def fetch(self, topics: tuple[rq.TopicPartitions, ...] | None) -> rq.OffsetFetch:
-        return rq.OffsetFetch(**self._envelope(), topics=topics)
+        return rq.OffsetFetch(**self._envelope(), topics=topics, require_stable=True)
 
     def subscribe(
         self, member: str, generation: int, wanted: Subscription, reason: str | None

@@ -19,21 +19,23 @@ from typing import Any, Generic, TypeVar
 from coordlib import limits
 from coordlib.client.answers import Answers
 from coordlib.client.classic.assignor import by_topic
-from coordlib.client.closing import Closing
 from coordlib.client.machine import signals as sg
+from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.driven import Driven
 from coordlib.client.shell.host import own_host
+from coordlib.client.shell.looker import Looker
 from coordlib.client.shell.offsets import once
-from coordlib.client.shell.transport import KafkaTransport, Transport
-from coordlib.errors import CannotReach, CoordError, GroupError, NotAllowed, SetupError
+from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
+from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.errors import CannotReach, CoordError, GroupError, SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.checks import is_name
-from coordlib.records.partitioner import shard_of
 
 OnPartitions = Callable[[Partitions], None]
 Offsets = Mapping[TopicPartition, int] | Iterable[rq.CommittedOffset]
@@ -69,15 +71,10 @@ class Name:
 
     def identity(self, client: str, transport: Transport) -> Identity:
         """The same over one transport, with a token that no other member has."""
-        place = transport.place
-        return Identity(
-            group=self.group,
-            client=client,
-            token=transport.new_token(),
-            shard=shard_of(self.group, place.shards),
-            reply=transport.reply,
-            incarnation=place.incarnation,
-            prefix=place.prefix,
+        return identity_at(
+            transport,
+            self.group,
+            client,
             instance=self.instance,
             rack=self.rack,
             host=transport.host,
@@ -85,7 +82,7 @@ class Name:
         )
 
 
-class Member(Closing, Generic[LifeT]):
+class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
     """The base of members of both kinds of groups.
 
     Args:
@@ -95,6 +92,8 @@ class Member(Closing, Generic[LifeT]):
         callbacks: the user's callbacks.
         life_of: makes the state machine of this member from its identity.
     """
+
+    NOUN = "member"
 
     def __init__(
         self,
@@ -109,17 +108,21 @@ class Member(Closing, Generic[LifeT]):
         self._transport = transport or KafkaTransport(config or {}, name.prefix, client)
         self.identity = name.identity(client, self._transport)
         self._callbacks = callbacks
-        #: Guards the state machine; waited upon by `poll` and `close`.
-        self._changed = threading.Condition(threading.RLock())
         self._membership = life_of(self.identity)
+        super().__init__(self._membership)
         self._calls: list[sg.Call] = []
         #: The callback that runs, and its thread; None: none runs, or it has called `close`.
         self._running: tuple[sg.Call, int] | None = None
         self._raised: CoordError | None = None
-        #: Set when a step of this member raised in the transport; it stands still from then on.
-        self._broken: CoordError | None = None
         self._is_left = self._is_closed = False
         self._answers = Answers()
+        #: Looks into Delta tables for this member; a reader with Spark gives it another opener.
+        self.looker = Looker(
+            self.identity,
+            self.feed,
+            self._transport.now_ms,
+            spawn=lambda look: self._transport.beside(self, look),
+        )
         self._transport.attach(self)
 
     # ---- what it holds ------------------------------------------------------------------------
@@ -130,6 +133,11 @@ class Member(Closing, Generic[LifeT]):
         with self._changed:
             is_broken = self._broken is not None
             return () if is_broken else self._membership.assignment(self._transport.now_ms())
+
+    @property
+    def transport(self) -> Transport:
+        """How it reaches the coordinator."""
+        return self._transport
 
     @property
     def member_id(self) -> str:
@@ -156,6 +164,13 @@ class Member(Closing, Generic[LifeT]):
         """The rule that fenced the member; None while it works or holds nothing."""
         with self._changed:
             return self._membership.fence.stopped_by(self._transport.now_ms())
+
+    def metadata(self) -> GroupMetadata:
+        """Who it is at this moment. Raises MemberFenced: it may not act."""
+        with self._changed:
+            if not self.may_work() or not self.member_id:
+                raise MemberFenced(self._where, self.stopped_by())
+            return GroupMetadata(self.member_id, self.generation, self.identity, self._transport)
 
     # ---- what the user does -------------------------------------------------------------------
 
@@ -231,7 +246,7 @@ class Member(Closing, Generic[LifeT]):
     ) -> "Future[sg.Answer]":
         """As `committed`, without waiting."""
         topics = None if partitions is None else _named(partitions)
-        return self._ask(lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, topics))
+        return self.ask(lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, topics))
 
     def close(self, timeout_s: float = 10.0, reason: str | None = None) -> None:
         """Let go (on_revoked or on_lost is called), leave, and end. A second call does nothing.
@@ -256,35 +271,6 @@ class Member(Closing, Generic[LifeT]):
 
     # ---- the transport's side -----------------------------------------------------------------
 
-    def feed(self, event: sg.Input) -> None:
-        """Take what happened (the transport's threads, and the methods above)."""
-        with self._changed:
-            if self._broken is not None:
-                return
-            for output in self._membership.handle(event):
-                self._do(output)
-            self._changed.notify_all()
-
-    def wake_ms(self) -> int | None:
-        """When `Elapsed` must be fed at the latest; None: not before something else."""
-        with self._changed:
-            return self._membership.wake_ms() if self._broken is None else None
-
-    def fail(self, problem: Exception) -> None:
-        """Stop the member for good, because the state of its state machine is unknown now.
-
-        It sends nothing any more, so that its session ends. Every poll raises.
-        """
-        with self._changed:
-            if self._broken is None and isinstance(problem, NotAllowed):
-                self._broken = problem
-            elif self._broken is None:
-                mend = "Close it, and make a new one. Its session ends by itself."
-                self._broken = CoordError(f"The member has failed: {problem!r}", self._where, mend)
-                self._broken.__cause__ = problem
-            self._abandon()
-            self._changed.notify_all()
-
     def _do(self, output: sg.Output) -> None:
         match output:
             case sg.Send(request):
@@ -293,6 +279,8 @@ class Member(Closing, Generic[LifeT]):
                 self._calls.append(output)
             case sg.Answer():
                 self._answers.settle(output)
+            case sg.LookInto():
+                self.looker.begin(output)
             case sg.Raise(error):
                 self._raised = error
             case sg.Left():
@@ -337,13 +325,14 @@ class Member(Closing, Generic[LifeT]):
             raise raised
 
     def _commit(self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool) -> "Future[sg.Answer]":
-        return self._ask(
+        return self.ask(
             lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, rows, is_waited), is_commit=True
         )
 
-    def _ask(
+    def ask(
         self, event: Callable[[int, int], sg.Input], is_commit: bool = False
     ) -> "Future[sg.Answer]":
+        """Feed an event made of the time and a ticket; the future ends with its Answer."""
         with self._changed:
             ticket, future = self._answers.expect(is_commit)
             self.feed(event(self._transport.now_ms(), ticket))
@@ -361,7 +350,7 @@ class Member(Closing, Generic[LifeT]):
             answer = future.result(max(0.0, timeout_s))
         except FutureTimeout:
             where = f"group {self.identity.group}, shard {self.identity.shard}"
-            mend = "Look whether the coordinator runs: coord status"
+            mend = self.looker.trouble or "Look whether the coordinator runs: coord status"
             raise CannotReach("The coordinator did not answer in time.", where, mend) from None
         if answer.error is not None:
             raise answer.error

@@ -9,37 +9,21 @@ opens again, since no other member can have read it then.
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, Message
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.shell import offsets as of
-from coordlib.client.shell.settings import Settings
+from coordlib.client.transactions.unit import Outcome, Unit
 from coordlib.errors import CoordError
 from coordlib.kafka.denied import denial, reading
 
 #: A partition to be assigned with one of these starts where the group stopped.
 WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
-
-
-def data_consumer_of(settings: Settings) -> Consumer:
-    """A confluent-kafka Consumer that only reads the partitions assigned to it here."""
-    # The library wants a group id; this one is never joined and never commits.
-    return Consumer(
-        {
-            **settings.common,
-            **({"client.id": settings.client} if settings.client else {}),
-            "group.id": f"coordlib-unused-{uuid4().hex}",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": settings.auto_offset_reset,
-        }
-    )
 
 
 @dataclass(slots=True)
@@ -48,6 +32,9 @@ class _Start:
 
     partitions: Partitions
     answer: "Future[sg.Answer]"
+    #: Of a unit whose outcome is unknown: where it began, and the offset that is committed if it
+    #: counts. Any other offset, or none, means that it does not.
+    spans: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
 
 class Reading:
@@ -80,17 +67,26 @@ class Reading:
         self._kept: deque[Message] = deque()
         #: Next offset to read of each partition from which `take` has returned a message.
         self.positions: dict[TopicPartition, tuple[int, int]] = {}
+        #: The unit of work to which messages belong; None: to none.
+        self._unit: Unit | None = None
 
     # ---- partitions come and go ---------------------------------------------------------------
 
     def add(self, partitions: Partitions) -> None:
         """Read these too, once their start positions are here."""
+        self._note_moved(partitions)
         if partitions:
-            self._starts.append(_Start(partitions, self._fetch(partitions)))
+            self._fetch_start(partitions, {})
+
+    def _fetch_start(
+        self, partitions: Partitions, spans: Mapping[TopicPartition, tuple[int, int]]
+    ) -> None:
+        self._starts.append(_Start(partitions, self._fetch(partitions), spans))
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop these partitions, and messages that were fetched ahead from them."""
         gone = set(partitions)
+        self._note_moved(gone)
         for start in self._starts:
             start.partitions = tuple(each for each in start.partitions if each not in gone)
         self._starts = [start for start in self._starts if start.partitions]
@@ -115,12 +111,16 @@ class Reading:
             answer = start.answer.result()
             if answer.error is not None:
                 if may_work:
-                    self.add(start.partitions)
+                    self._fetch_start(start.partitions, start.spans)
                 raise answer.error
-            self._begin(start.partitions, answer)
+            self._begin(start, answer)
 
-    def _begin(self, partitions: Partitions, answer: sg.Answer) -> None:
+    def _begin(self, start: _Start, answer: sg.Answer) -> None:
+        partitions = start.partitions
         found = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
+        for partition, (first, end) in start.spans.items():
+            if found.get(partition) != end:
+                found[partition] = first
         begun = of.with_offsets(partitions, found, self._otherwise)
         for each, ours in zip(begun, partitions, strict=True):
             each.offset = self._sought.pop(ours, each.offset)
@@ -169,9 +169,46 @@ class Reading:
                     fenced.append(message)
                     continue
                 self.positions[partition] = position
+                if self._unit is not None:
+                    self._unit.read(partition, *position)
             taken.append(message)
         self._kept.extendleft(reversed(fenced))
         return taken
+
+    # ---- units of work ------------------------------------------------------------------------
+
+    def begin_unit(self) -> Unit:
+        """What is taken belongs to this unit. Raises CoordError: there is one."""
+        if self._unit is not None:
+            raise CoordError("A unit of work is open.", "", "End it first.")
+        self._unit = Unit()
+        return self._unit
+
+    def end_unit(self, outcome: Outcome) -> None:
+        """It belongs to none any more; go back to where the unit began, if it does not count."""
+        unit, self._unit = self._unit, None
+        if unit is None or outcome is Outcome.COMMITTED or self._is_closed:
+            return
+        here = set(self.partitions())
+        if outcome is Outcome.UNKNOWN:
+            self._wait_for({each: span for each, span in unit.spans.items() if each in here})
+            return
+        for partition, offset in unit.beginnings.items():
+            if partition in here:
+                self.seek(KafkaTopicPartition(partition.topic, partition.partition, offset))
+
+    def _wait_for(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Read these partitions only when the group's offsets tell whether the unit counts."""
+        if not spans:
+            return
+        paused = self._paused & set(spans)
+        self.drop(spans)
+        self._paused |= paused
+        self._fetch_start(tuple(sorted(spans)), spans)
+
+    def _note_moved(self, partitions: Iterable[TopicPartition]) -> None:
+        if self._unit is not None:
+            self._unit.moved(partitions)
 
     def seek(self, partition: KafkaTopicPartition) -> None:
         """Go on from another offset. Raises CoordError: not one of this consumer's partitions."""

@@ -17,9 +17,11 @@ from coordlib.client.classic.member import ClassicMember
 from coordlib.client.classic.strategy import find_assignors
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.coordinator_options import DECIDED_BY
 from coordlib.client.shell.member import OnPartitions
 from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
+from coordlib.records.transactions import COORDINATOR, KAFKA
 
 OnCommit = Callable[[Any, list[Any]], None]
 
@@ -69,6 +71,8 @@ class Settings:
     capacity: int
     auto_offset_reset: str
     on_commit: OnCommit | None
+    #: Whether the coordinator decides about the transactions in the topics; else Kafka does.
+    is_decided_here: bool
     #: Options for every Kafka client.
     common: dict[str, Any]
 
@@ -86,6 +90,9 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     reset = str(rest.pop("auto.offset.reset", "latest"))
     if reset not in _RESETS:
         raise SetupError("auto.offset.reset is none of " + ", ".join(_RESETS), repr(reset))
+    decider = str(rest.pop(DECIDED_BY, KAFKA))
+    if decider not in (KAFKA, COORDINATOR):
+        raise SetupError(f"{DECIDED_BY} is {KAFKA} or {COORDINATOR}.", repr(decider))
     if not rest.get("group.id"):
         raise SetupError("A consumer needs group.id.")
     usual = Timing()
@@ -114,6 +121,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         assignors=find_assignors(rest.pop("partition.assignment.strategy", "range")),
         auto_offset_reset=reset,
         on_commit=rest.pop("on_commit", None),
+        is_decided_here=decider == COORDINATOR,
         common=rest,
     )
 

@@ -27,6 +27,7 @@ from coordlib import limits
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.shell.failing import FailingTransport
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.racks import read_racks
@@ -39,7 +40,7 @@ from coordlib.kafka.layout import Place, find_place, read_features
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.partitioner import reply_partition_of
+from coordlib.records.partitioner import reply_partition_of, shard_of
 
 _log = logging.getLogger("coordlib.client")
 
@@ -141,7 +142,25 @@ def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
     return message.group == identity.group
 
 
-class KafkaTransport:
+def identity_at(transport: Transport, name: str, client: str, **more: Any) -> Identity:
+    """Who speaks for a group, or for another name, over a transport: with a token of its own.
+
+    `more` are the fields of Identity that a member has besides.
+    """
+    place = transport.place
+    return Identity(
+        group=name,
+        client=client,
+        token=transport.new_token(),
+        shard=shard_of(name, place.shards),
+        reply=transport.reply,
+        incarnation=place.incarnation,
+        prefix=place.prefix,
+        **more,
+    )
+
+
+class KafkaTransport(FailingTransport[Handler]):
     """A transport over confluent-kafka.
 
     Args:
@@ -173,7 +192,6 @@ class KafkaTransport:
         self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._reads = JobReads(self.place.features, self.features, self.now_ms)
         self._is_closed = threading.Event()
-        self._failure: Exception | None = None
         self._reader.start(timeout_s)
         self._threads = [
             threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
@@ -215,7 +233,7 @@ class KafkaTransport:
             self._producer.produce(
                 self.place.requests,
                 codec.encode(request),
-                key=request.group.encode(),
+                key=request.entity[1].encode(),
                 partition=handler.identity.shard,
                 on_delivery=told,
             )
@@ -226,7 +244,7 @@ class KafkaTransport:
             self._not_sent(handler, request.id, str(error), self._is_final(error))
 
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
-        threading.Thread(target=_for, args=(handler, work), daemon=True).start()
+        threading.Thread(target=self._for, args=(handler, work), daemon=True).start()
 
     def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
         try:
@@ -253,12 +271,6 @@ class KafkaTransport:
     def features(self) -> frozenset[str]:
         return read_features(self._config, self.place.prefix)
 
-    def check(self) -> None:
-        if isinstance(self._failure, NotAllowed):
-            raise self._failure
-        if self._failure is not None:
-            raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
-
     def close(self) -> None:
         self._end(lambda: self._producer.flush(5.0))
         self._is_closed.set()
@@ -267,20 +279,12 @@ class KafkaTransport:
         self._reader.close()
         self._end(self._producer.close)
 
-    def _end(self, step: Callable[[], object]) -> None:
-        """A producer that has failed for ever says so once more when it is closed."""
-        try:
-            step()
-        except KafkaException:
-            if self._failure is None:
-                raise
-
     # ---- sending ------------------------------------------------------------------------------
 
     def _not_sent(self, handler: Handler, id_: str, why: str, is_final: bool) -> None:
         # Not fed here: the handler is in the middle of its outputs.
         event = partial(sg.NotWritten, id=id_, why=why, is_final=is_final)
-        self._unsent.put(lambda: _feed(handler, event(now_ms=self.now_ms())))
+        self._unsent.put(lambda: self._feed(handler, event(now_ms=self.now_ms())))
 
     def _delivered(
         self, handler: Handler, id_: str, produced_ms: int, error: KafkaError | None, of: Message
@@ -288,10 +292,10 @@ class KafkaTransport:
         if error is None:
             offset = of.offset()
             assert offset is not None
-            _feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
+            self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
         else:
             is_final = self._is_final(error)
-            _feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
+            self._feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
 
     def _is_final(self, error: KafkaError) -> bool:
         denied = denial(error, writing(self.place.requests), self._config)
@@ -314,7 +318,7 @@ class KafkaTransport:
 
     def _tell_time(self, now_ms: int) -> None:
         for handler in self._all():
-            _for(handler, partial(_tell_time, handler, now_ms))
+            self._for(handler, partial(_tell_time, handler, now_ms))
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -327,7 +331,7 @@ class KafkaTransport:
                 asked_ms = self._reader.read_ms
                 assert asked_ms is not None
                 for handler in self._all():
-                    _feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
+                    self._feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
 
     def _dispatch(self, key: bytes, value: bytes) -> None:
         """Only what may concern a member here is decoded; Progress has no key."""
@@ -344,7 +348,7 @@ class KafkaTransport:
             concerned = [addressed] if addressed is not None else []
         for handler in concerned:
             if concerns(handler.identity, message):
-                _feed(handler, sg.Received(self.now_ms(), message))
+                self._feed(handler, sg.Received(self.now_ms(), message))
 
     # ---- small things -------------------------------------------------------------------------
 
@@ -369,24 +373,14 @@ class KafkaTransport:
                 _log.exception("A thread of the transport failed")
             self._failure = denied or problem
 
+    def _feed(self, handler: Handler, event: sg.Input) -> None:
+        self._for(handler, partial(handler.feed, event))
+
+    def _named(self, handler: Handler) -> str:
+        return f"A member of group {handler.identity.group}"
+
 
 def _tell_time(handler: Handler, now_ms: int) -> None:
     wake_ms = handler.wake_ms()
     if wake_ms is not None and wake_ms <= now_ms:
         handler.feed(sg.Elapsed(now_ms))
-
-
-def _feed(handler: Handler, event: sg.Input) -> None:
-    _for(handler, partial(handler.feed, event))
-
-
-def _for(handler: Handler, work: Callable[[], None]) -> None:
-    """Call one member; an exception fails that member alone."""
-    try:
-        work()
-    except NotAllowed as problem:
-        _log.warning("A member of group %s failed: %s", handler.identity.group, problem.what)
-        handler.fail(problem)
-    except Exception as problem:  # noqa: BLE001  # its poll raises it, whatever it is
-        _log.exception("A member of group %s failed", handler.identity.group)
-        handler.fail(problem)

@@ -8,6 +8,7 @@ import structlog
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.spark.run import Run
+from coordlib.client.spark.writes import Writes
 
 _log = structlog.get_logger()
 Offsets = dict[TopicPartition, int]
@@ -19,24 +20,39 @@ class Commits:
     Args:
         group: named in errors and logs.
         commit: the member's `commit_async`.
+        writes: commits the batches of runs in the place of this; None: this does.
     """
 
-    def __init__(self, group: str, commit: Callable[[Offsets], "Future[sg.Answer]"]) -> None:
-        self._group, self._commit = group, commit
+    def __init__(
+        self,
+        group: str,
+        commit: Callable[[Offsets], "Future[sg.Answer]"],
+        writes: Writes | None = None,
+    ) -> None:
+        self._group, self._commit, self._writes = group, commit, writes
         self._open: list[tuple[Run | None, Offsets, Future[sg.Answer]]] = []
 
     def say(self, run: Run | None, offsets: Offsets) -> None:
         """Commit positions of `run`; None: they are the beginnings of partitions."""
-        if offsets:
+        if offsets and (run is None or self._writes is None):
             if run is not None:
                 run.said(offsets)
             self._open.append((run, offsets, self._commit(offsets)))
 
-    def hear(self) -> bool:
+    def are_others(self, run: Run) -> bool:
+        """Whether others decide about a run's partitions, as it has found out by writing."""
+        return self._writes is not None and self._writes.has_ended(run.share)
+
+    def hear(self, now: Run | None) -> bool:
         """Take the answers that have come; return whether all beginnings among them were accepted.
 
         The refused offsets of a run are written again with its next commit.
+
+        Args:
+            now: the run that reads.
         """
+        if self._writes is not None:
+            self._writes.hear(None if now is None else now.share)
         answered = [each for each in self._open if each[2].done()]
         self._open = [each for each in self._open if not each[2].done()]
         is_well = True

@@ -14,6 +14,7 @@ from coordlib.client.spark.beginnings import Begin
 from coordlib.client.spark.positions import spark_offsets, spark_partitions
 from coordlib.client.spark.run import Run
 from coordlib.client.spark.share import Share
+from coordlib.client.spark.writes import Writes
 from coordlib.errors import CoordError, SetupError
 from coordlib.kafka.options import KafkaOptions
 
@@ -34,6 +35,7 @@ class Queries:
         start: the user's function.
         source: all options of the Kafka source but the partitions to read.
         folder: for checkpoints.
+        writes: of a reader that commits with its writes.
     """
 
     def __init__(
@@ -42,9 +44,10 @@ class Queries:
         start: Start,
         source: Mapping[str, str],
         folder: Path,
+        writes: Writes | None,
     ) -> None:
         self._spark, self._start = spark, start
-        self._source, self._folder = dict(source), folder
+        self._source, self._folder, self._writes = dict(source), folder, writes
         #: The number of queries started.
         self.count = 0
         #: Batch numbers that earlier queries may have used.
@@ -71,6 +74,7 @@ class Queries:
             checkpoint=str(self._folder / name),
             batches_before=self._numbers_used,
             may_work=lambda: not ended.is_set() and member.may_work(),
+            writes=self._writes,
         )
         writer = self._start(self._rows(begin), share)
         # Here, whatever file system Spark takes paths for by default.

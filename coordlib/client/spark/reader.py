@@ -22,9 +22,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import structlog
 
@@ -35,9 +36,11 @@ from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.transport import Transport
 from coordlib.client.spark.beginnings import Beginnings
 from coordlib.client.spark.commits import Commits
+from coordlib.client.spark.delta import SparkTable
 from coordlib.client.spark.positions import Otherwise
 from coordlib.client.spark.queries import Queries, Start, is_true, source_options
 from coordlib.client.spark.run import Run
+from coordlib.client.spark.writes import WITH_WRITES, Writes, refuse_unknown
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.spark.stopping import LOOK_EVERY_S, Gap
 
@@ -76,6 +79,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         commit_interval_s: how often finished batches are committed while nothing changes.
         batch_timeout_s: how long a batch may go on after some of its partitions were demanded; then
             it is cut short. By default half the rebalance timeout; at most three quarters of it.
+        commits: `progress` commits the batches that have finished. `with-writes` commits none but
+            those that `share.write_once` has written, in one unit with their rows.
         gather_s: partitions that come within this time are read by one new query, not by several.
 
     Raises:
@@ -104,10 +109,10 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         commit_interval_s: float = 5.0,
         batch_timeout_s: float | None = None,
         gather_s: float = 0.3,
+        commits: Literal["progress", "with-writes"] = "progress",
         transport: Transport | None = None,
     ) -> None:
-        if isinstance(topics, str):
-            raise SetupError("A reader needs a list of topics.", repr(topics))
+        _refuse_wrong(topics, commits)
         timing = timing or Timing()
         rebalance_s = timing.rebalance_timeout_ms / 1000
         self._batch_timeout_s = rebalance_s / 2 if batch_timeout_s is None else batch_timeout_s
@@ -116,9 +121,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             mend = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
             raise SetupError(bounds, f"{batch_timeout_s} s", mend)
         source = source_options(config) | dict(kafka or {})
-        self._queries = Queries(spark, start, source, Path(folder).absolute())
-        self._wanted = (tuple(topics), pattern, exclude)
-        self._commit_interval_s, self._gather_s = commit_interval_s, gather_s
+        self._wanted, self._gather_s = (tuple(topics), pattern, exclude), gather_s
+        self._commit_interval_s, self._committed_s = commit_interval_s, 0.0
         self._member = AssignedMember(
             group,
             config,
@@ -132,13 +136,15 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             strategy=strategy,
             capacity=capacity,
         )
-        #: The partitions that the member owns.
+        writes = Writes(self._member) if commits == WITH_WRITES else None
+        self._member.looker.opener = partial(SparkTable, spark)
+        self._queries = Queries(spark, start, source, Path(folder).absolute(), writes)
         self._held: set[TopicPartition] = set()
         #: The query that reads; None: there is nothing to read, or one is to be started.
         self._run: Run | None = None
         #: Not before that a query is started, or stopped to be given more.
         self._settled_s = 0.0
-        self._commits = Commits(group, self._member.commit_async)
+        self._commits = Commits(group, self._member.commit_async, writes)
         self._beginnings = Beginnings(
             group,
             config,
@@ -147,7 +153,6 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             ask=self._member.committed_async,
             settle=lambda ends: self._commits.say(None, ends),
         )
-        self._committed_s = 0.0
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"reader of {group}", daemon=True)
         self._failure: Exception | None = None
@@ -173,7 +178,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             Exception: what `start` raised, or Spark when it started the query.
         """
         self._member.poll(timeout_s)
-        if not self._commits.hear():
+        if not self._commits.hear(self._run):
             self._settled_s = time.monotonic() + _AGAIN_S
         self._check_query()
         if self._has_other_set() and time.monotonic() >= self._settled_s:
@@ -256,11 +261,15 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         finally:
             self._give_up("ended")
             self._queries.end(self._batch_timeout_s)
-            self._commits.hear()
+            self._commits.hear(None)
 
     def _check_query(self) -> None:
         """Raises CoordError when the query has ended by itself, unless another one may go on."""
         run = self._run
+        if run is not None and self._commits.are_others(run):
+            self._give_up("others decide about its batch")
+            self._settle()
+            return
         if run is None or run.query.isActive:
             return
         self._commit()
@@ -269,9 +278,10 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if problem is not None and self._beginnings.explain(run.positions()):
             self._look_again("a query ended with a part of its log", problem)
             return
+        reason = str(problem).partition("\n")[0]
         raise CoordError(
             # Spark's own text goes on for pages; all of it is in the cause.
-            f"The query failed: {_first_line(problem)}" if problem else _STOPPED,
+            f"The query failed: {reason}" if problem else _STOPPED,
             self._where,
             "Others read its partitions from what is committed. Mend the query, then start again.",
         ) from problem
@@ -379,5 +389,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._commits.say(run, offsets)
 
 
-def _first_line(problem: Exception) -> str:
-    return str(problem).partition("\n")[0]
+def _refuse_wrong(topics: Sequence[str], commits: str) -> None:
+    """Raise SetupError before anything is started."""
+    if isinstance(topics, str):
+        raise SetupError("A reader needs a list of topics.", repr(topics))
+    refuse_unknown(commits)

@@ -11,19 +11,21 @@ anew: it is an offset of the log. (Of a log that was itself made anew offsets be
 the application names the log.) Once the new owner has written, or has claimed the partition with a
 write of no rows, Delta skips all late writes of a former owner. Rows that a former owner wrote
 before that and had not committed stay in the table, and their records are read again: at least
-once, as everywhere.
+once, as everywhere. `write_once` is for those who want each record once; see `writes.py`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, SetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from coordlib.client.spark.writes import Writes
 
 BATCH_BITS: Final = 24
 #: Over half a year of a batch a second, in one life of a reader.
@@ -48,6 +50,8 @@ class Share:
     batches_before: int
     #: Whether this run may act on its partitions at this moment. May be asked from any thread.
     may_work: Callable[[], bool]
+    #: Of a reader that commits with its writes.
+    writes: "Writes | None" = None
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -65,7 +69,7 @@ class Share:
         number = self.batches_before + batch + 1
         if not 0 <= number <= BATCHES_MAX:
             what = f"Batch {number} of this reader has no version left."
-            raise CoordError(what, self._where, "Start the reader anew.")
+            raise CoordError(what, self.where, "Start the reader anew.")
         return self.fences[partition] << BATCH_BITS | number
 
     def claim(self, empty: "DataFrame", path: str) -> None:
@@ -103,23 +107,61 @@ class Share:
             if not is_kept_by_user:
                 frame.unpersist()
 
+    def write_once(self, source: "DataFrame", rows: "DataFrame", path: str) -> None:
+        """Append a batch to a Delta table, each record once over all hand-overs and kills.
+
+        Rows and offsets are one unit: the one commit of the table decides both. Call it in
+        foreachBatch, once a batch; a batch without records writes nothing. Needs a reader with
+        `commits="with-writes"`. The table is made if there is none; `source` is kept in memory (or
+        on disk) meanwhile.
+
+        Args:
+            source: the batch as it came, with its columns `topic`, `partition` and `offset`.
+            rows: what is to be appended, computed from `source`.
+            path: the table's folder or URI, which all members of the group can reach.
+
+        Raises:
+            MemberFenced: others have these partitions, or will. They decide whether this batch
+                counts, which may be in the table.
+            SetupError: the reader commits its progress, or the table forgets too soon which
+                batches it has.
+            GroupError: the group refused the offsets.
+            CoordError: the batch is in a table already, or has rows of other partitions.
+        """
+        if self.writes is None:
+            mend = 'Make the reader with commits="with-writes".'
+            raise SetupError("This reader commits its progress by itself.", self.where, mend)
+        is_kept_by_user = source.is_cached
+        if not is_kept_by_user:
+            source.persist()
+        try:
+            self.writes.write(self, source, rows, path)
+        finally:
+            if not is_kept_by_user:
+                source.unpersist()
+
     @property
-    def _where(self) -> str:
+    def where(self) -> str:
+        """For errors."""
         return f"group {self.group}, member {self.member}"
 
     def _present(self, frame: "DataFrame") -> list[TopicPartition]:
         rows = frame.select("topic", "partition").distinct().collect()
         found = {TopicPartition(row["topic"], row["partition"]) for row in rows}
-        if strange := found - self.fences.keys():
+        self.refuse_strange(found)
+        return sorted(found)
+
+    def refuse_strange(self, found: Iterable[TopicPartition]) -> None:
+        """Raises CoordError: these partitions are not all of this share."""
+        if strange := set(found) - self.fences.keys():
             names = ", ".join(sorted(f"{each.topic}-{each.partition}" for each in strange))
             what = f"Rows of partitions that this share does not have: {names}"
             mend = "Leave the source's columns topic and partition as they are."
-            raise CoordError(what, self._where, mend)
-        return sorted(found)
+            raise CoordError(what, self.where, mend)
 
     def _write(self, rows: "DataFrame", path: str, partition: TopicPartition, batch: int) -> None:
         if not self.may_work():
-            raise MemberFenced(self._where, None)
+            raise MemberFenced(self.where, None)
         (
             rows.write.format("delta")
             .mode("append")

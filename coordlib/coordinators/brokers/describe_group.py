@@ -1,9 +1,9 @@
 """DescribeGroup: the brokers of a cluster, and for whom somebody waits.  # INV-80"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from coordlib.coordinators.brokers.cluster import Cluster
-from coordlib.coordinators.brokers.rows import DELETING, PARTITIONS
+from coordlib.coordinators.brokers.rows import DELETING, PARTITIONS, Partition
 from coordlib.coordinators.brokers.states import TO_BE_DELETED, ReplicaState
 from coordlib.coordinators.brokers.step import ClusterStep
 from coordlib.records import requests as rq
@@ -13,11 +13,12 @@ from coordlib.records import responses as rs
 def describe_group(step: ClusterStep, request: rq.DescribeGroup) -> None:
     """Answer with the registered brokers, Inactive ones included."""
     cluster = step.value
-    waits_for = tuple(_awaited(step, cluster)) if cluster else ()
+    rows = (row for _, row in step.entries(PARTITIONS).marked(DELETING))
+    waits_for = tuple(awaited(cluster, rows)) if cluster else ()
     step.answer(
         request,
         kind=step.kind.NAME,
-        state=_state(cluster, waits_for),
+        state=state(cluster, waits_for),
         generation=cluster.generation if cluster else -1,
         protocol_type=None,
         protocol=None,
@@ -30,7 +31,8 @@ def describe_group(step: ClusterStep, request: rq.DescribeGroup) -> None:
     )
 
 
-def _state(cluster: Cluster | None, waits_for: tuple[rs.AwaitedMember, ...]) -> str:
+def state(cluster: Cluster | None, waits_for: tuple[rs.AwaitedMember, ...]) -> str:
+    """A cluster's state, in the words that groups have."""
     if cluster is None:
         return "Dead"
     if not cluster.brokers:
@@ -38,24 +40,20 @@ def _state(cluster: Cluster | None, waits_for: tuple[rs.AwaitedMember, ...]) -> 
     return "Reconciling" if waits_for else "Stable"
 
 
-def _awaited(step: ClusterStep, cluster: Cluster) -> Iterator[rs.AwaitedMember]:
+def awaited(cluster: Cluster, rows: Iterable[Partition]) -> Iterator[rs.AwaitedMember]:
+    """For whom somebody waits. `rows`: at least those with replicas that are to be deleted."""
     for name, guard in cluster.guards.items():
         yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
     for broker in cluster.brokers.values():
         if broker.demand is not None:
             yield rs.AwaitedMember(broker.member, broker.client, rs.NOT_RELEASED)
-    for number in sorted(_deleting(step)):
+    for number in sorted({each for row in rows for each in undeleted(row)}):
         each = cluster.brokers.get(number)
         if each is not None:
             yield rs.AwaitedMember(each.member, each.client, rs.NOT_DELETED)
 
 
-def _deleting(step: ClusterStep) -> set[int]:
-    """The brokers whose replicas are to be deleted and are not."""
+def undeleted(row: Partition) -> Iterator[int]:
+    """The brokers whose replicas of a partition are to be deleted and are not."""
     waiting = TO_BE_DELETED - {ReplicaState.DELETION_SUCCESSFUL}
-    return {
-        broker
-        for _, row in step.entries(PARTITIONS).marked(DELETING)
-        for broker, state in row.deleting.items()
-        if state in waiting
-    }
+    return (broker for broker, replica in row.deleting.items() if replica in waiting)

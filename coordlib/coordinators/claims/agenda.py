@@ -28,10 +28,14 @@ class Agenda:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
+        after_ms = slots.clock_ms + 1
         #: A time that is not later than the next thing to tell, for each slot that has one.
-        self._dues: list[tuple[int, Key]] = []
-        for key, slot in slots.slots.items():
-            self.expect(key, slot)
+        self._dues: list[tuple[int, Key]] = [
+            (due_ms, key)
+            for key, slot in slots.slots.items()
+            if (due_ms := self._next(slot, after_ms)) is not None
+        ]
+        heapq.heapify(self._dues)
 
     @property
     def next_ms(self) -> int:
@@ -40,9 +44,7 @@ class Agenda:
 
     def expect(self, key: Key, slot: Slot) -> None:
         """A slot is new here, or was not live."""
-        due_ms = self._next_of(slot)
-        if due_ms is not None:
-            heapq.heappush(self._dues, (due_ms, key))
+        self._wait(self._slots.clock_ms + 1, key, slot)
 
     def take(self) -> Iterator[tuple[Due, Key, Slot]]:
         """What is due by now, in order of time, then of name."""
@@ -58,20 +60,19 @@ class Agenda:
             elif due_ms == slot.heard_ms + limits.POSITION_KEPT_MS:
                 yield Due.FORGOTTEN, key, slot
             else:
-                self._again(due_ms, key, slot)
+                self._wait(due_ms, key, slot)
                 continue
-            self._again(due_ms + 1, key, slot)
+            self._wait(due_ms + 1, key, slot)
 
-    def _again(self, from_ms: int, key: Key, slot: Slot) -> None:
-        for due_ms in self._all_of(slot):
-            if due_ms >= from_ms:
-                heapq.heappush(self._dues, (due_ms, key))
-                return
+    def _wait(self, from_ms: int, key: Key, slot: Slot) -> None:
+        due_ms = self._next(slot, from_ms)
+        if due_ms is not None:
+            heapq.heappush(self._dues, (due_ms, key))
 
-    def _next_of(self, slot: Slot) -> int | None:
-        return next((each for each in self._all_of(slot) if each > self._slots.clock_ms), None)
-
-    def _all_of(self, slot: Slot) -> Iterator[int]:
-        if not slot.is_released:
-            yield slot.heard_ms + self._slots.lifetime_ms
-        yield slot.heard_ms + limits.POSITION_KEPT_MS
+    def _next(self, slot: Slot, from_ms: int) -> int | None:
+        """The first time, from this one on, at which the slot has something to tell."""
+        expires_ms = slot.heard_ms + self._slots.lifetime_ms
+        if expires_ms >= from_ms and not slot.is_released:
+            return expires_ms
+        forgotten_ms = slot.heard_ms + limits.POSITION_KEPT_MS
+        return forgotten_ms if forgotten_ms >= from_ms else None

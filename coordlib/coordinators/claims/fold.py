@@ -105,8 +105,11 @@ class Claims:
             self._keep_position(judgement)
         elif judgement.verdict is not Verdict.IGNORED:
             self._follow(judgement, was_live)
-        if judgement.message is not None and record.timestamp_ms != UNTRUSTED_TIME_MS:
-            self._compare_clocks(judgement.message)
+        message = judgement.message
+        if message is not None and record.timestamp_ms != UNTRUSTED_TIME_MS:
+            ahead_ms = message.time_s * 1_000 - record.timestamp_ms
+            if not -self._skew_max_ms <= ahead_ms <= self._skew_max_ms:
+                self._warn_of_clock(message)
         if self._settings.checks_invariants:
             check_invariants(world, judgement)
         return judgement
@@ -177,10 +180,7 @@ class Claims:
             self._owners[key] = None
             self._tell(history.expired(key, slot, at.clock_ms - slot.heard_ms, at))
 
-    def _compare_clocks(self, message: AnyMessage) -> None:
-        skew_ms = message.time_s * 1_000 - self._record.timestamp_ms
-        if -self._skew_max_ms <= skew_ms <= self._skew_max_ms:
-            return
+    def _warn_of_clock(self, message: AnyMessage) -> None:
         at = self._here
         told_ms = self._clocks.get(message.client)
         if told_ms is None and len(self._clocks) >= limits.CLOCKS_TOLD_MAX:

@@ -14,13 +14,14 @@ from coordlib.coordinators.groups import bounds, topics
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
+from coordlib.coordinators.groups.offsets import pending
 from coordlib.coordinators.groups.offsets.positions import COMMITS, POSITIONS
 from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.groups.step import AroundGroup
-from coordlib.coordinators.groups.throttle import NewGroups
 from coordlib.coordinators.shard.family import Decide, Family
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Kind
 from coordlib.coordinators.shard.row import Row
+from coordlib.coordinators.shard.throttle import NewGroups
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.effects.routing import GROUPS
 from coordlib.records import requests as rq
@@ -48,7 +49,8 @@ class Groups(Family):
     SPACE = "group"
     KINDS: ClassVar[tuple[GroupKind, ...]] = (CLASSIC, ASSIGNED)
     HEADS = GROUPS
-    JOB_RECORDS = (rq.TopicMetadata,)
+    JOB_RECORDS = (rq.TopicMetadata, rq.TxnDecided)
+    NOTED = (rq.TxnDecided,)
     INPUTS = (POSITIONS,)
 
     SETTINGS = GroupSettings
@@ -104,17 +106,41 @@ class Groups(Family):
             throttle_ms=self._new[_at.topic].wait_ms(_time_of(_at)) if _is_new else 0,
             topics=self.topics,
             strategies=self.settings.strategies,
+            transactions=self.settings.transactions,
         )
 
     def created(self, at: At) -> None:
         self._new[at.topic].book(_time_of(at))
 
     def judge(
-        self, record: rq.TopicMetadata, rows: Iterable[tuple[str, Row]]
+        self, record: rq.TopicMetadata | rq.TxnDecided, rows: Iterable[tuple[str, Row]]
     ) -> Iterable[tuple[str, Decide | Exception]]:
-        """Other topics, or more partitions: groups that want them judge the change."""
+        """What has changed outside: the groups that it concerns judge the change."""
+        if isinstance(record, rq.TxnDecided):
+            return _deciding(rows, record)
         self.topics, changed = topics.learn(self.topics, record)
         return _concerned(rows, self.KINDS, changed) if changed else ()
+
+
+def _deciding(
+    rows: Iterable[tuple[str, Row]], record: rq.TxnDecided
+) -> list[tuple[str, Decide | Exception]]:
+    """The groups with offsets that waited for the end of one of these transactions, in order."""
+    committed, aborted = frozenset(record.committed), frozenset(record.aborted)
+    decide = partial(_decide, committed, aborted)
+    named = committed | aborted
+    return sorted(
+        (
+            (name, decide)
+            for name, row in rows
+            if not named.isdisjoint(pending.undecided(row.facts.report))
+        ),
+        key=itemgetter(0),
+    )
+
+
+def _decide(committed: Collection[int], aborted: Collection[int], step: Any) -> None:
+    pending.decide_by_offset(step, committed, aborted)
 
 
 def _concerned(

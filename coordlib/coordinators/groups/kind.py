@@ -8,14 +8,19 @@ import msgspec
 from msgspec.structs import replace
 
 from coordlib.coordinators.groups.group import AnyGroup
-from coordlib.coordinators.groups.offsets import retention
+from coordlib.coordinators.groups.offsets import pending, retention
+from coordlib.coordinators.groups.offsets.decide_pending import decide_pending
 from coordlib.coordinators.groups.offsets.delete_group import delete_group
 from coordlib.coordinators.groups.offsets.offset_delete import offset_delete
 from coordlib.coordinators.groups.offsets.offset_fetch import offset_fetch
+from coordlib.coordinators.groups.offsets.pending_commit import pending_commit
+from coordlib.coordinators.groups.offsets.pending_table import PENDING
 from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.groups.offsets.txn_messages import MESSAGES
 from coordlib.coordinators.shard.clock import Due
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Handler, Kind, Known
 from coordlib.coordinators.shard.transition import At
+from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
 #: A group's `Facts.index` holds the topics that it wants. nil: not known, so it is decoded.
@@ -28,13 +33,16 @@ OF_ALL_GROUPS: Final[Mapping[type[rq.Request], Handler]] = {
     rq.OffsetFetch: offset_fetch,
     rq.OffsetDelete: offset_delete,
     rq.DeleteGroup: delete_group,
+    rq.PendingCommit: pending_commit,
+    rq.DecidePending: decide_pending,
 }
 
 
 class GroupKind(Kind):
     """A kind of consumer group."""
 
-    TABLES: ClassVar = (OFFSETS,)
+    TABLES: ClassVar = (OFFSETS, PENDING)
+    MESSAGES: ClassVar = MESSAGES
     #: The module that counts and judges its deadlines.
     TIMERS: ClassVar[Any]
     #: Judges a change of topics or of their counts; None: topics concern members only.
@@ -57,16 +65,19 @@ class GroupKind(Kind):
     def facts(self, value: AnyGroup, known: Known) -> Facts:
         before: AnyGroup | None = known.value
         look_at_ms = retention.look_at_ms(value, known)
+        report = known.facts.report
+        if PENDING.name in known.put:
+            report = pending.report(known.row.entries(PENDING))
         if value is before:
-            return replace(known.facts, look_at_ms=look_at_ms)
+            return replace(known.facts, look_at_ms=look_at_ms, report=report)
         is_same_wish = before is not None and _wanting_as(before) == _wanting_as(value)
         index = known.facts.index if is_same_wish else self.wishes(value)
         facts = self.facts_of_members(value, known)
-        return replace(facts, look_at_ms=look_at_ms, index=index)
+        return replace(facts, look_at_ms=look_at_ms, index=index, report=report)
 
     @abstractmethod
     def facts_of_members(self, value: Any, known: Known) -> Facts:
-        """All facts but `look_at_ms` and `index`."""
+        """All facts but `look_at_ms`, `index` and `report`."""
 
     def next_due(self, value: Any, heard: Mapping[str, int]) -> Due:
         due: Due = self.TIMERS.next_due(value, heard)
@@ -87,9 +98,22 @@ class GroupKind(Kind):
         retention.expire(step, checked_ms)
 
     def released(self, step: Any) -> None:
-        """Topics may have come and gone while the group was set aside."""
+        """Topics may have come and gone, and transactions ended, while it was set aside."""
+        pending.carry_out(step)
         if self.topics_changed is not None:
             self.topics_changed(step, ())
+
+    @abstractmethod
+    def fault_of_member(
+        self, step: Any, member: str, instance: str | None, generation: int
+    ) -> ErrorCode:
+        """Why offsets of this sender must not wait for a decision; NONE: they may."""
+
+    def row_faults(
+        self, _step: Any, _member: str, _generation: int
+    ) -> Callable[[rq.CommittedOffset], ErrorCode]:
+        """Why a row of such a sender must not; NONE: it may."""
+        return lambda _: ErrorCode.NONE
 
     def known_topics(self, _: Any) -> Mapping[str, int]:
         """Topics whose partition counts a group tells, for a shard that lost its own."""

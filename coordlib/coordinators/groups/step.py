@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from coordlib.config import GroupConfig
+from coordlib.config import GroupConfig, TransactionsConfig
 from coordlib.coordinators.groups.group import AnyGroup
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.shard.step import Step
@@ -17,6 +17,9 @@ from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.stored import AssignmentValue
+
+if TYPE_CHECKING:
+    from coordlib.coordinators.groups.kind import GroupKind
 
 #: For the sender of a request that comes when too many groups are being made.
 SHARD_IS_THROTTLED: Final = (
@@ -34,6 +37,7 @@ class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
     topics: Mapping[str, int]
     #: Strategies that the job's configuration adds, by friendly name.
     strategies: Mapping[str, Any]
+    transactions: TransactionsConfig = TransactionsConfig()
 
     @property
     def is_throttled(self) -> bool:
@@ -52,6 +56,7 @@ class GroupStep(Step[G], ABC):
     #: The state in which a group of this kind is deleted.
     DEAD: ClassVar[Any]
     family: AroundGroup
+    kind: "GroupKind"
 
     @property
     def offsets(self) -> Entries:

@@ -6,9 +6,10 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.config import ShardConfig
+from coordlib.coordinators.shard.channels import StoredChannels
 from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.family import Family, Registry
-from coordlib.coordinators.shard.kind import Facts
+from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.transition import At, Key
@@ -78,7 +79,7 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the driver must know of a shard, to write ticks and the progress marker."""
 
     shard: int
@@ -89,6 +90,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     has_deadline: bool
     #: Highest record whose outputs somebody must react to; -1: none. The driver owes a tick.
     owed: int
+    #: Requests whose transactions of Kafka have to be asked about, by offset and in order.
+    undecided: tuple[int, ...] = ()
+    #: Shard -> number of its newest message that was judged. The driver owes those shards ticks.
+    heard: dict[int, int] = {}
 
 
 class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -115,6 +120,12 @@ class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     control: tuple[int, int] = (0, 0)
 
 
+class StoredWithChannels(StoredShard, array_like=True, forbid_unknown_fields=True):
+    """The blob of a shard that has sent or judged messages: another one keeps its bytes."""
+
+    channels: StoredChannels | None = None
+
+
 class Fold(msgspec.Struct, frozen=True):
     """The outcome of a batch."""
 
@@ -134,7 +145,8 @@ class _Versioned(msgspec.Struct, array_like=True):
 
 
 _decode_version: Final = msgspec.msgpack.Decoder(_Versioned).decode
-_decode: Final = msgspec.msgpack.Decoder(StoredShard).decode
+_decode: Final = msgspec.msgpack.Decoder(StoredWithChannels).decode
+_decode_report: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -143,35 +155,37 @@ def encode_blob(
     rows: Mapping[Key, Row],
     families: Mapping[str, Any],
     refusals: Refusals,
+    channels: StoredChannels | None,
 ) -> bytes:
     """Write a blob: canonical, so that equal states are equal bytes.  # INV-03"""
-    return _encode(
-        StoredShard(
-            STATE_VERSION,
-            position.clock_ms,
-            position.previous_ms,
-            dict(sorted(position.offsets.items())),
-            position.published,
-            [rows[key].encoded() for key in sorted(rows)],
-            {space: msgspec.Raw(_encode(state)) for space, state in sorted(families.items())},
-            refusals,
-            position.answered,
-            position.control,
-        )
+    fields = (
+        STATE_VERSION,
+        position.clock_ms,
+        position.previous_ms,
+        dict(sorted(position.offsets.items())),
+        position.published,
+        [rows[key].encoded() for key in sorted(rows)],
+        {space: msgspec.Raw(_encode(state)) for space, state in sorted(families.items())},
+        refusals,
+        position.answered,
+        position.control,
     )
+    if channels is None:
+        return _encode(StoredShard(*fields))
+    return _encode(StoredWithChannels(*fields, channels))
 
 
-def decode_blob(blob: bytes | None, registry: Registry) -> StoredShard:
+def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
     """Read a blob; None is a new shard. Raises UnknownStateVersion, msgspec.MsgspecError.
 
     An empty one is not new: a state that got lost must not pass for one that never was.
     """
     if blob is None:
-        return StoredShard(STATE_VERSION, 0, 0, {}, -1, [])
+        return StoredWithChannels(STATE_VERSION, 0, 0, {}, -1, [])
     version = _decode_version(blob).version
     if version in registry.migrations:
         state: StoredShard = registry.migrations[version](blob, registry)
-        return state
+        return StoredWithChannels(*(getattr(state, name) for name in state.__struct_fields__))
     if version != STATE_VERSION:
         raise UnknownStateVersion(
             f"The state has version {version}, this code knows {STATE_VERSION}: start the code "
@@ -196,10 +210,12 @@ def status_of(
     answered = position.answered[-1][0] if position.answered else -1
     owed = max((each.waits_to for each in of_rows), default=-1)
     owed = max(owed, answered)
+    reports = [each.report for each in of_rows if each.report != NOT_INDEXED]
     return Status(
         shard=shard,
         position=position,
         cap_ms=cap_ms,
         has_deadline=owed >= 0 or any(each.next_due_ms < NEVER for each in of_rows),
         owed=owed,
+        undecided=tuple(sorted(offset for each in reports for offset in _decode_report(each))),
     )

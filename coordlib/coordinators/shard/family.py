@@ -7,7 +7,7 @@ has a space of its own. Within a space an entity is of one kind, and an empty on
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Union
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Input(NamedTuple):
 REQUESTS_INPUT: Final = Input(REQUESTS, "requests", lambda _: None)
 
 #: Requests and job records that the shard itself judges.
-OF_THE_SHARD: Final = (rq.ApiVersions, rq.ReleaseQuarantine, rq.Tick)
+OF_THE_SHARD: Final = (rq.ApiVersions, rq.ReleaseQuarantine, rq.FromShard, rq.Tick)
 
 
 class NoSettings(msgspec.Struct, frozen=True):
@@ -56,8 +56,13 @@ class Family:
     KINDS: ClassVar[tuple[Kind, ...]]
     #: The compacted topic of the heads, without the prefix.
     HEADS: ClassVar[str]
+    #: Whether the shard's blob has its state also before it has had any entity.
+    IS_ALWAYS_STORED: ClassVar[bool] = True
     #: Records of the job's driver that it judges.
     JOB_RECORDS: ClassVar[tuple[type[rq.Control], ...]] = ()
+    #: Of these, the ones whose steps change entries alone: an entity that is set aside takes them,
+    #: too, since what they say would not come again.
+    NOTED: ClassVar[tuple[type[rq.Control], ...]] = ()
     #: Inputs beside the requests. In each batch they are judged after those, in this order.
     INPUTS: ClassVar[tuple[Input, ...]] = ()
 
@@ -134,6 +139,16 @@ class Family:
         """
         raise NotImplementedError(f"{self.SPACE}: {type(record).__name__}, {rows}")
 
+    def heard(
+        self, _shard: int, _number: int, _rows: Iterable[tuple[str, "Row"]]
+    ) -> Iterable[tuple[str, Decide]]:
+        """A shard has judged all messages up to this one: the steps that waited for that, in order.
+
+        `_rows`: the family's, by name; to be read once. An entity that is set aside catches up when
+        it is released (`Kind.released`).
+        """
+        return ()
+
 
 class Registry:
     """The families of a shard. One object for a whole job; keeps no state."""
@@ -189,6 +204,22 @@ class Registry:
         """The kind that alone has such requests; None: several have them, or none has."""
         names = [kind.NAME for kind in self.kinds_of(space, request)]
         return names[0] if len(names) == 1 else None
+
+    def first_to_hear(self, space: str, message: type[Any]) -> Kind | None:
+        """The kind that judges such messages where there is no entity; None: no kind does."""
+        kinds = self.families[space].KINDS if space in self.families else ()
+        return next((kind for kind in kinds if message in kind.MESSAGES), None)
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether any kind judges messages of other shards: else no channel is ever used."""
+        return any(kind.MESSAGES for kind in self.kinds.values())
+
+    @cached_property
+    def read_message(self) -> Callable[[bytes | msgspec.Raw], Any]:
+        """Bytes to a message that is judged here. Raises msgspec.MsgspecError."""
+        types = tuple({each: None for kind in self.kinds.values() for each in kind.MESSAGES})
+        return msgspec.json.Decoder(Union[types or (None,)]).decode  # noqa: UP007
 
     def families_of(self, record: type[Any]) -> list[str]:
         """The spaces whose families judge such records of the driver."""

@@ -17,6 +17,7 @@ from coordlib.coordinators.shard.clock import NEVER, Due
 from coordlib.coordinators.shard.step import Step
 from coordlib.coordinators.shard.transition import At
 from coordlib.records import requests as rq
+from coordlib.records.envelope import Message
 
 if TYPE_CHECKING:
     from coordlib.coordinators.shard.table import Entries, Table
@@ -54,7 +55,7 @@ class Facts(msgspec.Struct, frozen=True, array_like=True):
     instances: dict[str, str] = {}
     #: What the family finds entities by, opaque to the shard.
     index: msgspec.Raw = NOT_INDEXED
-    #: What the driver is to know, opaque to the shard.
+    #: Requests whose transactions of Kafka the driver has to ask about, by offset; nil: none.
     report: msgspec.Raw = NOT_INDEXED
 
     def at_rest(self) -> "Facts":
@@ -96,8 +97,8 @@ class Known(NamedTuple):
     facts: Facts
     #: How many entries each table had before, if it had any, by the table's name.
     counts: Mapping[str, int]
-    #: Whether entries were put, or forgotten.
-    has_put: bool = False
+    #: The tables of which entries were put, or forgotten, by name.
+    put: Set[str] = frozenset()
     #: Whether `Kind.look` has just been called.
     has_looked: bool = False
 
@@ -125,6 +126,10 @@ class Kind:
     STEP: ClassVar[type[Step[Any]]] = Step
     #: The requests that it judges, beside those that every kind answers (`common.py`).
     APIS: ClassVar[Mapping[type[rq.Request], Handler]]
+    #: The messages of shards that it judges (`channels.py`). A message is judged also while its
+    #: entity is set aside, since it does not come again: its handler must see to that itself, and
+    #: change no more then than entries of tables.
+    MESSAGES: ClassVar[Mapping[type[Message], Handler]] = {}
     #: Its tables. They are the family's: an entity keeps them when its kind changes.
     TABLES: ClassVar["tuple[Table, ...]"] = ()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from coordlib.coordinators.shard import channels
 from coordlib.coordinators.shard.blob import encode_blob
 from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.family import Family, Registry
@@ -19,6 +20,7 @@ from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.table import Place
 from coordlib.coordinators.shard.transition import Key
+from coordlib.effects.routing import OUTBOX
 from coordlib.records.stored import ShardPosition
 
 #: Topic without the prefix -> newest value by key, no tombstones.
@@ -40,7 +42,7 @@ def topics_of(registry: Registry) -> list[str]:
     for family in registry.families.values():
         found[family.HEADS] = None
         found |= dict.fromkeys(table.topic for table in family.tables().values())
-    return list(found)
+    return [*found, OUTBOX] if registry.has_messages else list(found)
 
 
 def restore(topics: Topics, position: ShardPosition, registry: Registry) -> bytes:
@@ -61,8 +63,8 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     _refuse_foreign_keys(topics, registry)
     for space, family in registry.families.items():
         heads = _heads(family, topics.get(family.HEADS, {}), registry)
-        if space in registry.stateful:
-            families[space] = family.restored(heads)
+        if space in registry.stateful and (state := family.restored(heads)) is not None:
+            families[space] = state
         for name, (kind, value) in heads.items():
             row = Row(StoredRow(name, kind.NAME), kind)
             row.set_value(value, _known(row, family, position))
@@ -71,7 +73,8 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     for row in rows.values():
         if row.facts.look_at_ms < NEVER:
             row.look_at_once()  # the bound was found without the job's settings
-    return encode_blob(position, rows, families, Refusals())
+    used = channels.restored(topics.get(OUTBOX, {})).stored()
+    return encode_blob(position, rows, families, Refusals(), used)
 
 
 def _known(row: Row, family: type[Family], position: ShardPosition) -> Known:

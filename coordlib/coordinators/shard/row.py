@@ -191,7 +191,8 @@ class Row:
             for table, changes in puts:
                 undo.append((table, self.apply(table, changes)))
             if undo:
-                now = known._replace(value=self.value, facts=self.facts, has_put=True)
+                put = frozenset(table.name for table, _ in undo)
+                now = known._replace(value=self.value, facts=self.facts, put=put)
                 self.renew_by_entries(now)
         except Exception:
             for table, entries in reversed(undo):

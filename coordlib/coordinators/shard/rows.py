@@ -14,7 +14,8 @@ from typing import Any
 from coordlib.coordinators.shard import quarantine
 from coordlib.coordinators.shard.agenda import Agenda
 from coordlib.coordinators.shard.answered import Answered, Asked
-from coordlib.coordinators.shard.blob import ShardSettings, StoredShard
+from coordlib.coordinators.shard.blob import ShardSettings, StoredShard, StoredWithChannels
+from coordlib.coordinators.shard.channels import Channels
 from coordlib.coordinators.shard.clock import Due
 from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Kind, Known
@@ -42,7 +43,9 @@ class _Families(dict[str, Family]):
 class Rows(ABC):
     """All of them. Owned by one fold; never shared."""
 
-    def __init__(self, state: StoredShard, settings: ShardSettings, registry: Registry) -> None:
+    def __init__(
+        self, state: StoredWithChannels, settings: ShardSettings, registry: Registry
+    ) -> None:
         self.settings, self.registry = settings, registry
         self._refusals = state.refusals
         self._outbox = Outbox(settings.shard, self._refusals_of)
@@ -51,11 +54,15 @@ class Rows(ABC):
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
         self._answered = Answered(state.answered)
+        #: Made when they are asked for: most batches of most shards use none.
+        self._channels: Channels | None = None
+        self._stored_channels = state.channels
         #: What the families have beside their entities, by space. One that keeps nothing is made
         #: when it is asked for: it costs the entities of others nothing.
         self.families = _Families(self._make_family, state)
         for space in registry.stateful:
-            self.families[space]
+            if space in state.families or registry.families[space].IS_ALWAYS_STORED:
+                self.families[space]
         stale = {space for space, each in self.families.items() if each.must_look_again()}
         #: By space and name.
         self.rows: dict[Key, Row] = {}
@@ -83,6 +90,13 @@ class Rows(ABC):
         """The row of an entity. Raises KeyError when there is none."""
         return self.rows[space, name]
 
+    @property
+    def channels(self) -> Channels:
+        """Messages to and from other shards."""
+        if self._channels is None:
+            self._channels = Channels(self._stored_channels)
+        return self._channels
+
     @abstractmethod
     def _step(self, at: At, key: Key, decide: Any, kind: Kind) -> None:
         """Let an entity judge something; keep the outcome only if it is sound."""
@@ -92,7 +106,7 @@ class Rows(ABC):
         """The place of the record that was judged last."""
 
     @abstractmethod
-    def _quarantine(self, at: At, key: Key, problem: Exception) -> None:
+    def _quarantine(self, at: At, key: Key, problem: Exception, kind: str | None = None) -> None:
         """Keep the entity as it was before the step, and judge nothing of it any more."""
 
     # -- rows ------------------------------------------------------------------------------

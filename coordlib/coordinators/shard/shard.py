@@ -33,15 +33,15 @@ from coordlib.coordinators.shard.blob import (
     status_of,
 )
 from coordlib.coordinators.shard.control import ControlRecords
+from coordlib.coordinators.shard.driver_records import DriverRecords
 from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.outbox import size_of
 from coordlib.coordinators.shard.row import Row, StoredRow
-from coordlib.coordinators.shard.rows import Rows
 from coordlib.coordinators.shard.step import Around, Decide, Held, Outcome, take
 from coordlib.coordinators.shard.table import Entries
 from coordlib.coordinators.shard.transition import REQUESTS, At, Key
-from coordlib.effects.routing import Output
+from coordlib.effects.routing import Output, route
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
@@ -74,7 +74,7 @@ def fold(
     return Fold(shard.encode(), outputs, shard.status())
 
 
-class Shard(Rows):
+class Shard(DriverRecords):
     """A shard while a batch is judged. Owned by one fold; never shared."""
 
     def __init__(self, blob: bytes | None, settings: ShardSettings, registry: Registry) -> None:
@@ -115,10 +115,8 @@ class Shard(Rows):
         at = self._at(record, REQUESTS)
         if isinstance(request, rq.Control):
             request = self.control.judge(request, record)
-        if isinstance(request, rq.Tick):
-            self._cover(min(request.published, record.offset - 1))
-        elif isinstance(request, rq.Control):
-            self._learn(at, request)
+        if isinstance(request, rq.Control):
+            self._obey(at, request)
         elif isinstance(request, codec.Refusal):
             self._reject(at, request, record.value)
         elif request is not None:
@@ -265,7 +263,7 @@ class Shard(Rows):
         around = self._around(at, key, row)
         held = Held(row.value, row.kind) if row else Held()
         done = take(decide, kind, key[1], held, at, around, named)
-        if self.settings.checks_invariants and done.value is not None and done.kind is kind:
+        if self.settings.checks_invariants and done.is_judged_by(kind):
             kind.check(done.value)
         effects = done.effects
         if row is not None and done.value is not None and done.kind is not row.kind:
@@ -281,6 +279,8 @@ class Shard(Rows):
         except Exception:
             self._outbox.undo()
             raise
+        if done.sends:
+            self.channels.send(done.sends)
         self.outputs.extend(outputs)
         if counted:
             self._count(at, key, counted)
@@ -310,36 +310,8 @@ class Shard(Rows):
             room_bytes=bytes_max - self._agenda.size_bytes,
             shard_bytes_max=bytes_max,
             family=family.around(at, row is None),
+            channels=lambda: self.channels,
         )
-
-    # -- records of the driver -------------------------------------------------------------
-
-    def _learn(self, at: At, record: rq.Control) -> None:
-        """A job record: the families that judge such records say which steps follow."""
-        for space in self.registry.families_of(type(record)):
-            rows = ((key[1], row) for key, row in self.rows.items() if key[0] == space)
-            try:
-                follows = list(self.families[space].judge(record, rows))
-            except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
-                why = f"{type(record).__name__} could not be judged: {type(problem).__name__}."
-                refused = rejection.refuse(record, ErrorCode.UNKNOWN_SERVER_ERROR, why)
-                self._reject(at, refused, None)
-                continue
-            for name, decide in follows:
-                if isinstance(decide, Exception):
-                    self._quarantine(at, (space, name), decide)
-                else:
-                    self._let(at, (space, name), decide)
-
-    def _let(self, at: At, key: Key, decide: Decide) -> None:
-        """A step that no request asked for."""
-        row = self.rows.get(key)
-        if row is None or row.value is None or row.is_quarantined:
-            return
-        try:
-            self._step(at, key, decide, row.kind)
-        except Exception as problem:  # noqa: BLE001  INV-42
-            self._quarantine(at, key, problem)
 
     # -- quarantine ------------------------------------------------------------------------
 
@@ -374,6 +346,8 @@ class Shard(Rows):
                 if row is None:
                     raise
                 self._set_aside(row, problem)  # INV-67: a defect, and all others must go on
+        for each in self._channels.saved() if self._channels else ():
+            self.outputs.append(route(each, self.settings.shard))
         if self.offset > self._first_offset:
             facts = [row.facts for row in self.rows.values()]
             self._outbox.put_progress(self.offset, self.previous_ms, facts)
@@ -381,12 +355,19 @@ class Shard(Rows):
 
     def encode(self) -> bytes:
         """The blob."""
-        families = {space: self.families[space].state() for space in self.registry.stateful}
-        return encode_blob(self._position, self.rows, families, self._refusals)
+        used = self._channels
+        channels = self._stored_channels if used is None else used.stored()
+        known, stateful = self.families, self.registry.stateful
+        states = {space: known[space].state() for space in stateful if space in known}
+        families = {space: state for space, state in states.items() if state is not None}
+        return encode_blob(self._position, self.rows, families, self._refusals, channels)
 
     def status(self) -> Status:
         facts = [row.facts for row in self.rows.values()]
-        return status_of(self.settings.shard, self._position, self._agenda.cap_ms, facts)
+        told = status_of(self.settings.shard, self._position, self._agenda.cap_ms, facts)
+        if self._channels is None and self._stored_channels is None:
+            return told
+        return msgspec.structs.replace(told, heard=self.channels.heard)
 
     @property
     def _position(self) -> stored.ShardPosition:

@@ -25,8 +25,10 @@ from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import stored
+from coordlib.records.envelope import Message
 
 if TYPE_CHECKING:
+    from coordlib.coordinators.shard.channels import Channels
     from coordlib.coordinators.shard.kind import Kind
     from coordlib.coordinators.shard.table import Entries, Place, Table
 
@@ -63,6 +65,8 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     shard_bytes_max: int = limits.SHARD_BYTES_MAX
     #: What the family has beside its entities; see `Family.around`.
     family: Any = None
+    #: Messages to and from other shards. Read only; None: there are no other shards.
+    channels: "Callable[[], Channels] | None" = None
 
 
 V = TypeVar("V")
@@ -83,6 +87,7 @@ class Step(Generic[V]):
         "live",
         "name",
         "puts",
+        "sends",
         "touched",
         "value",
     )
@@ -105,6 +110,8 @@ class Step(Generic[V]):
         self.effects: list[fx.Effect] = []
         #: The entries that this step has put by now, by table and place.
         self.puts: dict[tuple[str, Place], Any] = {}
+        #: The messages that this step has sent by now.
+        self.sends: list[fx.ToShard] = []
         #: Members that were heard of in this step; their session starts anew.
         self.touched: list[str] = []
         self.around = around
@@ -186,6 +193,22 @@ class Step(Generic[V]):
             places |= {place for place, value in puts.items() if value is not None}
             for place in sorted(places):
                 self.put_entry(each, place, None)
+
+    # -- messages --------------------------------------------------------------------------
+
+    @property
+    def channels(self) -> "Channels":
+        """The channels as they were before this step. Read only."""
+        assert self.around.channels is not None, "a shard gives its steps the channels"
+        return self.around.channels()
+
+    def send(self, shard: int, message: Message) -> int:
+        """Let a shard judge this, if the step goes through; the number of the message to it."""
+        own = sum(each.shard == shard for each in self.sends)
+        sent = fx.ToShard(shard, self.channels.sent_to(shard) + own + 1, message)
+        self.sends.append(sent)
+        self.emit(sent)
+        return sent.number
 
     # -- effects ---------------------------------------------------------------------------
 
@@ -282,6 +305,8 @@ class Outcome(NamedTuple):
     effects: list[fx.Effect]
     #: Of the effects, the entries to store or to forget.
     puts: list[fx.Put]
+    #: Of the effects, the messages to shards.
+    sends: list[fx.ToShard]
     #: Members whose session starts anew.
     touched: list[str]
     is_deleted: bool
@@ -289,6 +314,13 @@ class Outcome(NamedTuple):
     is_change: bool
     #: Whether a member did what it was asked for: that never waits for readers (`answered.py`).
     is_reaction: bool
+
+    def is_judged_by(self, kind: "Kind") -> bool:
+        """Whether there is a value of this kind now that must be sound.
+
+        One that is set aside need not be: perhaps that is why it is.
+        """
+        return self.value is not None and self.kind is kind and not self.value.is_quarantined
 
 
 def take(
@@ -317,6 +349,7 @@ def take(
         kind=found,
         effects=step.effects if told == kind.NAME else _named(step.effects, told),
         puts=puts,
+        sends=step.sends,
         touched=step.touched,
         is_deleted=step.is_deleted,
         is_change=after is not value or bool(step.touched or puts),

@@ -52,7 +52,7 @@ def answer(request: rq.Request, at: At, reply: int | None = None, **fields: Any)
     response = rs.answer_to(type(request))(
         id=request.id,
         client=request.client,
-        group=request.group,
+        group=request.group or "",  # an idempotent producer has no name
         cause=at.coordinate,
         **fields,
     )

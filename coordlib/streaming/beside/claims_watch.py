@@ -1,9 +1,10 @@
 """The claims query in a thread of the coordination job.
 
 None of its failures ends the job: groups go on. The log and the job's status name the failure, and
-the thread begins the query again after a pause, 5 s at first and at most 60. It does not where a
-newer driver runs the query elsewhere, or where topics or checkpoint are not what they must be: the
-status says so until the job is started again. A job that runs the claims query alone (`coord submit
+the thread begins the query again after a pause, 5 s at first and at most 60: also where a right is
+missing, which somebody may grant at any time. It does not where a newer driver runs the query
+elsewhere, or where topics or checkpoint are not what they must be: the status says so until the job
+is started again. A job that runs the claims query alone (`coord submit
 claims`) ends instead, as its supervisor starts it again.
 """
 
@@ -12,7 +13,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from coordlib.errors import CoordError, DriverFenced, NotReady, SetupError, StartRefused
+from coordlib.errors import (
+    CoordError,
+    DriverFenced,
+    NotAllowed,
+    NotReady,
+    SetupError,
+    StartRefused,
+)
 from coordlib.streaming.beside.archive_watch import words_of
 from coordlib.streaming.beside.troubles import Troubles
 
@@ -97,8 +105,11 @@ class ClaimsWatch:
 
 
 def is_lasting(problem: Exception) -> bool:
-    """Whether beginning again would change nothing: fenced, refused, or a wrong setting."""
-    is_setting = isinstance(problem, SetupError) and not isinstance(problem, NotReady)
+    """Whether beginning again would change nothing: fenced, refused, or a wrong setting.
+
+    A missing right is none: brokers are asked again, and not this job's arguments.
+    """
+    is_setting = isinstance(problem, SetupError) and not isinstance(problem, NotReady | NotAllowed)
     return is_setting or isinstance(problem, DriverFenced | StartRefused)
 
 

@@ -7,24 +7,25 @@ writes the ticks and asks the broker which outputs readers can see.
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-import structlog
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
+from msgspec import UNSET
 
 from coordlib.coordinators.shard.shard import Status
-from coordlib.errors import CannotReach
 from coordlib.kafka.clients import open_admin
 from coordlib.records.requests import Tick
+from coordlib.streaming.beside.turns import Turns
 from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.sink import Written
 
-_log = structlog.get_logger()
-_PAUSE_S: Final = 0.02
 _ASK_TIMEOUT_S: Final = 10.0
-_RETRY_PAUSE_S: Final = 0.5
+#: Another broker leads than was known; and how long until it is asked for again.
+_MOVED: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+_LEADER_S: Final = 0.1
 
 
 class ShardTicks:
@@ -45,6 +46,23 @@ class ShardTicks:
         self._cap_s = 0.0
         self._newest_known = now
         self._is_outstanding = False
+        #: Shard -> newest message to it that it has judged; and what acknowledged ticks have told.
+        self._heard: dict[int, int] = {}
+        self._told: dict[int, int] = {}
+
+    def learn_heard(self, shard: int, number: int, is_told: bool = False) -> None:
+        """A shard has judged messages of this one; `is_told`: this one knows it."""
+        for known in (self._heard, self._told) if is_told else (self._heard,):
+            known[shard] = max(known.get(shard, 0), number)
+
+    @property
+    def heard(self) -> dict[int, int]:
+        """What this shard is to be told of its messages."""
+        return {
+            shard: number
+            for shard, number in sorted(self._heard.items())
+            if number > self._told.get(shard, 0)
+        }
 
     def learn(self, status: Status, now: float) -> None:
         """A batch was judged."""
@@ -65,7 +83,7 @@ class ShardTicks:
             return False
         if self._owes_start:
             return self.published >= self._committed_at_start
-        if self._covered < self._owed <= self.published:
+        if self._covered < self._owed <= self.published or self.heard:
             return True
         is_silent = self._cap_s > 0 and now - self._newest_known >= self._cap_s / 2
         return self._has_deadline and is_silent
@@ -75,7 +93,10 @@ class ShardTicks:
         self._is_outstanding = True
         return self.published
 
-    def acknowledged(self, published: int, now: float) -> None:
+    def acknowledged(
+        self, published: int, now: float, heard: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        self._told |= heard
         self._is_outstanding = False
         self._owes_start = False
         self._covered = max(self._covered, published)
@@ -109,6 +130,8 @@ class TickWriter:
         positions: shard -> newest request whose outputs are committed, -1 for none.
         outputs: the (topic, partition) pairs that earlier drivers may have written to.
         now_s: a monotonic clock, in seconds.
+        heard: channel -> newest message that was judged, at the start.
+        told: channel -> newest one that its sender knows to be judged.
     """
 
     def __init__(
@@ -117,11 +140,16 @@ class TickWriter:
         positions: Mapping[int, int],
         outputs: Iterable[tuple[str, int]],
         now_s: Callable[[], float] = time.monotonic,
+        heard: Mapping[tuple[int, int], int] = MappingProxyType({}),
+        told: Mapping[tuple[int, int], int] = MappingProxyType({}),
     ) -> None:
         self._broker, self._now_s = broker, now_s
         now = now_s()
         self._lock = threading.Lock()
         self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
+        for known, is_told in ((heard, False), (told, True)):
+            for (source, to), number in known.items():
+                self._shards[source].learn_heard(to, number, is_told)
         #: Outputs of committed batches that readers may not see yet, and what they would publish.
         #: At the start: all outputs of earlier drivers.
         self._unseen: Written = broker.ends(outputs, visible=False)
@@ -141,6 +169,8 @@ class TickWriter:
             for status in statuses:
                 self._unseen_positions[status.shard] = status.position.offset
                 self._shards[status.shard].learn(status, now)
+                for source, number in status.heard.items():
+                    self._shards[source].learn_heard(status.shard, number)
 
     def turn(self) -> None:
         """Ask what is visible, and write due ticks. Raises KafkaException, TimeoutError."""
@@ -186,10 +216,11 @@ class TickWriter:
             with self._lock:
                 if not shard.is_due(now):
                     continue
-                published = shard.sent()
+                published, heard = shard.sent(), shard.heard
             try:
-                told = self._note(shard, published)
-                self._broker.write(number, Tick(v=1, published=published), told)
+                told = self._note(shard, published, heard)
+                tick = Tick(v=1, published=published, heard=heard or UNSET)
+                self._broker.write(number, tick, told)
             except Exception:
                 with self._lock:
                     shard.failed()
@@ -197,54 +228,29 @@ class TickWriter:
             self.written += 1
             self._crash.strike("tick", self._batches)
 
-    def _note(self, shard: ShardTicks, published: int) -> Callable[[bool], None]:
+    def _note(
+        self, shard: ShardTicks, published: int, heard: Mapping[int, int]
+    ) -> Callable[[bool], None]:
         def note(is_taken: bool) -> None:
             with self._lock:
                 if is_taken:
-                    shard.acknowledged(published, self._now_s())
+                    shard.acknowledged(published, self._now_s(), heard)
                 else:
                     shard.failed()
 
         return note
 
 
-class TickThread:
+class TickThread(Turns):
     """Lets a TickWriter have its turns, beside the query."""
 
     def __init__(self, writer: TickWriter) -> None:
+        super().__init__(
+            writer,
+            "ticks",
+            "Start the job again; the tick at its start makes good for what was missed.",
+        )
         self.writer = writer
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ticks", daemon=True)
-        self._failure: Exception | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.ident is not None:  # else the start failed before
-            self._thread.join(15)
-
-    def check(self) -> None:
-        """Raises CannotReach when the thread has ended: without ticks no deadline is ever due."""
-        if self._failure is not None:
-            raise CannotReach(
-                f"The ticks have ended: {self._failure!r}",
-                "requests topic",
-                "Start the job again; the tick at its start makes good for what was missed.",
-            ) from self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(_PAUSE_S):
-                try:
-                    self.writer.turn()
-                except (KafkaException, TimeoutError) as problem:
-                    _log.warning("ticks wait for the broker", error=repr(problem))
-                    self._stop.wait(_RETRY_PAUSE_S)
-        except Exception as problem:  # noqa: BLE001  raised by check(), which ends the job
-            _log.exception("ticks have ended")
-            self._failure = problem
 
 
 class KafkaTicks:
@@ -261,6 +267,17 @@ class KafkaTicks:
         self._control.serve()
 
     def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
+        """The last offset of each. A leader that has moved, or of a topic just made, is found."""
+        asked, until_s = tuple(places), time.monotonic() + _ASK_TIMEOUT_S
+        while True:
+            try:
+                return self._ends(asked, visible)
+            except KafkaException as problem:
+                if problem.args[0].code() not in _MOVED or time.monotonic() >= until_s:
+                    raise
+                time.sleep(_LEADER_S)
+
+    def _ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
         isolation = IsolationLevel.READ_COMMITTED if visible else IsolationLevel.READ_UNCOMMITTED
         answers = self._admin.list_offsets(

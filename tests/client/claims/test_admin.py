@@ -1,13 +1,17 @@
 """Pausing groups and setting their positions: all of it, or said per partition."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from coordlib.client.claims.admin import ClaimsAdmin, _Work
-from coordlib.client.claims.resetting import Outcome, ResetPlan, Step
+from coordlib.client.claims.reset_plan import Outcome, ResetPlan
+from coordlib.client.claims.resetting import Step
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.errors import SetupError
+from coordlib.kafka.denied import missing
+from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.testing.fake_claims import FakeClaimsTransport
 from tests.client.claims.world import GROUP, HEARTBEAT, HI_MS, World, t
 
@@ -179,3 +183,93 @@ def test_positions_that_cannot_be_are_refused(positions: dict[tuple[str, int], i
     with pytest.raises(SetupError):
         admin.set_positions(GROUP, positions)
     assert world.log.records == [[], []]
+
+
+def test_kafkas_group_has_the_new_positions_before_the_log_has_them() -> None:
+    """As a consumer that releases: what watches Kafka's group must not see a position of before
+    behind the release (PR #84)."""
+    world = World({"t": 2})
+    reading(world, 10, 10)
+    world.enter("a", greedy_claims=True)
+    world.run(2 * HI_MS)
+    admin = Admin(world, {t(0)[0]: 3, t(1)[0]: 4})
+    seen: list[tuple[int | None, int]] = []
+    for _ in range(200):
+        world.run(50)
+        seen.append((world.position(0), world.log.committed[GROUP, t(0)[0]]))
+        if admin.life.step in (Step.RELEASING, Step.RESUMING, Step.DONE):
+            break
+
+    assert seen[-1][1] == 3
+    assert all(copied == 3 for position, copied in seen if position == 3)
+    assert all(each.is_copied for each in admin.run())
+
+
+def test_a_reader_that_begins_late_does_not_undo_what_was_set() -> None:
+    """Nobody was there for eight intervals: what is read says nothing, and Kafka's group had the
+    positions of before."""
+    world = World({"t": 1})
+    reading(world, 10)
+    a = world.enter("a")
+    world.run(2 * HI_MS)
+    world.close(a)
+    Admin(world, {t(0)[0]: 3}).run()
+    world.run(9 * HI_MS)
+    begins = {number: len(log) for number, log in enumerate(world.log.records)}
+    late = world.enter("late", begins=begins)
+    world.run(8 * HI_MS)
+
+    assert late.claims == t(0)
+    assert late.offsets(0) == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_positions_are_set_where_kafkas_group_may_not_be_committed_to() -> None:
+    """An operator may look at the group, and not commit to it: the log decides, and he is told."""
+    world = World({"t": 1})
+    reading(world, 10)
+    a = world.enter("a")
+    world.run(2 * HI_MS)
+    admin = Admin(world, {t(0)[0]: 3})
+
+    def refuse(*_: object, **__: object) -> None:
+        raise missing(Right(Kind.GROUP, GROUP, Operation.READ), {})
+
+    admin.transport.commit = refuse  # type: ignore[method-assign]
+    (outcome,) = admin.run()
+    copies = {world.log.committed[GROUP, t(0)[0]]}
+    for _ in range(40):
+        world.run(50)
+        copies.add(world.log.committed[GROUP, t(0)[0]])
+
+    assert outcome == Outcome(t(0)[0], 10, 3, is_copied=False)
+    assert a.offsets(0)[-7:] == [3, 4, 5, 6, 7, 8, 9]
+    assert 3 in copies, "the first sign of the next owner copies it"
+
+
+def test_what_was_not_set_is_not_left_in_kafkas_group() -> None:
+    """It was interrupted after Kafka had the new positions."""
+    world = World({"t": 1})
+    reading(world, 10)
+    world.enter("a")
+    world.run(2 * HI_MS)
+    admin = Admin(world, {t(0)[0]: 3})
+    usual = admin.transport.commit
+
+    def commit(*asked: Any, **how: Any) -> None:
+        """From here on its signs are not acknowledged, so that it waits."""
+        admin.transport.is_unacknowledged = True
+        usual(*asked, **how)
+
+    admin.transport.commit = commit  # type: ignore[method-assign]
+    for _ in range(100):
+        world.run(50)
+        if admin.life.step is Step.SETTLING:
+            break
+    assert world.log.committed[GROUP, t(0)[0]] == 3
+    admin.transport.commit = usual  # type: ignore[method-assign]
+    admin.work._do(admin.life.interrupt("it was interrupted", world.log.now_ms))
+    admin.transport.is_unacknowledged = False
+    (outcome,) = admin.run()
+
+    assert outcome.error == "it was interrupted"
+    assert world.log.committed[GROUP, t(0)[0]] == 10

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from coordlib.coordinators.claims.slot import NO_EPOCH, Slot
 from coordlib.errors import CannotReach
 from coordlib.records import marshal
 from tests.client.claims.world import GROUP, HI_MS, User, World, t
@@ -160,3 +161,26 @@ def _harm(luck: Random, world: World, user: User, gone: list[User], number: int)
             user.transport.is_deaf = not user.transport.is_deaf
         case _:
             pass
+
+
+@pytest.mark.parametrize(("committed", "begins"), [(11, 11), (None, 7)])
+def test_kafkas_position_is_newer_than_that_of_an_old_snapshot(
+    committed: int | None, begins: int
+) -> None:
+    """The job has saved 7 and gone away; consumers went on to 11, and retention has cut the log.
+
+    A process that begins late knows 7 by the snapshot alone: it was handed out 7 to 10 again.
+    """
+    world = World({"t": 1})
+    world.log.put("t", 0, 15)
+    place = t(0)[0]
+    for _ in range(3):
+        world.log.say(marshal.ClaimingMessages(2, 1, "0badc0de", "x", GROUP, "t", 0, 1))
+    if committed is not None:
+        world.log.committed[GROUP, place] = committed
+    a = world.enter("a", begins={0: 2, 1: 2}, **AMO)
+    known = a.transport.view_of("t").world.slots
+    known[GROUP, "t", 0] = Slot("", "", NO_EPOCH, 0, 7, is_released=True)
+    world.run(8 * HI_MS)
+
+    assert a.offsets(0) == list(range(begins, 15))

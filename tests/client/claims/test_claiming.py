@@ -661,3 +661,34 @@ def test_marshals_own_clients_are_left_alone() -> None:
         world.marshals(HEARTBEAT, "go", 0, 0)
 
     assert a.claims == t(1)
+
+
+def test_silence_in_two_topics_is_filled_by_who_may_take_one() -> None:
+    """The attempt that fills the silence of the first topic is all that it may take: of the second
+    nothing is wanted any more, and the consumer failed."""
+    world = World({"t": 1, "u": 1})
+    a = world.enter("a", ["t", "u"], claim_entire_topic=True, greedy_claims=True)
+    world.run(HI_MS)
+    assert len(a.claims) == 2
+    b = world.enter("b", ["t", "u"], claim_entire_topic=True, maximum_claims=1)
+    world.run(HI_MS)
+    a.die()
+    world.run(3 * HI_MS)
+
+    assert len(b.claims) == 1
+
+
+def test_a_whole_topic_whose_user_was_never_told_is_lost_at_once() -> None:
+    """It was suspended before its user had polled: the first partition that was lost took the
+    others along, and the consumer failed at the next one."""
+    world = World({"t": 3})
+    a = world.enter("a", claim_entire_topic=True)
+    a.is_busy = True
+    world.run(HI_MS)
+    assert world.log.world("t").owner((GROUP, "t", 2)) is not None
+    a.transport.is_stopped = True
+    world.run(2 * HI_MS)
+    a.transport.is_stopped = a.is_busy = False
+    world.run(4 * HI_MS)
+
+    assert a.claims == t(0, 1, 2)

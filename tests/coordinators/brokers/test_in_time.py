@@ -48,6 +48,30 @@ def test_a_demand_begins_when_it_can_be_read_and_ends() -> None:
     assert c.cluster_of(talk.shard).brokers[1].state is BrokerState.INACTIVE
 
 
+def test_a_release_ends_the_demand_that_it_names_and_no_other() -> None:
+    """INV-71, rule 12: an old one may come late, and its sender leads what is asked for since."""
+    talk = c.stopping()
+    row = c.partition(talk)
+    for other in (row.asked - 1, row.asked + 1):
+        talk.send(c.lets_go("b1", MEMBERS[1], other))
+        assert c.partition(talk) == row
+    talk.send(c.lets_go("b1", MEMBERS[1], row.asked))
+
+    assert c.partition(talk).leader == 2
+
+
+def test_a_demand_is_not_taken_back_when_its_broker_goes_on() -> None:
+    """INV-80: it may have let go already, and then leads no more of its own (rule 15)."""
+    talk = c.stopping()
+    row = c.partition(talk)
+    c.says(talk, 1, "Active")
+    assert c.partition(talk) == row
+    talk.send(c.lets_go("b1", MEMBERS[1], row.asked))
+
+    after = c.partition(talk)
+    assert (after.leader, after.leader_epoch, after.asked) == (1, row.leader_epoch + 1, -1)
+
+
 def test_a_former_leader_that_heartbeats_on_is_waited_for_and_no_longer_than_it_may_be() -> None:
     """INV-80, rule 14: each heartbeat lets it act for one session more, its release timeout
     bounds that."""

@@ -101,6 +101,16 @@ def test_a_rebuilt_cluster_is_the_same(seed: int) -> None:
         assert read(again) == read(talk.shard)
 
 
+def test_a_rebuild_amid_a_hand_over_has_its_demand() -> None:
+    """INV-38: at the end of a life nothing is asked for; here a leader is about to let go."""
+    talk = c.stopping()
+    talk.end_batch()
+    again = core.Shard(core.restored(talk.outputs, talk.shard.status().position), talk.settings)
+
+    assert c.partition(talk).asked >= 0
+    assert c.partitions_of(again) == c.partitions_of(talk.shard)
+
+
 def test_the_hash_seed_shows_nowhere() -> None:
     """INV-01: executors draw PYTHONHASHSEED anew."""
     script = (

@@ -1,7 +1,7 @@
 """A group that goes leaves no entry behind, in whichever table of its family it has one.
 
-Offsets are the only table of consumer groups today. Here is another one beside it: who adds one
-need not look for the places at which a group ends.
+Here is a table beside those of today: who adds one need not look for the places at which a group
+ends.
 """
 
 from collections.abc import Callable
@@ -30,19 +30,19 @@ class Promise(msgspec.Struct, frozen=True):
     offset: int
 
 
-PENDING = Table("pending", "transactions", Promise, Promise, lambda each: each, lambda _: 16)
+PROMISED = Table("promised", "assignments", Promise, Promise, lambda each: each, lambda _: 16)
 
 
 @pytest.fixture(autouse=True)
 def _tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds of consumer groups, with one table more."""
-    monkeypatch.setattr(GroupKind, "TABLES", (OFFSETS, PENDING))
+    monkeypatch.setattr(GroupKind, "TABLES", (OFFSETS, PROMISED))
     monkeypatch.setattr(core, "REGISTRY", Registry(Groups))
 
 
 def promise(step: Any) -> None:
     for number in (3, 700):
-        step.put_entry(PENDING, ("t", number), Promise(number))
+        step.put_entry(PROMISED, ("t", number), Promise(number))
 
 
 def with_promises(make: Callable[..., Conversation]) -> Conversation:
@@ -51,7 +51,7 @@ def with_promises(make: Callable[..., Conversation]) -> Conversation:
     talk.shard._let(talk.shard._here(), ("group", "g"), promise)
     talk.outputs += talk.shard.outputs
     talk.end_batch_raw()
-    assert talk.shard.row("g").count(PENDING) == 2
+    assert talk.shard.row("g").count(PROMISED) == 2
     return talk
 
 
@@ -65,7 +65,7 @@ def tombstones(talk: Conversation, since: int) -> dict[str, list[bytes]]:
     """The keys of entries that were forgotten, by topic, in their order."""
     found: dict[str, list[bytes]] = {}
     for each in talk.outputs[since:]:
-        if each.value is None and each.topic in (COMMITTED, PENDING.topic):
+        if each.value is None and each.topic in (COMMITTED, PROMISED.topic):
             found.setdefault(each.topic, []).append(each.key)
     return found
 
@@ -81,7 +81,7 @@ def assert_nothing_is_left(talk: Conversation) -> None:
     talk.load(core.restored(talk.outputs, position))
     assert talk.shard.rows == {}
     talk.send(commit("tool"))
-    assert talk.shard.row("g").count(PENDING) == 0
+    assert talk.shard.row("g").count(PROMISED) == 0
     assert talk.shard.row("g").count(OFFSETS) == 1
 
 
@@ -93,7 +93,7 @@ def test_a_deleted_group_leaves_no_entry(make: Callable[..., Conversation]) -> N
     before = len(talk.outputs)
     talk.send(delete("ops"))
 
-    expected = {PENDING.topic: PROMISES} | ({COMMITTED: offsets} if offsets else {})
+    expected = {PROMISED.topic: PROMISES} | ({COMMITTED: offsets} if offsets else {})
     assert tombstones(talk, before) == expected
     assert_nothing_is_left(talk)
 
@@ -107,7 +107,7 @@ def test_a_group_that_expires_leaves_no_entry(make: Callable[..., Conversation])
     for _ in range(21):
         talk.tick(after_ms=MINUTE_MS)
 
-    expected = {PENDING.topic: PROMISES} | ({COMMITTED: offsets} if offsets else {})
+    expected = {PROMISED.topic: PROMISES} | ({COMMITTED: offsets} if offsets else {})
     assert tombstones(talk, before) == expected
     assert_nothing_is_left(talk)
 
@@ -119,4 +119,4 @@ def test_a_group_that_is_refused_to_go_keeps_them() -> None:
     talk.send(delete("ops"))
 
     assert tombstones(talk, before) == {}
-    assert talk.shard.row("g").count(PENDING) == 2
+    assert talk.shard.row("g").count(PROMISED) == 2

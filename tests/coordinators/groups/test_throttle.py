@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.groups.throttle import BURST_MS, NewGroups
+from coordlib.coordinators.shard.throttle import BURST_MS, NewGroups
 from coordlib.effects.routing import RESPONSES
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq

@@ -6,6 +6,12 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
+from coordlib.coordinators.brokers.states import (
+    TO_BE_DELETED,
+    BrokerState,
+    PartitionState,
+    partition_state,
+)
 from coordlib.coordinators.groups.assigned.group import State as AssignedState
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.group import State
@@ -15,12 +21,13 @@ from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker
 from coordlib.streaming import plane
 from coordlib.streaming.rebuild import seed_blobs
-from tests.tools import stored_state
+from tests.tools import clusters, stored_state
 from tests.tools.core import STATE_VERSION, Shard, UnknownStateVersion, decode_blob, fold
 from tests.tools.stored_state import SETTINGS, Stored
 
 FOLDER = Path(__file__).parent / "stored_states"
 CURRENT = stored_state.read(stored_state.path_of(STATE_VERSION, FOLDER))
+CLUSTERS = stored_state.read(stored_state.path_of(STATE_VERSION, FOLDER, stored_state.OF_CLUSTERS))
 FIXTURES = sorted(FOLDER.glob("v*.json"))
 
 
@@ -47,11 +54,14 @@ def test_todays_code_stores_what_the_fixture_holds() -> None:
     Raise STATE_VERSION, decide whether older blobs are migrated or refused, then write the new
     version's fixture: python -m tests.tools.stored_state
     """
-    made = stored_state.made()
-
-    assert made.blob == CURRENT.blob
-    assert (made.groups, made.committed) == (CURRENT.groups, CURRENT.committed)
-    assert (made.position, made.log) == (CURRENT.position, CURRENT.log)
+    for made, stored in (
+        (stored_state.made(), CURRENT),
+        (stored_state.made_clusters(), CLUSTERS),
+    ):
+        assert made.blob == stored.blob
+        assert (made.groups, made.committed) == (stored.groups, stored.committed)
+        assert made.beside == stored.beside
+        assert (made.position, made.log) == (stored.position, stored.log)
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=name_of)
@@ -120,6 +130,35 @@ def test_the_fixture_has_rich_server_assigned_groups() -> None:
     assert {member.host for member in members} == {UNSET, "machine-a"}
     assert any(group.strategy_fault for group in groups)
     assert shard.topics
+
+
+def test_the_fixture_has_a_rich_cluster() -> None:
+    """Every field of a row away from its default, brokers in every state, both kinds of timer."""
+    shard = Shard(CLUSTERS.blob, SETTINGS)
+    head, rows = clusters.cluster_of(shard), clusters.partitions_of(shard).values()
+    brokers = head.brokers.values()
+    demands = [each.demand.timer.due_ms for each in brokers if each.demand]
+
+    assert {each.state for each in brokers} == set(BrokerState)
+    assert {each.has_session for each in brokers} == {True, False}
+    assert {each.awaits_cover is None for each in brokers} == {True, False}
+    assert any(each.is_legacy for each in brokers)
+    assert any(each.superseded for each in brokers)
+    assert any(each.rack for each in brokers)
+    assert {due_ms is None for due_ms in demands} == {True, False}
+    assert head.guards
+    assert {partition_state(row) for row in rows} == set(PartitionState) - {
+        PartitionState.NON_EXISTENT
+    }
+    for name in ("adding", "removing", "recovering", "move", "new", "deleting"):
+        assert any(getattr(row, name) for row in rows), name
+    assert any(row.asked >= 0 for row in rows)
+    assert any(row.guard >= 0 for row in rows)
+    assert {state for row in rows for state in row.deleting.values()} == TO_BE_DELETED
+    topics = clusters.topics_of(shard).values()
+    assert any(topic.is_deleting for topic in topics)
+    assert any(topic.unclean and topic.min_isr > 1 for topic in topics)
+    assert ("cluster", "other") in shard.rows
 
 
 def test_a_newer_blob_is_refused_with_the_mend() -> None:

@@ -103,7 +103,7 @@ def test_facts_that_break_after_the_entries_were_put_take_them_back(
     monkeypatch.setattr(
         Clubs,
         "facts",
-        lambda self, value, known: 1 / 0 if known.has_put else facts(self, value, known),
+        lambda self, value, known: 1 / 0 if known.put else facts(self, value, known),
     )
     said(talk, asks(Note, page="p", text="two"))
     said(talk, asks(Note, page="q", text="three"))

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -105,28 +105,9 @@ class Scene(AbstractContextManager["Scene"]):
         (at,) = [n for n, line in enumerate(lines) if line.startswith("coordinator: ")]
         return lines[at : at + 3]
 
-    @contextmanager
-    def supervised(self) -> Iterator[list[int | None]]:
-        """While this is open, the job is started again whenever it has ended, as in production.
-        Yields the exit codes with which it ended."""
-        ended: list[int | None] = []
-        is_over = threading.Event()
-
-        def supervise() -> None:
-            while not is_over.wait(0.5):
-                if not self.stack.job.is_running:
-                    ended.append(self.stack.job.exit_code)
-                    self.stack.kill_job()
-                    with suppress(SetupError):  # then it is started once more
-                        self.start_job()
-
-        supervisor = threading.Thread(target=supervise, daemon=True)
-        supervisor.start()
-        try:
-            yield ended
-        finally:
-            is_over.set()
-            supervisor.join(PATIENCE_S)
+    def supervised(self) -> AbstractContextManager[list[int | None]]:
+        """As `supervised`, with this scene's way to start the job."""
+        return supervised(self.stack, self.start_job)
 
     def batch(self) -> int:
         """The newest that the job told of; -1 while it starts."""
@@ -222,6 +203,30 @@ class Scene(AbstractContextManager["Scene"]):
     ) -> None:
         self.resume_job()  # a suspended one could not be stopped
         self._open.close()
+
+
+@contextmanager
+def supervised(stack: Stack, start_job: Callable[[], None]) -> Iterator[list[int | None]]:
+    """While this is open, the job is started again whenever it has ended, as in production. Yields
+    the exit codes with which it ended."""
+    ended: list[int | None] = []
+    is_over = threading.Event()
+
+    def supervise() -> None:
+        while not is_over.wait(0.5):
+            if not stack.job.is_running:
+                ended.append(stack.job.exit_code)
+                stack.kill_job()
+                with suppress(SetupError):  # then it is started once more
+                    start_job()
+
+    supervisor = threading.Thread(target=supervise, daemon=True)
+    supervisor.start()
+    try:
+        yield ended
+    finally:
+        is_over.set()
+        supervisor.join(PATIENCE_S)
 
 
 def sleep_for_ms(duration_ms: int) -> None:

@@ -6,21 +6,23 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from coordlib.kafka import topics
+from coordlib.kafka import coordination, topics
 from coordlib.kafka.cluster import create_topic
 from coordlib.local.stack import Stack
 from tests.stack.conftest import JOB_ARGS
 from tests.stack.secured.principals import Principals
-from tests.stack.secured.scene import RECORDS, TOPIC, TRIAL, Scene
+from tests.stack.secured.scene import COORDINATION, RECORDS, TOPIC, TRIAL, Scene
 
 
 @pytest.fixture(scope="session")
 def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Its broker, with a topic to be shared, and a prefix at which no job runs."""
-    stack = Stack(tmp_path_factory.mktemp("secured") / "stack", is_secured=True)
+    """Its broker, with a topic to be shared, one of claims, and a prefix at which no job runs."""
+    home = tmp_path_factory.mktemp("secured") / "stack"
+    stack = Stack(home, is_secured=True, claims=COORDINATION)
     stack.start_broker()
     create_topic(stack.client(), TOPIC, 2)
     topics.create(stack.client(), TRIAL, 1, 1, 1)
+    coordination.create(stack.client(), TRIAL, COORDINATION, 1)
     _fill(stack.client())
     yield stack
     gc.collect()
@@ -38,6 +40,7 @@ def _fill(options: dict[str, str]) -> None:
     producer = Producer(options)
     for number in range(RECORDS):
         producer.produce(TOPIC, b"%d" % number, partition=number % 2)
+    producer.produce(COORDINATION, b"a message that no reader takes", partition=0)
     assert producer.flush(20) == 0
 
 

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -11,18 +11,25 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka.admin import AdminClient
+
 from coordlib.cli.main import main
-from coordlib.client import CoordinatedConsumer
+from coordlib.client import BrokerAgent, CoordinatedConsumer
+from coordlib.client.claims import ConsumerOptions, Marshaler
+from coordlib.client.claims.shell.survey import Survey
 from coordlib.client.spark.progress import Publication
 from coordlib.errors import CoordError, NotAllowed
 from coordlib.history.topics_read import ArchivedTopics
-from coordlib.kafka import topics
+from coordlib.kafka import coordination, topics
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.reading import read_to_end
-from coordlib.kafka.roles import Right, Role, rights
+from coordlib.kafka.roles import Right, Role, options_of, rights
 from coordlib.local.private_files import write_private
 from coordlib.local.stack import Stack
-from coordlib.streaming.plane import groups
+from coordlib.records import requests as rq
+from coordlib.records.stored import Layout
+from coordlib.streaming.plane import Plane, claims, groups
+from coordlib.streaming.replay import KafkaInput
 from coordlib.streaming.sink import TransactionalSink
 from coordlib.streaming.sink_producer import open_producer
 from tests.stack.secured.principals import Principals
@@ -32,10 +39,29 @@ TOPIC: Final = "orders"
 TRIAL: Final = "trial"
 RECORDS: Final = 20
 GROUP: Final = "billing"
+#: The coordination topic that the job follows; one of operators alone; groups that share by claims.
+COORDINATION: Final = "__marshal.6s"
+OPERATED: Final = "__operated.6s"
+CLAIMING: Final = "claiming-"
+CLUSTER: Final = "shop"
 _PATIENCE_S: Final = 60.0
 _numbers: Final = count(1)
 
 Options = Mapping[str, str]
+
+
+def rights_of(role: Role) -> tuple[Right, ...]:
+    """All rows of a role, as these tests need them."""
+    taken = options_of(role)
+    prefix = TRIAL if role in (Role.JOB, Role.CLAIMS) else "coord"
+    mirrors = role is Role.JOB  # nothing, here
+    return rights(
+        role,
+        prefix,
+        [TOPIC] if "--topics" in taken and not mirrors else [],
+        [f"{CLAIMING}*"] if "--groups" in taken and not mirrors else [],
+        (OPERATED if role is Role.OPERATOR else COORDINATION) if "--claims" in taken else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -47,9 +73,7 @@ class Scene:
 
     def rights_of(self, role: Role) -> tuple[Right, ...]:
         """All rows of a role, as this stack's tests need them."""
-        prefix = TRIAL if role is Role.JOB else self.stack.prefix
-        has_topics = role in (Role.MEMBER, Role.READER, Role.OPERATOR)
-        return rights(role, prefix, [TOPIC] if has_topics else [])
+        return rights_of(role)
 
     def lacking(self, role: Role, right: Right | None) -> Options:
         """Somebody with all rows of a role but this one."""
@@ -75,7 +99,26 @@ class Scene:
 def _job(scene: Scene, options: Options) -> None:
     """Its start, on a prefix of its own: another driver would fence the one that runs."""
     topics.require(options, TRIAL)
-    plane = groups(TRIAL)
+    sink = _opened(groups(TRIAL), options)
+    sink.tell_loading(1)
+    newest_by_key(options, f"{TRIAL}.responses", 0)
+    _follow(scene, options)
+
+
+def _follow(scene: Scene, options: Options) -> None:
+    """The start of a query of claims."""
+    found, _ = coordination.require(options, TRIAL, COORDINATION)
+    log = KafkaInput(options, "m", COORDINATION, found.shards)
+    log.starts()
+    sink = _opened(claims(TRIAL, COORDINATION), options)
+    ids = dict(found.topic_ids)
+    layout = Layout(shards=found.shards, reply_partitions=0, topic_ids=ids, input=COORDINATION)
+    sink.write_layout(layout)
+    newest_by_key(options, f"{TRIAL}.claims.progress", 0)
+    assert list(log.read(0, 0, 1))
+
+
+def _opened(plane: Plane, options: Options) -> TransactionalSink:
     sink = TransactionalSink(
         plane,
         partial(open_producer, plane, dict(options), 60_000),
@@ -84,13 +127,13 @@ def _job(scene: Scene, options: Options) -> None:
     )
     sink.read_progress()
     sink.open()
-    sink.tell_loading(1)
-    newest_by_key(options, f"{TRIAL}.responses", 0)
+    return sink
 
 
 def _archive(scene: Scene, options: Options) -> None:
-    ArchivedTopics(options, scene.stack.prefix).bounds()
-    for topic in ("events", "groups", "committed", "lag"):
+    found = ArchivedTopics(options, scene.stack.prefix).bounds()
+    assert "claims.events" in {place.topic for place in found}
+    for topic in ("events", "groups", "committed", "lag", "claims.events", "claims.lag"):
         _read(scene, options, topic)
 
 
@@ -103,6 +146,24 @@ def _member(scene: Scene, options: Options) -> None:
         consumer.commit()
 
 
+def _agent(scene: Scene, options: Options) -> None:
+    """A broker of a cluster comes, and stops in order."""
+    with open_broker(options, scene.stack.prefix, broker=1_000 + next(_numbers)):
+        pass
+
+
+@contextmanager
+def open_broker(options: Options, prefix: str, *, broker: int) -> Iterator[BrokerAgent]:
+    """A broker of the cluster that is Active."""
+    endpoints = [rq.Endpoint("in", "localhost", 9_092)]
+    with BrokerAgent(
+        CLUSTER, options, prefix=prefix, broker=broker, endpoints=endpoints, stop_timeout_s=5.0
+    ) as agent:
+        agent.ready()
+        _until(lambda: agent.poll(0.5) and agent.state == "Active")
+        yield agent
+
+
 def _publisher(scene: Scene, options: Options) -> None:
     publication = Publication(options, f"query-{next(_numbers)}", scene.stack.prefix)
     ends = {TOPIC: {"0": 3}}
@@ -112,10 +173,12 @@ def _publisher(scene: Scene, options: Options) -> None:
 
 
 def _reader(scene: Scene, options: Options) -> None:
-    for topic in ("assignments", "events"):
+    of_claims = ("assignments", "committed", "events", "lag")
+    for topic in ("assignments", "events", *(f"claims.{each}" for each in of_claims)):
         _read(scene, options, topic)
     scene.command(options, "groups", "list")
     scene.command(options, "groups", "describe", GROUP)
+    scene.command(options, "cluster", "describe", CLUSTER)
 
 
 def _operator(scene: Scene, options: Options) -> None:
@@ -124,12 +187,59 @@ def _operator(scene: Scene, options: Options) -> None:
     scene.command(options, *create, "--replication", "1")
     scene.command(options, "topics", "check")
     scene.command(options, "groups", "describe", GROUP)
+    scene.command(options, "cluster", "partitions", CLUSTER)
     scene.command(options, "offsets", "delete", GROUP, "--topics", "nothing", "--yes")
+    _operate_claims(scene, partial(scene.command, options))
+
+
+def _operate_claims(scene: Scene, command: Callable[..., None]) -> None:
+    """On a coordination topic of its own, which another run may have left there."""
+    delete_topic(scene.stack.client(), OPERATED)
+    group, of_topic = f"{CLAIMING}{next(_numbers)}", ("--claims-topic", OPERATED)
+    command("claims", "create", OPERATED, "--replication", "1")
+    command("claims", "check", *of_topic)
+    command("claims", "pause", group, "--for", "1m", *of_topic)
+    command("claims", "resume", group, *of_topic)
+    aim = ("--topic", TOPIC, "--to-earliest", "--apply", "--yes")
+    command("claims", "set-position", group, *aim, *of_topic)
+    command("claims", "list", *of_topic)
+
+
+def _claimant(scene: Scene, options: Options) -> None:
+    """Claim a partition, read a record, and commit; and begin as a later process does."""
+    group = f"{CLAIMING}{next(_numbers)}"
+    config = {**options, "group.id": group, "client.id": "claimant", "log_level": 0}
+    with (
+        Marshaler(config, coordination_topic=COORDINATION) as marshaler,
+        marshaler.consumer([TOPIC], ConsumerOptions(greedy_claims=True)) as consumer,
+    ):
+        messages = []
+
+        def reads() -> bool:
+            messages.extend(consumer.consume(1, 1.0))
+            return bool(messages) and messages[-1].error() is None
+
+        _until(reads)
+        consumer.commit(messages[-1])
+        consumer.flush(20)
+    survey = Survey(options, COORDINATION, scene.stack.prefix)
+    try:
+        survey.snapshot(0)
+    finally:
+        survey.close()
 
 
 def _read(scene: Scene, options: Options, topic: str) -> None:
     for shard in range(scene.stack.shards):
         list(read_to_end(options, f"{scene.stack.prefix}.{topic}", shard))
+
+
+def delete_topic(options: Options, topic: str) -> None:
+    """Delete a topic if it is there, and wait until it is gone."""
+    admin = AdminClient(dict(options))
+    if topic in admin.list_topics(timeout=20).topics:
+        admin.delete_topics([topic])[topic].result(20)
+    _until(lambda: topic not in admin.list_topics(timeout=20).topics)
 
 
 def _until(is_so: Callable[[], bool]) -> None:
@@ -142,7 +252,10 @@ _WORKS: Final[dict[Role, Callable[[Scene, Options], None]]] = {
     Role.JOB: _job,
     Role.ARCHIVE: _archive,
     Role.MEMBER: _member,
+    Role.AGENT: _agent,
     Role.PUBLISHER: _publisher,
     Role.READER: _reader,
     Role.OPERATOR: _operator,
+    Role.CLAIMS: _follow,
+    Role.CLAIMANT: _claimant,
 }

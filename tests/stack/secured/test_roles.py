@@ -6,32 +6,43 @@ from collections.abc import Iterator
 import pytest
 
 from coordlib.client import CoordinatedConsumer
+from coordlib.client.admin import Admin
 from coordlib.errors import NotAllowed
-from coordlib.kafka.roles import Kind, Operation, Right, Role, rights
+from coordlib.kafka.roles import Kind, Operation, Right, Role
 from coordlib.local.stack import Stack
-from tests.stack.secured.scene import GROUP, TOPIC, TRIAL, Scene
+from coordlib.records import requests as rq
+from tests.stack.secured.scene import (
+    CLUSTER,
+    GROUP,
+    TOPIC,
+    Scene,
+    open_broker,
+    rights_of,
+)
 
-#: Of the job's rows: what its running process needs is in the chaos tests.
+#: Of the jobs' rows: what their running processes need is in the chaos tests.
 _BESIDE_THE_START = {Right(Kind.TOPIC, "*", Operation.DESCRIBE)}
 #: The row of each role that every run of the tests takes away; the others are for `make chaos`.
 USUAL = {
     Role.JOB: Operation.DESCRIBE_CONFIGS,
     Role.ARCHIVE: Operation.READ,
     Role.MEMBER: Operation.WRITE,
+    Role.AGENT: Operation.WRITE,
     Role.PUBLISHER: Operation.WRITE,
     Role.READER: Operation.DESCRIBE,
     Role.OPERATOR: Operation.CREATE,
+    Role.CLAIMS: Operation.DESCRIBE_CONFIGS,
+    Role.CLAIMANT: Operation.WRITE,
 }
 
 
 def rows() -> Iterator[object]:
     """Each row of each role; those that are not usual only in `make chaos`."""
     for role in Role:
-        prefix = TRIAL if role is Role.JOB else "coord"
-        has_topics = role in (Role.MEMBER, Role.READER, Role.OPERATOR)
         usual = USUAL[role]
-        for right in rights(role, prefix, [TOPIC] if has_topics else []):
-            if role is Role.JOB and (right in _BESIDE_THE_START or right.kind is Kind.GROUP):
+        for right in rights_of(role):
+            is_job = role in (Role.JOB, Role.CLAIMS)
+            if is_job and (right in _BESIDE_THE_START or right.kind is Kind.GROUP):
                 continue
             marks = [] if right.operation is usual else [pytest.mark.chaos]
             usual = None if right.operation is usual else usual
@@ -40,7 +51,7 @@ def rows() -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def billing(secured_stack: Stack) -> None:
-    """The group that readers and operators look at: it has offsets."""
+    """The group that readers and operators look at: it has offsets. And a cluster with a topic."""
     options = secured_stack.client()
     config = {**options, "group.id": GROUP, "auto.offset.reset": "earliest"}
     with CoordinatedConsumer({**config, "session.timeout.ms": 9_000}) as consumer:
@@ -49,6 +60,12 @@ def billing(secured_stack: Stack) -> None:
         while (message := consumer.poll(1.0)) is None or message.error() is not None:
             assert time.monotonic() < deadline
         consumer.commit()
+    topic = rq.NewTopic(topic="parcels", assignment={"0": (1,)})
+    with (
+        open_broker(options, secured_stack.prefix, broker=1),
+        Admin(options, secured_stack.prefix) as admin,
+    ):
+        admin.create_topics(CLUSTER, [topic])
 
 
 @pytest.mark.stack

@@ -4,7 +4,14 @@ import threading
 
 import pytest
 
-from coordlib.errors import CannotReach, CoordError, DriverFenced, SetupError, StartRefused
+from coordlib.errors import (
+    CannotReach,
+    CoordError,
+    DriverFenced,
+    NotAllowed,
+    SetupError,
+    StartRefused,
+)
 from coordlib.streaming.beside.claims_watch import CLAIMS, ClaimsWatch
 from coordlib.streaming.beside.troubles import Troubles
 
@@ -60,6 +67,24 @@ def test_what_another_start_cannot_mend_is_not_begun_again(kind: type[CoordError
 
     assert watch.step() is None
     assert troubles.now[CLAIMS].error == "Not here. there Add --rebuild-claims."
+
+
+def test_a_right_that_is_granted_brings_claims_back() -> None:
+    """An operator withdrew the wrong row at night. In the morning the right was there again, and
+    claims stood still until somebody thought of starting the job."""
+    troubles, now_ms = Troubles(lambda: now_ms), 1_000
+    refused = NotAllowed("A right is missing: Read on the topic __marshal.", "here", "Grant it.")
+    query = Runs(troubles, refused, refused, refused, refused, refused, refused, "works")
+    watch = ClaimsWatch(query, troubles, threading.Event())
+    pauses = []
+    for now_ms in range(1_000, 7_000, 1_000):  # noqa: B007  the clock of the troubles
+        pauses.append(watch.step())
+
+    assert pauses == [5, 10, 20, 40, 60, 60]
+    assert troubles.now[CLAIMS].since_ms == 1_000, "status says since when"
+    assert "Read on the topic __marshal" in troubles.now[CLAIMS].error
+    assert watch.step() == 5, "it ran, and then the broker went away"
+    assert troubles.now[CLAIMS].since_ms == 6_000
 
 
 def test_the_trouble_says_since_when() -> None:

@@ -1,9 +1,16 @@
 """When the driver owes a tick (TIME-AND-FENCING.md, rules 5 to 7)."""
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.records.requests import Tick
 from coordlib.records.stored import ShardPosition
+from coordlib.streaming.beside import ticks
 from coordlib.streaming.beside.ticks import ShardTicks, TickWriter
 from tests.tools.core import Status
 
@@ -139,3 +146,58 @@ def test_batches_that_come_faster_than_end_markers_do_not_put_the_owed_tick_off(
         writer.turn()
 
     assert broker.ticks == [0]
+
+
+def test_a_shard_is_told_that_its_messages_were_judged():
+    """Another shard's batch is committed: the sender withdraws its messages, and goes on."""
+    shard = started()
+    shard.learn_heard(2, 5)
+    assert shard.is_due(0.0)
+    assert shard.sent() == -1
+    assert shard.heard == {2: 5}
+
+    shard.failed()
+    assert shard.is_due(0.0)
+    shard.sent()
+    shard.learn_heard(2, 7)  # while it is under way
+    shard.acknowledged(-1, 0.1, {2: 5})
+    assert shard.heard == {2: 7}
+    shard.sent()
+    shard.acknowledged(-1, 0.2, {2: 7})
+    shard.learn_heard(2, 6)
+    assert not shard.is_due(0.2)
+
+
+def test_what_was_judged_before_the_start_is_told_again_unless_the_sender_knows():
+    """The driver before died behind the batch, and before its tick."""
+    shard = started()
+    shard.learn_heard(1, 4)
+    shard.learn_heard(2, 9)
+    shard.learn_heard(2, 9, is_told=True)
+
+    assert shard.heard == {1: 4}
+
+
+def test_ends_are_asked_for_again_where_the_leader_has_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Topics were made a moment ago: the client still knows another leader."""
+    moved = KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+    answers: list[Any] = [moved, moved, SimpleNamespace(offset=8)]
+
+    def list_offsets(asked: dict[Any, Any], **_: Any) -> dict[Any, Any]:
+        future: Future[Any] = Future()
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return dict.fromkeys(asked, future)
+
+    admin = SimpleNamespace(list_offsets=list_offsets)
+    monkeypatch.setattr(ticks, "open_admin", lambda *_, **__: admin)
+    monkeypatch.setattr(ticks, "_LEADER_S", 0.0)
+    broker = ticks.KafkaTicks(cast("Any", None), {})
+
+    assert broker.ends(iter([("coord.events", 1)]), visible=False) == {("coord.events", 1): 7}
+    assert answers == []

@@ -1,4 +1,4 @@
-"""`python -m tests.tools.bench core|settle|load|hostile|rebuild|batch|claims`.
+"""`python -m tests.tools.bench core|settle|load|hostile|rebuild|batch|claims|brokers|transactions`.
 
 Without a word: three of them with moderate parameters, as `make bench`, in about ten minutes.
 """

@@ -12,11 +12,15 @@ from cyclopts.validators import Number
 
 from coordlib.cli.numbers import Count, Millis, Partitions, Rate, Seconds, whole
 from coordlib.cli.where import HERE, Where
+from coordlib.errors import SetupError
 from tests.tools.bench.batch_variants import STATE_MB_MAX, TOGETHER, Lever
 
 Peer = Literal["kafka", "none"]
+Way = Literal["kafka", "coordinator", "delta"]
 Protocol = Literal["range", "cooperative-sticky", "assigned"]
 StateMb = Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lte=STATE_MB_MAX))]
+#: Marshal's clients read up to five million at their start: 100,000 of each of 50 partitions.
+Messages = Annotated[int, Parameter(converter=whole, validator=Number(gte=1, lte=10_000_000))]
 
 
 def settle(  # a command line's options
@@ -112,6 +116,7 @@ def core(
     members: Count = 10,
     batch: tuple[Count, ...] = (2_000, 20_000, 60_000),
     rebalance: Count = 100,
+    transactions: Count = 1_000,
     repeats: Count = 9,
 ) -> int:
     """Requests per second that the core alone judges: no Kafka, no Spark, one core.
@@ -126,6 +131,8 @@ def core(
         Heartbeats judged at once; given several times, each is measured.
     rebalance
         Members of the group that is rebalanced.
+    transactions
+        Groups, or transactional ids, each with one transaction in a batch.
     repeats
         Measurements of each; the median is told, and the best.
     """
@@ -135,6 +142,7 @@ def core(
         members=members,
         batches=batch,
         rebalance=rebalance,
+        transactions=transactions,
         repeats=repeats,
     )
 
@@ -240,7 +248,10 @@ def claims(
     repeats: Count = 20,
     kills: Count = 5,
     fold: bool = False,
-    messages: Count = 300_000,
+    held: bool = False,
+    clients: Count = 10,
+    seconds: Count = 120,
+    messages: Messages = 300_000,
     claimed: Count = 10_000,
     batch: Count = 20_000,
 ) -> int:
@@ -254,17 +265,128 @@ def claims(
         Owners that are killed; each costs a quarter of a minute.
     fold
         Instead, messages per second that the pure fold judges: no Kafka, no Spark, one core.
+    held
+        Instead, what holding --claimed partitions costs the clients, in memory and virtual time.
+    clients
+        With --held: how many consumers hold them.
+    seconds
+        With --held: how long, of virtual time.
     messages
         With --fold: how many it judges.
     claimed
-        With --fold: claims in the coordination partition.
+        With --fold and --held: claims in the coordination partition.
     batch
         With --fold: messages of a batch of the engine.
     """
+    if held:
+        return _run("claims_held", claims=claimed, clients=clients, seconds=seconds)
     if fold:
         mix = {"messages": messages, "claims": claimed, "batch": batch}
         return _run("claims_fold", **mix, repeats=repeats)
     return _run("claims_clients", repeats=repeats, kills=kills)
+
+
+def transactions(
+    *,
+    way: Way = "kafka",
+    producers: Count = 4,
+    records: Count = 100,
+    seconds: Seconds = 20.0,
+    kills: Count = 1,
+    peer: Peer = "none",
+    where: Where = HERE,
+) -> int:
+    """From begin to committed with a group's offsets, and until a successor may read on.
+
+    Parameters
+    ----------
+    way
+        Who decides: the transaction of Kafka, the transaction coordinator, or a Delta table.
+    producers
+        At work at once, each with a group of its own.
+    records
+        Of each transaction, 100 bytes each.
+    seconds
+        How long they work.
+    kills
+        Producers that are killed between acceptance and commit: so many are followed by a process
+        of the same id, and so many by nobody, which takes up to 16 s each.
+    peer
+        kafka: the same with the broker's own groups, in the same run.
+    """
+    if way != "kafka":
+        raise SetupError("This way is not measured yet.", way, "Say --way kafka.")
+    return _run(
+        "transactions",
+        where=where,
+        way=way,
+        producers=producers,
+        records=records,
+        seconds=seconds,
+        kills=kills,
+        peers=("ours",) if peer == "none" else ("ours", peer),
+    )
+
+
+def brokers(
+    *,
+    brokers: Count = 1_000,
+    partitions: Count = 100_000,
+    replicas: Count = 3,
+    core: bool = False,
+    repeats: Count = 5,
+) -> int:
+    """How quickly a large cluster finds new leaders, and what its rows cost everybody else.
+
+    Parameters
+    ----------
+    brokers
+        Of the cluster.
+    partitions
+        Of all its topics.
+    replicas
+        Of each partition.
+    core
+        The pure core alone: no Kafka, no Spark, one core.
+    repeats
+        Measurements of each; the median is told, and the best.
+    """
+    if not core:
+        raise SetupError("A stack with brokers is not measured yet.", "bench", "Say --core.")
+    size = {"brokers": brokers, "partitions": partitions, "replicas": replicas}
+    return _run("brokers_core", **size, repeats=repeats)
+
+
+def history(
+    *,
+    days: Count = 4,
+    groups: Count = 10_000,
+    commits: Count = 547_945,
+    folder: str | None = None,
+    archived: bool = False,
+    repeats: Count = 3,
+) -> int:
+    """How long questions to a long history take; neither Kafka nor Spark.
+
+    Parameters
+    ----------
+    days
+        Of the history; 365 have 200 million commits.
+    groups
+        That commit, in turn.
+    commits
+        Of a day.
+    folder
+        Keep the history there, or ask the one that is there; else it is deleted afterwards.
+    archived
+        As the archive leaves it, then maintained; without it as if it had been maintained daily.
+    repeats
+        How often each question is asked.
+    """
+    from tests.tools.bench.history_rows import Shape
+
+    shape = Shape(days, groups, commits)
+    return _run("history", shape=shape, folder=folder, is_archived=archived, repeats=repeats)
 
 
 def _run(name: str, **options: Any) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from tests.tools.bench import core_transactions
 from tests.tools.bench.figures import percentile, tell, tell_machine
 from tests.tools.core import Fold, InputRecord, ShardSettings, fold, of_groups
 
@@ -226,7 +227,14 @@ def _timed(blob: bytes, records: Sequence[InputRecord]) -> tuple[float, Fold]:
     return time.process_time() - began, outcome
 
 
-def run(groups: int, members: int, batches: Sequence[int], rebalance: int, repeats: int) -> int:
+def run(
+    groups: int,
+    members: int,
+    batches: Sequence[int],
+    rebalance: int,
+    transactions: int,
+    repeats: int,
+) -> int:
     """All figures of the core, as JSON lines."""
     tell_machine("core")
     for batch in batches:
@@ -236,4 +244,6 @@ def run(groups: int, members: int, batches: Sequence[int], rebalance: int, repea
     tell("core", "rebalance", members=rebalance, **rebalance_time(rebalance, repeats))
     found = commit_time(COMMITTERS, OFFSETS, repeats)
     tell("core", "commits", members=COMMITTERS, partitions=OFFSETS, **found)
+    for way, measure in core_transactions.WAYS.items():
+        tell("core", "transactions", way=way, batch=transactions, **measure(transactions, repeats))
     return 0

@@ -177,7 +177,7 @@ def run(*, groups: int, members: int, partitions: int) -> int:
             "answered",
             groups=sum(line["groups"] for line in shards),
             members=len(crowd),
-            offsets=sum(line["offsets"] for line in shards),
+            offsets=sum(line["committed"] for line in shards),
             state_bytes=sum(line["bytes"] for line in shards),
             total_s=round(answered_s - began_s, 2),
             starting_s=round(rebuilt_s - began_s - read_s - restored_s, 2),

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.tools.fuzz import claims, corpus, decoding, shards
+from tests.tools.fuzz import brokers, claims, corpus, decoding, shards
 
 #: Inputs of one task: a worker's are drawn again by its seed alone.
 SLICE: Final = 50_000
@@ -48,11 +48,8 @@ def _run(
     sizes = _slices(options.inputs, SLICE)
     decode = [pool.submit(decoding.fuzz, seed + n, size, found) for n, size in enumerate(sizes)]
     judge = [
-        pool.submit(partial(shards.fold, seed + n * FOLD_SLICE), size)
-        for n, size in enumerate(_slices(options.fold_records, FOLD_SLICE))
-    ]
-    judge += [
-        pool.submit(partial(claims.fold, seed + n * FOLD_SLICE), size)
+        pool.submit(partial(fold, seed + n * FOLD_SLICE), size)
+        for fold in (shards.fold, claims.fold, brokers.fold)
         for n, size in enumerate(_slices(options.fold_records, FOLD_SLICE))
     ]
     decoded, folded = decoding.Outcome(), shards.Folded()

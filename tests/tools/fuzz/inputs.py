@@ -3,17 +3,22 @@
 import struct
 from functools import cache
 
+import msgspec
+
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from tests.tools import driving
+from tests.tools import clusters as c
+from tests.tools import driving, producers
+from tests.tools.broker_logs import Life
 from tests.tools.claims import logs
 from tests.tools.core import InputRecord
 from tests.tools.random_logs import draw_log
 
 _LOGS = 6
 _LOG_LENGTH = 120
+_LIVES = 3
 _TOPICS = ("t", "orders", "a b", "\u00e9\u4e2d")
 
 
@@ -21,7 +26,14 @@ _TOPICS = ("t", "orders", "a b", "\u00e9\u4e2d")
 def requests() -> tuple[bytes, ...]:
     """What clients wrote in some random logs, and every request with all its fields."""
     drawn = {r.value for log, _ in map(_drawn, range(_LOGS)) for r in log if r.value is not None}
-    return (*map(codec.encode, _full_requests()), *sorted(drawn))
+    return (*map(codec.encode, _full_requests()), *sorted(drawn), *of_brokers())
+
+
+@cache
+def of_brokers() -> tuple[bytes, ...]:
+    """What brokers and operators wrote in some random lives, and each request with all fields."""
+    drawn = {each.value for life in _lives() for each in life.talk.log if each.value is not None}
+    return (*map(codec.encode, _full_broker_requests()), *sorted(drawn))
 
 
 @cache
@@ -29,7 +41,7 @@ def responses() -> tuple[bytes, ...]:
     """What those logs were answered, notices and Progress among it."""
     said = {
         output.value
-        for _, talk in map(_drawn, range(_LOGS))
+        for talk in (*(talk for _, talk in map(_drawn, range(_LOGS))), *(e.talk for e in _lives()))
         for output in talk.outputs
         if output.topic == RESPONSES and output.value is not None
     }
@@ -87,6 +99,54 @@ def _drawn(seed: int) -> tuple[list[InputRecord], driving.Conversation]:
     return log, talk
 
 
+@cache
+def _lives() -> tuple[Life, ...]:
+    lives = tuple(map(Life, range(_LIVES)))
+    for life in lives:
+        life.run(_LOG_LENGTH)
+    return lives
+
+
+def _full_broker_requests() -> tuple[rq.AnyRequest, ...]:
+    """Every field away from its default."""
+    told = rq.DeletedReplica(topic="t", topic_id=7, partition=0, error="KAFKA_STORAGE_ERROR")
+    topics = (
+        c.new_topic("t", 6, 3, min_isr=2, unclean=True),
+        c.new_topic("u", assignment=[(1, 2), (2, 1)]),
+    )
+    rows = {("t", 0): (3, 9, ((1, 0), (2, 2**63 - 1))), ("\u00e9", 2**31 - 1): (0, 0, ())}
+    return (
+        c.register(
+            2**31 - 1,
+            endpoints=(rq.Endpoint("in", "h\u00f6st", 65_535), rq.Endpoint("out", "h", 1)),
+            rack="r1",
+            storage="disk",
+            previous=7,
+            version=4,
+            reason="because",
+            reply=0,
+        ),
+        c.beat(1, 0, 4, "Stopping", reason="because \u4e2d", reply=1),
+        c.alter(1, 0, rows, recovered=True),
+        c.lets_go("b1", "b1-t-0-0", 9),
+        c.leaves("b1", "b1-t-0-0", reason="closed", remain=True),
+        c.lives("b1", "b1-t-0-0"),
+        c.deleted(1, 0, told, told),
+        c.create(*topics, validate_only=True),
+        c.about(rq.CreatePartitions, topic="t", count=9, assignment={"8": (1, 2, 3)}),
+        c.about(rq.DeleteTopics, topics=("t", "\u00e9")),
+        c.elect("unclean", ("t", 0), ("u", 1)),
+        c.elect("preferred"),
+        c.move(("t", 0), (1, 2, 3)),
+        c.move(("t", 0), None),
+        c.about(rq.UnregisterBroker, broker=1),
+        c.about(rq.Metadata, topics=("t", "u")),
+        c.about(rq.DescribeGroup, space="cluster"),
+        c.about(rq.DeleteGroup, space="cluster"),
+        c.about(rq.ReleaseQuarantine, space="cluster"),
+    )
+
+
 def _full_requests() -> tuple[rq.AnyRequest, ...]:
     leaver = rq.Leaver("a-t-0-0", "i")
     row = rq.CommittedOffset("t", 2**31 - 1, 2**63 - 1, 7, "where I was")
@@ -121,6 +181,17 @@ def _full_requests() -> tuple[rq.AnyRequest, ...]:
         driving.delete("a"),
         driving.find("a"),
         driving.release("a"),
+        producers.init(2**40, 32_766, reply=1),
+        producers.init(group=None),
+        producers.add(3, 5),
+        producers.add_group(3, 5, "\u00e9"),
+        producers.offsets(3, 5, 2, member="a-t-0-0", generation=3, offsets=(row,)),
+        producers.end(3, 5, "abort"),
+        producers.written(3, 5),
+        producers.abort(reason="because \u4e2d"),
+        producers.describe(),
         rq.Tick(v=1, published=41),
+        rq.Tick(v=1, published=41, heard={0: 3, 1: 2**40}),
+        rq.FromShard(v=1, source=0, seq=1, body=msgspec.Raw(b'{"type":"Unknown","group":"g"}')),
         rq.Tick(v=1, published=41, n=(3, 18), key="fc51cd8e6218a1a3", sig=b"signature"),
     )

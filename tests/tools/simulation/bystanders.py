@@ -19,6 +19,8 @@ from tests.tools.simulation.rules import Visible
 from tests.tools.simulation.world import Violation, World
 
 THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
+#: Lines of commits that were taken; the second kind waits for a decision.
+KEPT: Final = ("OffsetsCommitted", "OffsetsPending")
 #: Lines of history that say that offsets are no more.
 FORGOTTEN: Final = ("OffsetsDeleted", "OffsetsExpired")
 #: What somebody has subscribed to for so long, a group has heard of.
@@ -62,7 +64,7 @@ def check_sizes(world: World, evidence: Evidence) -> None:
 
 def check_creations(evidence: Evidence) -> None:
     """INV-24: who is refused makes no group: the first commit of one was kept."""
-    kept = {(e.group, e.cause) for e in evidence.told if e.type == "OffsetsCommitted"}
+    kept = {(e.group, e.cause) for e in evidence.told if e.type in KEPT}
     for event in evidence.told:
         is_by_commit = event.type == "GroupCreated" and event.reason == "first commit"
         if is_by_commit and (event.group, event.cause) not in kept:
@@ -86,7 +88,8 @@ def check_retention(world: World, evidence: Evidence) -> None:
         elif event.type == "OffsetsCommitted":
             for row in event.detail["offsets"]:
                 place = (event.group, row["topic"], row["partition"])
-                committed_ms[place] = true_ms[event.cause]
+                decided_ms = evidence.taken_ms(event.shard, event.offset)
+                committed_ms[place] = true_ms.get(event.cause, decided_ms)
         elif event.type in FORGOTTEN:
             now_ms = evidence.taken_ms(event.shard, event.offset)
             if event.type == "OffsetsExpired":

@@ -6,17 +6,46 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
+from typing import Any, Final
 
-from tests.tools.simulation.plan import KINDS, Plan
+from tests.tools.simulation import plan, run, sometimes
+from tests.tools.simulation.claims import plan as claims_plan
+from tests.tools.simulation.claims import run as claims_run
+from tests.tools.simulation.claims import sometimes as claims_sometimes
 from tests.tools.simulation.quiet import quiet_logs
-from tests.tools.simulation.run import Outcome, run, run_seed
-from tests.tools.simulation.sometimes import SITUATIONS
+from tests.tools.simulation.run import Outcome
+
+#: Worlds of groups, and of claims: their seeds have nothing in common.
+GROUPS: Final = "groups"
+CLAIMS: Final = "claims"
 
 #: A campaign of so many seeds must have met every situation and every kind of fault.
 STRONG_FROM_SEEDS = 200
 #: How many seeds there are for each time that something must have been met: ten in a thousand.
 SEEDS_PER_MEETING = 100
 CHUNK = 4
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What a campaign plays."""
+
+    #: Seed and kinds of faults -> plan.
+    draw: Callable[[int, tuple[str, ...]], Any]
+    run: Callable[[Any], Outcome]
+    kinds: tuple[str, ...]
+    situations: tuple[str, ...]
+
+
+WORLDS: Final = {
+    GROUPS: Worlds(plan.draw, run.run, tuple(plan.KINDS), sometimes.SITUATIONS),
+    CLAIMS: Worlds(
+        claims_plan.draw,
+        claims_run.run,
+        tuple(claims_plan.KINDS),
+        claims_sometimes.SITUATIONS,
+    ),
+}
 
 
 @dataclass
@@ -47,6 +76,8 @@ class Summary:
     violations: list[Result] = field(default_factory=list)
     #: Whether only some kinds of faults were asked for.
     is_partial: bool = False
+    #: Name of the worlds.
+    of: str = GROUPS
 
     def add(self, result: Result) -> None:
         self.seeds += 1
@@ -64,15 +95,16 @@ class Summary:
         """What a campaign of this length should have met, and has not."""
         if self.is_partial or self.seeds < STRONG_FROM_SEEDS:
             return []
-        least = self.seeds // SEEDS_PER_MEETING
-        missed = [name for name in SITUATIONS if self.sometimes[name] < least]
-        return missed + [kind for kind in KINDS if self.faults[kind] < least]
+        least, worlds = self.seeds // SEEDS_PER_MEETING, WORLDS[self.of]
+        missed = [name for name in worlds.situations if self.sometimes[name] < least]
+        return missed + [kind for kind in worlds.kinds if self.faults[kind] < least]
 
 
 @quiet_logs()
-def play(seed: int, kinds: tuple[str, ...] = ()) -> Result:
+def play(seed: int, kinds: tuple[str, ...] = (), of: str = GROUPS) -> Result:
     """One seed, in whatever process."""
-    return _result(run_seed(seed, kinds))
+    worlds = WORLDS[of]
+    return _result(worlds.run(worlds.draw(seed, kinds)))
 
 
 def campaign(
@@ -80,22 +112,23 @@ def campaign(
     kinds: tuple[str, ...] = (),
     jobs: int = 2,
     each: Callable[[Result], None] = lambda _: None,
+    of: str = GROUPS,
 ) -> Summary:
     """Play all seeds; `each` hears of every one as it is over, in their order."""
-    summary = Summary(is_partial=bool(kinds))
-    for result in _results(list(seeds), kinds, jobs):
+    summary = Summary(is_partial=bool(kinds), of=of)
+    for result in _results(list(seeds), kinds, jobs, of):
         summary.add(result)
         each(result)
     return summary
 
 
-def _results(seeds: list[int], kinds: tuple[str, ...], jobs: int) -> Iterator[Result]:
+def _results(seeds: list[int], kinds: tuple[str, ...], jobs: int, of: str) -> Iterator[Result]:
     if jobs == 1 or len(seeds) == 1:
-        yield from (play(seed, kinds) for seed in seeds)
+        yield from (play(seed, kinds, of) for seed in seeds)
         return
     # Spawned, not forked: librdkafka does not survive a fork.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(partial(play, kinds=kinds), seeds, chunksize=CHUNK)
+        yield from pool.map(partial(play, kinds=kinds, of=of), seeds, chunksize=CHUNK)
 
 
 def _result(outcome: Outcome) -> Result:
@@ -112,19 +145,20 @@ def _result(outcome: Outcome) -> Result:
 
 
 @quiet_logs()
-def shrink(plan: Plan, tries: int = 200) -> Outcome:
+def shrink(full: Any, tries: int = 200, of: str = GROUPS) -> Outcome:
     """The same violation with as few faults as can be found: halves first, then one by one.
 
     The promise that is broken must stay the same; when and by whom may change.
     """
-    smallest = run(plan)
+    play_again = WORLDS[of].run
+    smallest = play_again(full)
     promise = _promise(smallest)
-    size = max(1, len(plan.faults) // 2)
+    size = max(1, len(full.faults) // 2)
     while tries > 0 and smallest.violation is not None:
-        plan = smallest.plan
-        for first in range(0, len(plan.faults), size):
+        known = smallest.plan
+        for first in range(0, len(known.faults), size):
             tries -= 1
-            fewer = run(plan.without(first, size))
+            fewer = play_again(known.without(first, size))
             if fewer.violation is not None and _promise(fewer) == promise:
                 smallest = fewer
                 break

@@ -5,7 +5,7 @@ look into the topics as well.
 """
 
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, Final
 
 from coordlib.checking import checkers
 from coordlib.records import requests as rq
@@ -18,16 +18,21 @@ from tests.tools.simulation import (
     rest,
     rules,
     set_aside,
+    store_checks,
 )
 from tests.tools.simulation.evidence import Asked, Evidence, newest_marker
 from tests.tools.simulation.plan import ASSIGNED, CLOCK_KINDS
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.teams import Team
+from tests.tools.simulation.transactions import checks as copies
 from tests.tools.simulation.world import (
     REPLY_PARTITIONS,
     Violation,
     World,
 )
+
+#: Answered where its group is, and not where it stands.
+_BY_GROUP: Final = "TxnOffsetCommit"
 
 
 def evidence_of(world: World) -> Evidence:
@@ -49,6 +54,8 @@ def check_peace(world: World) -> None:
     check_job(world)
     for team in world.teams:
         _check_rest(world, team)
+    if world.takes_newcomers:
+        store_checks.check_peace(world)
 
 
 def _check_rest(world: World, team: Team) -> None:
@@ -84,6 +91,7 @@ def check_mourned(world: World) -> None:
         raise Violation(
             f"INV-29: a dead member's partitions have no owner in time: {late}"
         ) from None
+    store_checks.check_mourned(world)
 
 
 def check_end(world: World) -> None:
@@ -91,7 +99,10 @@ def check_end(world: World) -> None:
     check_job(world)
     world.cluster.write_markers()
     evidence = evidence_of(world)
-    lines = [*world.history, *bystanders.forgotten(evidence)]
+    if world.copying is not None:
+        world.copying.read_to_the_end()
+        copies.check(world.copying, evidence)
+    lines = [*world.history, *bystanders.forgotten(evidence), *copies.lines(world, evidence)]
     found = checkers.check(sorted(lines, key=lambda line: line.t_ms))
     if found:
         raise Violation(found[0])
@@ -103,6 +114,7 @@ def check_end(world: World) -> None:
     set_aside.check(world, evidence)
     forgeries.check(world)
     bystanders.check(world, evidence)
+    store_checks.check_end(world, evidence)
     seen = rules.Visible(world)
     for team in world.teams:
         check_team(world, team, evidence.about(team.name), seen)
@@ -136,7 +148,8 @@ def check_answers(evidence: Evidence) -> None:
 
     One that was written twice is one request: the parked answer goes to the newest of its records.
     """
-    answered: set[tuple[str, str]] = set()
+    # Offsets of a transaction are answered by their group, behind a message to its shard.
+    answered = {(a["client"], a["id"]) for a in evidence.said if a["type"] == _BY_GROUP}
     asked = (*evidence.asked, *evidence.positions)
     for each in asked:
         answers = evidence.answers.get(each.coordinate, [])

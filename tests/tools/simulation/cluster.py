@@ -31,9 +31,10 @@ class Outcome(Enum):
 
 
 class Transaction:
-    """One transaction: where it has written, and what became of it."""
+    """One transaction: whose it is, where it has written, and what became of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "") -> None:
+        self.owner = owner
         self.outcome = Outcome.OPEN
         self.places: dict[Place, int] = {}
 
@@ -149,6 +150,8 @@ class Cluster:
         self.is_up = True
         #: Topics that the brokers do not tell of, and that nobody can read meanwhile.
         self.hidden: set[str] = set()
+        #: Topics that brokers tell nobody of who does not ask for them by name.
+        self.unlisted: set[str] = set()
         #: Topics that only the driver is told of: nobody here could read them.
         self.elsewhere: dict[str, int] = {}
         #: How often a broker does not tell a driver of a topic, or not how many partitions it has.
@@ -162,9 +165,12 @@ class Cluster:
             self.partitions.setdefault(place, Partition())
             self._leaders[place] = self._luck.randrange(len(self.brokers))
 
-    def create_quietly(self, topic: str) -> None:
-        """One partition, led by the first broker for ever: whoever draws, draws as before."""
-        self.partitions.setdefault((topic, 0), Partition())
+    def create_quietly(self, topic: str, partitions: int = 1, is_listed: bool = True) -> None:
+        """Led by the first broker for ever: whoever draws, draws as before."""
+        for number in range(partitions):
+            self.partitions.setdefault((topic, number), Partition())
+        if not is_listed:
+            self.unlisted.add(topic)
 
     def count(self, topic: str) -> int:
         return sum(1 for name, _ in self.partitions if name == topic)
@@ -173,7 +179,8 @@ class Cluster:
         """All topics of which the brokers tell, by partition count. Raises KafkaException."""
         self.require_up()
         counts = Counter(topic for topic, _ in self.partitions)
-        return {topic: counts[topic] for topic in sorted(counts) if topic not in self.hidden}
+        untold = self.hidden | self.unlisted
+        return {topic: counts[topic] for topic in sorted(counts) if topic not in untold}
 
     def move_leaders(self) -> None:
         """Each partition gets a leader by chance: from now on another clock stamps its records."""
@@ -222,10 +229,10 @@ class Cluster:
     def init_transactions(self, transactional_id: str) -> int:
         """End what this id has open, and fence its older producers; the new epoch."""
         self.require_up()
-        self.write_markers()
+        self.write_markers(transactional_id)
         if (left_open := self._open.pop(transactional_id, None)) is not None:
             self._end(left_open, Outcome.ABORTED)
-            self.write_markers()
+            self.write_markers(transactional_id)
         epoch = self._producers.get(transactional_id, -1) + 1
         self._producers[transactional_id] = epoch
         return epoch
@@ -237,7 +244,7 @@ class Cluster:
 
     def open_transaction(self, transactional_id: str) -> Transaction:
         """The one under way, or a new one."""
-        return self._open.setdefault(transactional_id, Transaction())
+        return self._open.setdefault(transactional_id, Transaction(transactional_id))
 
     def hold_up(self, transactional_id: str, late: LateEnd) -> None:
         """Its EndTxn was answered when it was sent again; the first one is still under way."""
@@ -283,7 +290,16 @@ class Cluster:
             self._unmarked.remove((transaction, place))
             self.append(place, None, None, transaction, is_marker=True)
 
-    def write_markers(self) -> None:
-        """All end markers that are still on their way."""
+    def write_markers(self, owner: str | None = None) -> None:
+        """All end markers that are still on their way; of one transactional id, if it is named."""
         for transaction, place in list(self._unmarked):
-            self._mark(transaction, place)
+            if owner in (None, transaction.owner):
+                self._mark(transaction, place)
+
+    def is_ending(self, transactional_id: str) -> bool:
+        """Whether markers of its newest transaction are still on their way."""
+        return any(each.owner == transactional_id for each, _ in self._unmarked)
+
+    def is_newest(self, transactional_id: str, epoch: int) -> bool:
+        """Whether no newer producer has this id."""
+        return self._producers[transactional_id] == epoch

@@ -9,10 +9,16 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.coordinators.shard.shard import Status
+from coordlib.effects.routing import Output
+from coordlib.kafka.late_ends import RETRY_BACKOFF_MS
 from coordlib.records import codec
 from coordlib.records.requests import Control, Tick
+from coordlib.streaming.beside.feeder import Waiting
 from coordlib.streaming.control import Signer
-from coordlib.streaming.sink_producer import RETRY_BACKOFF_MS
+from coordlib.streaming.plane import Plane
+from tests.tools.core import InputRecord
+from tests.tools.simulation.checkpoint import Ranges
 from tests.tools.simulation.cluster import Cluster, LateEnd, Outcome, Place, Transaction
 from tests.tools.simulation.scheduler import Channel, Process
 
@@ -193,3 +199,32 @@ class SimulatedTicks:
 
     def serve(self) -> None:
         pass
+
+
+class ConcurrentUpdate(RuntimeError):
+    """Another job has written this batch into the same checkpoint."""
+
+
+class Beside:
+    """What a driver has beside its batches for transactions: here nothing."""
+
+    #: What the outbox had when the driver began.
+    waiting = Waiting({}, {}, {})
+
+    def start(self) -> None:
+        """From now on it has its turns."""
+
+    def batch_committed(self, outputs: Iterable[Output], statuses: Iterable[Status]) -> None:
+        """A batch is there to be seen."""
+
+
+def rows_of(cluster: Cluster, plane: Plane, ranges: Ranges, shard: int) -> list[InputRecord]:
+    """What a planned batch has for one shard."""
+    letters = {topic: letter for letter, topic in plane.inputs.items()}
+    return [
+        InputRecord(letters[place[0]], each.offset, each.timestamp_ms, each.value)
+        for place, (first, end) in ranges.items()
+        if place[1] == shard
+        for each in cluster.partitions[place].read(first, is_committed=False)[0]
+        if each.offset < end
+    ]

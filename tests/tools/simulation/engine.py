@@ -29,13 +29,16 @@ from tests.tools.simulation.checkpoint import Checkpoint, Ranges
 from tests.tools.simulation.cluster import Cluster, Place, Transaction
 from tests.tools.simulation.driver_io import (
     TRANSACTION_TIMEOUT_MS,
+    Beside,
     CommitUnheard,
+    ConcurrentUpdate,
     Killed,
     Resends,
     SimulatedControl,
     SimulatedProducer,
     SimulatedTicks,
     Written,
+    rows_of,
 )
 from tests.tools.simulation.inspection import Inspector
 from tests.tools.simulation.scheduler import Channel, Clock, Process, Scheduler
@@ -80,6 +83,8 @@ class Engine:
     plane_of: Callable[[str], Plane] = groups
     #: Whether the driver watches the cluster's topics.
     watches: bool = False
+    #: Makes what a driver has beside its batches for transactions.
+    beside_of: "Callable[[Driver], Beside]" = lambda _: Beside()
     #: Bugs of the job, with the records that are judged while it has them.
     defects: list[Defect] = field(default_factory=list)
     #: Looks on while batches are judged.
@@ -138,6 +143,7 @@ class Driver(Process):
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
         )
         self.ticks: TickWriter | None = None
+        self._beside = Beside()
         self.control = SimulatedControl(
             self, engine.cluster, engine.prefix, self._channel, engine.written
         )
@@ -165,15 +171,20 @@ class Driver(Process):
         engine.note_cut(self._sink.marker)
         if (marker := self._identity.rebuilt_from) is not None:
             engine.inspector.check_rebuilt(marker.checkpoint, marker.batch, self.checkpoint.seeds)
+        self._beside = engine.beside_of(self)
+        waiting = self._beside.waiting
         self.ticks = TickWriter(
             self.broker,
             positions_at_start(self._sink.marker, engine.layout.shards),
             output_partitions(engine.prefix, engine.layout),
             lambda: self._clock.now_ms() / 1000,
+            waiting.heard,
+            waiting.told,
         )
         for place in self._inputs():
             engine.cluster.partitions[place].appended.append(self._wake)
         self._turn()
+        self._beside.start()
         if engine.watches:
             luck = Random(f"{self.name} {engine.luck.random()}")
             shards = engine.layout.shards
@@ -182,7 +193,7 @@ class Driver(Process):
 
     def _open_producer(self) -> SimulatedProducer:
         cluster, name = self.engine.cluster, self.engine.plane.query_name
-        return SimulatedProducer(cluster, name, self._strike, self._give_up, self.engine.resends)
+        return SimulatedProducer(cluster, name, self.strike, self._give_up, self.engine.resends)
 
     def _begin_to_sign(self, engine: Engine) -> None:
         if engine.signatures is None:
@@ -199,6 +210,10 @@ class Driver(Process):
         places = [(f"{self.engine.prefix}.requests", s) for s in range(self.engine.layout.shards)]
         ends = self.engine.cluster.ends(places, visible=False)
         return {shard: newest + 1 for (_, shard), newest in ends.items()}
+
+    def again(self, after_ms: float, action: Callable[[], None]) -> None:
+        """Let something happen in this driver; what goes wrong in it ends it."""
+        self.after(after_ms, lambda: self._guard(action))
 
     def kill(self) -> None:
         if self.is_alive:
@@ -242,7 +257,7 @@ class Driver(Process):
         if not any(first < end for first, end in ranges.values()):
             self._is_idle = True
             return
-        self._strike("P0")
+        self.strike("P0")
         if newest + 1 in kept.offsets:
             raise ConcurrentUpdate(f"Multiple streaming jobs detected for {newest + 1}")
         kept.offsets[newest + 1] = ranges
@@ -274,7 +289,7 @@ class Driver(Process):
         delay_ms = self.engine.batch_ms() / 3
 
         def go_on() -> None:
-            self._strike(point)
+            self.strike(point)
             action()
 
         self.after(delay_ms, lambda: self._guard(go_on))
@@ -288,7 +303,7 @@ class Driver(Process):
             records = self._records(number, shard)
             if not records:
                 continue
-            self._strike("P2")
+            self.strike("P2")
             blob = before.get(shard, kept.seeds.get(shard))
             mine = msgspec.structs.replace(settings, shard=shard)
             inspector, defects = self.engine.inspector, self.engine.defects
@@ -299,7 +314,7 @@ class Driver(Process):
                 self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
             rows += outputs
             kept.states[number] = dict(fresh)
-            self._strike("P3")
+            self.strike("P3")
         kept.states[number] = fresh
         judged = {shard: blob for shard, blob in fresh.items() if blob is not before.get(shard)}
         self.engine.inspector.note_topics(kept.path, number, judged)
@@ -307,19 +322,10 @@ class Driver(Process):
         self._later("P4", lambda: self._write(batch))
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:
-        found = []
-        letters = {topic: letter for letter, topic in self.engine.plane.inputs.items()}
-        for place, (first, end) in self.checkpoint.offsets[number].items():
-            if place[1] == shard:
-                records, _ = self.engine.cluster.partitions[place].read(first, is_committed=False)
-                topic = letters[place[0]]
-                found += [
-                    InputRecord(topic, each.offset, each.timestamp_ms, each.value)
-                    for each in records
-                    if each.offset < end
-                ]
+        engine = self.engine
+        found = rows_of(engine.cluster, engine.plane, self.checkpoint.offsets[number], shard)
         # Spark gives the rows of a key in no order.
-        self.engine.luck.shuffle(found)
+        engine.luck.shuffle(found)
         return found
 
     def _write(self, batch: Batch) -> None:
@@ -332,6 +338,7 @@ class Driver(Process):
                 self.engine.note_clock(status.shard, status.position.clock_ms)
         if self.ticks is not None:
             self.ticks.batch_committed(statuses, written)
+        self._beside.batch_committed(batch.outputs, statuses)
         self._later("P6", lambda: self._commit(batch.number))
 
     def _commit(self, number: int) -> None:
@@ -341,12 +348,13 @@ class Driver(Process):
         kept.commits.add(number)
         kept.states.pop(number - STATES_KEPT, None)
         self.engine.batches += 1
-        self._strike("P7")
+        self.strike("P7")
         self._trigger()
 
     # ---- ends ---------------------------------------------------------------------------------
 
-    def _strike(self, point: str) -> None:
+    def strike(self, point: str) -> None:
+        """It may die here."""
         engine = self.engine
         if engine.crash_at == point and engine.luck.random() < 0.5:
             engine.crash_at = None
@@ -388,7 +396,3 @@ class Driver(Process):
     @property
     def was_refused(self) -> bool:
         return isinstance(self.ended, StartRefused)
-
-
-class ConcurrentUpdate(RuntimeError):
-    """Another job has written this batch into the same checkpoint."""

@@ -15,6 +15,7 @@ from tests.tools.simulation import (
     poison,
     positions,
     reassigned,
+    store_faults,
     strangers,
     user_faults,
 )
@@ -22,6 +23,7 @@ from tests.tools.simulation.engine import CRASH_POINTS
 from tests.tools.simulation.late import Mend, join, somebody
 from tests.tools.simulation.plan import CLASSIC, Fault
 from tests.tools.simulation.program import Program
+from tests.tools.simulation.transactions import faults as copier_faults
 from tests.tools.simulation.world import PREFIX, World
 
 HOUR_MS = 3_600_000
@@ -137,7 +139,8 @@ def _duplicate(world: World, luck: Random, for_ms: int) -> None:
     if records:
         again = luck.choice(records[-50:])
         request = codec.decode_request(again.value)
-        if not isinstance(request, rq.Tick):
+        # Who writes in a transaction has idempotence.
+        if not isinstance(request, rq.Tick | rq.PendingCommit):
             world.perturbations += 1
             world.cluster.append(place, again.key, again.value)
 
@@ -385,4 +388,6 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "end-comes-late": late_ends.comes_late,
     "hoarder": crowds.hoarder,
     "greedy-fetch": crowds.greedy_fetch,
+    **store_faults.FAULTS,
+    **copier_faults.FAULTS,
 }

@@ -48,6 +48,64 @@ CROWD_KINDS: Final[Kinds] = {
 BROKER_KINDS: Final[Kinds] = {"end-comes-late": ("F-04", 10_000, 60_000)}
 #: Of the seeds, those in which it happens.
 LATE_ENDS_SHARE: Final = 0.1
+#: What becomes of a cluster of stores, and of its topics. Drawn apart from all others, too.
+STORE_KINDS: Final[Kinds] = {
+    "store-killed": ("F-06", 0, 0),
+    "store-stops": ("F-06", 0, 0),
+    "store-stops-not": ("F-06", 1_000, 5_000),
+    "store-paused": ("F-05", 500, 30_000),
+    "store-busy": ("F-05", 2_000, 40_000),
+    "store-cut-off": ("F-04", 500, 30_000),
+    "store-deaf": ("F-34", 500, 30_000),
+    "store-slow": ("F-04", 2_000, 20_000),
+    "store-acks-lost": ("F-01", 500, 20_000),
+    "stores-apart": ("F-04", 3_000, 20_000),
+    "store-twin": ("F-23", 0, 0),
+    "disk-lost": ("F-26", 0, 0),
+    "all-stores-killed": ("F-06", 0, 0),
+    "store-removed": ("F-23", 0, 0),
+    "store-forgotten": ("F-23", 0, 0),
+    "store-words-again": ("F-01", 5_000, 30_000),
+    "store-never-lets-go": ("F-05", 15_000, 40_000),
+    "asked-while-deaf": ("F-34", 4_000, 20_000),
+    "asked-and-rebuilt": ("F-25", 4_000, 5_000),
+    "asked-while-busy": ("F-05", 4_000, 5_500),
+    "elected-outside": ("F-30", 8_000, 15_000),
+    "guarded-and-rebuilt": ("F-25", 8_000, 20_000),
+    "dropped-without-one": ("F-05", 20_000, 30_000),
+    "added-unheard": ("F-34", 0, 0),
+    "isr-again-unheard": ("F-34", 0, 0),
+    "replicas-move": ("F-30", 0, 0),
+    "topic-dropped": ("F-30", 0, 0),
+    "leaders-elected": ("F-30", 0, 0),
+}
+#: Of the seeds, those with a cluster, and how many stores it has.
+STORES_SHARE: Final = 0.2
+STORES: Final = (3, 3, 4)
+#: What becomes of copiers, whose transactions commit offsets. Drawn apart from all others, too.
+COPIER_KINDS: Final[Kinds] = {
+    "copier-killed": ("F-06", 0, 0),
+    "copier-dies-inside": ("F-06", 0, 0),
+    "copier-stalls-inside": ("F-05", 1_000, 25_000),
+    "copier-paused": ("F-05", 500, 25_000),
+    "copier-cut-off": ("F-04", 500, 25_000),
+    "copier-acks-lost": ("F-01", 500, 15_000),
+    "copier-twin": ("F-23", 5_000, 20_000),
+    "copier-joins": ("F-06", 8_000, 30_000),
+    "copier-ends-late": ("F-04", 10_000, 60_000),
+    "copiers-aside": ("F-33", 5_000, 20_000),
+    "looks-fail": ("F-16", 5_000, 30_000),
+    "looks-are-short": ("F-34", 5_000, 40_000),
+    "driver-dies-beside": ("F-07", 0, 0),
+    "rebuilt-while-pending": ("F-25", 0, 0),
+    "teller-killed": ("F-06", 0, 0),
+    "teller-twin": ("F-23", 3_000, 15_000),
+    "teller-words-again": ("F-01", 5_000, 30_000),
+}
+#: Of the seeds that are neither crowded nor have short retention, those with copiers, and how many
+#: there are.
+COPIERS_SHARE: Final = 0.3
+COPIERS: Final = (2, 2, 3)
 LATER_KINDS: Final[Kinds] = USER_KINDS | COMPANY_KINDS | CROWD_KINDS
 
 #: They happen where the group is server-assigned, and those of the second line where it is classic.

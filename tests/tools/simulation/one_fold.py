@@ -16,6 +16,8 @@ from typing import Final
 import msgspec
 
 from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.coordinators.registry import REGISTRY
+from coordlib.coordinators.shard.restore import topics_of
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import Output
 from coordlib.records import requests as rq
@@ -48,8 +50,8 @@ def _check_state(world: World, shard: int) -> None:
         return
     blob = world.checkpoint.states[marker.batch].get(shard)
     if blob is not None:
-        topics = (newest(f"{PREFIX}.groups", shard), newest(f"{PREFIX}.committed", shard))
-        inspection.check_against_topics(shard, blob, *topics)
+        topics = {name: newest(f"{PREFIX}.{name}", shard) for name in topics_of(REGISTRY)}
+        inspection.check_against_topics(shard, blob, topics)
 
 
 def _check_outputs(world: World, evidence: Evidence, shard: int) -> None:
@@ -65,7 +67,7 @@ def _check_outputs(world: World, evidence: Evidence, shard: int) -> None:
             min(len(expected), len(written)),
         )
         raise Violation(f"INV-37: line {number} of shard {shard}'s history is not the fold's")
-    for topic in ("groups", "committed", "assignments"):
+    for topic in (*topics_of(REGISTRY), "assignments"):
         newest = {o.key: o.value for o in outputs if o.topic == topic}
         live = {key: value for key, value in newest.items() if value is not None}
         found = world.cluster.newest_by_key(f"{PREFIX}.{topic}", shard)
@@ -83,7 +85,8 @@ def _in_order_of_batches(world: World, evidence: Evidence, shard: int) -> Iterat
     for cut in evidence.cuts:
         for topic, letter in places:
             end = cut.get(topic, {}).get(str(shard), 0)
-            for each in world.cluster.partitions[(topic, shard)].records[done[topic] : end]:
+            records = world.cluster.partitions[topic, shard].records[done[topic] : end]
+            for each in (each for each in records if not each.is_marker):
                 yield InputRecord(letter, each.offset, each.timestamp_ms, each.value)
             done[topic] = max(done[topic], end)
 

@@ -23,6 +23,8 @@ from tests.tools.simulation.world import PREFIX, Violation, World
 Place = tuple[str, int]
 #: After these lines the members of a group are at rest; until any other line that is not neutral.
 AT_REST: Final = ("AssignmentIssued", "GroupSettled")
+#: The kind of entities that keep no offsets, and that retention does not end.
+CLUSTERS: Final = "brokers"
 #: They say nothing of who is in a group.
 NEUTRAL: Final = ("CommitRefused", "RequestRejected")
 GONE: Final = ("OffsetsExpired", "OffsetsDeleted")
@@ -60,7 +62,9 @@ class Retention:
         self._retention_ms = config_of(settings).offsets_retention_ms
         self._interval_ms = settings.bounds.check_interval_ms
         self._clock: LogClock = of_requests(evidence, shard)
-        self._lines = [event for event in evidence.told if event.shard == shard]
+        self._lines = [
+            event for event in evidence.told if event.shard == shard and event.kind != CLUSTERS
+        ]
         self._stood = {
             each.coordinate: evidence.stood_at(each)
             for each in evidence.positions

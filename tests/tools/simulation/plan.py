@@ -11,12 +11,19 @@ from typing import Final, NamedTuple
 
 from tests.tools.simulation.kinds import (
     BROKER_KINDS,
+    COPIER_KINDS,
+    COPIERS,
+    COPIERS_SHARE,
+    CROWD_KINDS,
     LATE_ENDS_SHARE,
     LATER_ASSIGNED_KINDS,
     LATER_CLASSIC_KINDS,
     LATER_KINDS,
     LATER_MEMBER_KINDS,
     NEEDS,
+    STORE_KINDS,
+    STORES,
+    STORES_SHARE,
 )
 from tests.tools.simulation.signed_worlds import (
     FORGERY_KINDS,
@@ -87,7 +94,9 @@ FIRST_KINDS: Final[dict[str, tuple[str, int, int]]] = {
     **FORGERY_KINDS,
     "assignor-raises": ("F-33", 2_000, 40_000),
 }
-KINDS: Final[dict[str, tuple[str, int, int]]] = FIRST_KINDS | LATER_KINDS | BROKER_KINDS
+KINDS: Final[dict[str, tuple[str, int, int]]] = (
+    FIRST_KINDS | LATER_KINDS | BROKER_KINDS | STORE_KINDS | COPIER_KINDS
+)
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
 ASSIGNED_KINDS: Final = frozenset(
@@ -177,6 +186,10 @@ class Plan:
     #: What a shard's state, and one group's offsets, may have; 0: as much as by default.
     shard_bytes: int = 0
     offsets_bytes: int = 0
+    #: How many stores there are in a cluster beside the groups; 0: there is no cluster.
+    brokers: int = 0
+    #: How many copiers there are, whose transactions commit offsets; 0: there are none.
+    copiers: int = 0
     #: By how much the bounds of sizes in `limits.py` are divided.
     sizes: int = 1
     faults: tuple[Fault, ...] = field(default=())
@@ -188,7 +201,7 @@ class Plan:
 
 def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Plan:
     """A plan; `kinds`: only these faults, as often as they come; `kind`: of the group."""
-    kind = kind or _kind_of_group(seed, kinds)
+    is_any, kind = kind is None, kind or _kind_of_group(seed, kinds)
     luck = Random(f"plan {seed}")
     session_timeout_ms = luck.choice([6_000, 8_000, 10_000, 15_000])
     plan = Plan(
@@ -224,7 +237,14 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
     plan = replace(plan, faults=faults)
     if not kinds:
         plan = _with_late_ends(_with_raising_assignors(plan))
-    return _with_settings(plan, is_swarm=not kinds)
+    if STORE_KINDS.keys() & set(kinds):
+        plan = replace(plan, brokers=Random(f"stores {seed}").choice(STORES))
+    elif is_any and not kinds:
+        plan = _with_stores(plan)
+    plan = _with_settings(plan, is_swarm=not kinds)
+    if COPIER_KINDS.keys() & set(kinds):
+        return replace(plan, copiers=Random(f"copiers {seed}").choice(COPIERS))
+    return _with_copiers(plan) if is_any and not kinds else plan
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -260,6 +280,42 @@ def _with_late_ends(plan: Plan) -> Plan:
         return plan
     more = _faults(luck, plan.length_ms, tuple(BROKER_KINDS) * luck.choice([RARE, RARE, 2]))
     return replace(plan, faults=tuple(sorted((*plan.faults, *more))))
+
+
+def _with_stores(plan: Plan) -> Plan:
+    """In some worlds there is a cluster of stores, in which much happens.
+
+    Whoever names the kind of the group has the world that the seed had before there were stores.
+    """
+    luck = Random(f"stores {plan.seed}")
+    count = luck.choice(STORES)
+    if luck.random() > STORES_SHARE:
+        return plan
+    share = luck.choice([0.1, 0.2, 0.3, 0.6])
+    drawn = [kind for kind in STORE_KINDS if luck.random() < share]
+    often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
+    more = _faults(luck, plan.length_ms, often)
+    faults = sorted((*plan.faults, *more), key=lambda fault: fault.at_ms)
+    return replace(plan, brokers=count, faults=tuple(faults))
+
+
+def _with_copiers(plan: Plan) -> Plan:
+    """In some worlds transactions of Kafka commit offsets of a group.
+
+    Not where offsets expire or groups are kept out: copies would rightly be made twice, or never.
+    """
+    luck = Random(f"copiers {plan.seed}")
+    count = luck.choice(COPIERS)
+    is_crowded = any(fault.kind in CROWD_KINDS for fault in plan.faults)
+    if luck.random() > COPIERS_SHARE or is_crowded or plan.retention_ms:
+        return plan
+    share = luck.choice([0.1, 0.3, 0.5, 0.8])
+    drawn = [kind for kind in COPIER_KINDS if luck.random() < share]
+    often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
+    faults = sorted(
+        (*plan.faults, *_faults(luck, plan.length_ms, often)), key=lambda fault: fault.at_ms
+    )
+    return replace(plan, copiers=count, faults=tuple(faults))
 
 
 def _with_settings(plan: Plan, is_swarm: bool) -> Plan:

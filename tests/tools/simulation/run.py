@@ -1,9 +1,11 @@
 """One seed, from its plan to its verdict: faults, then a time of peace, then the checks."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordlib.checking.history import Happened
 from coordlib.client.classic.membership import RETRY_MS
@@ -17,9 +19,13 @@ from tests.tools.simulation.checks import (
     check_peace,
     evidence_of,
 )
+from tests.tools.simulation.fleet import Fleet
 from tests.tools.simulation.plan import Plan
 from tests.tools.simulation.sometimes import count_sometimes
 from tests.tools.simulation.story import tell
+from tests.tools.simulation.transactions import checks as copies
+from tests.tools.simulation.transactions.copying import TIMEOUTS_MS, Copying
+from tests.tools.simulation.transactions.fibers import on_world_time
 from tests.tools.simulation.watch import KNOWN_MS
 from tests.tools.simulation.world import (
     GROUP,
@@ -30,8 +36,18 @@ from tests.tools.simulation.world import (
     World,
 )
 
+if TYPE_CHECKING:
+    from tests.tools.simulation.claims.world import ClaimsWorld
+
+AnyWorld = TypeVar("AnyWorld", World, "ClaimsWorld")
 MEMBER_STARTS_MS = 3_000
+_COMPACTED = (
+    *(".groups", ".committed", ".assignments", ".progress", ".clusters", ".metadata"),
+    *(".transactions", ".outbox"),
+)
 COMPACTION_MS = 7_000
+#: In which copiers work off what they could not while things were broken.
+COPIES_MS = 20_000
 #: A user polls every half second at the latest, to let go and to take over, twice if cooperative.
 USER_LOOKS_MS = 2_500
 #: A supervisor waits up to five seconds, and the rebuild of a lost checkpoint begins after two.
@@ -40,9 +56,10 @@ DRIVER_STARTS_MS = 7_000
 
 @dataclass
 class Outcome:
-    """What one run was, and what it broke."""
+    """What one run was, and what it broke. Of groups, or of claims (`claims/run.py`)."""
 
-    plan: Plan
+    #: A Plan of either.
+    plan: Any
     events: int = 0
     simulated_ms: int = 0
     acts: int = 0
@@ -62,26 +79,42 @@ def run(chosen: Plan) -> Outcome:
 
 def run_in(world: World) -> Outcome:
     """As `run`, for who wants to look at the world afterwards."""
-    chosen = world.plan
-    outcome = Outcome(chosen, history=world.history)
+    outcome = watched(world, _to_its_end)
+    if outcome.violation is not None:
+        outcome.story = tell(world)
+    outcome.acts = sum(program.acts for program in world.programs)
+    outcome.sometimes = count_sometimes(world)
+    return outcome
+
+
+def watched(world: AnyWorld, *plays: Callable[[AnyWorld], None]) -> Outcome:
+    """What is said of every world that has played this, whether it broke a promise or not."""
+    outcome = Outcome(world.plan, history=world.history)
     try:
-        play(world)
-        look_back(world)
+        for each in plays:
+            each(world)
     except Violation as broken:
         outcome.violation = str(broken)
     except AssertionError as broken:
         outcome.violation = f"assertion: {broken!r}"
-    if outcome.violation is not None:
-        outcome.story = tell(world)
     outcome.events = world.scheduler.events
     outcome.simulated_ms = world.scheduler.now_ms
     outcome.batches = world.engine.batches
-    outcome.acts = sum(program.acts for program in world.programs)
     for line in world.history:
         if line.what == "fault":
             outcome.faults[line.member] = outcome.faults.get(line.member, 0) + 1
-    outcome.sometimes = count_sometimes(world)
     return outcome
+
+
+def _to_its_end(world: World) -> None:
+    """Raises Violation. Threads of copiers end with it, whatever happens."""
+    with on_world_time(world.scheduler) if world.plan.copiers else nullcontext():
+        try:
+            play(world)
+            look_back(world)
+        finally:
+            if world.copying is not None:
+                world.copying.kill()
 
 
 def play(world: World) -> None:
@@ -94,11 +127,21 @@ def play(world: World) -> None:
     world.scheduler.run(settled_ms, world.check)
     check_peace(world)
     world.takes_newcomers = False
-    if len(world.living) > 1:
-        world.living[0].kill()
+    if world.fleet is not None:
+        world.fleet.mourn()
+    if len(world.living) > 1 or world.fleet is not None:
+        if len(world.living) > 1:
+            world.living[0].kill()
         settled_ms += mourning_ms(world)
         world.scheduler.run(settled_ms, world.check)
         check_mourned(world)
+    if world.fleet is not None:
+        world.fleet.end()
+    if world.copying is not None:
+        settled_ms += copying_ms(world)
+        world.scheduler.run(settled_ms, world.check)
+        copies.check_copied(world.copying)
+        world.copying.end()
     for team in world.teams:
         for program in team.living:
             program.close()
@@ -109,6 +152,12 @@ def play(world: World) -> None:
 def _begin(world: World) -> None:
     chosen, luck = world.plan, world.stream("beginning")
     signing.begin(world)
+    if chosen.brokers:
+        world.fleet = Fleet(world)
+        world.fleet.begin()
+    if chosen.copiers:
+        world.copying = Copying(world)
+        world.copying.begin()
     world.start_driver(luck.uniform(0, 2_000))
     for number in range(chosen.members):
         instance = f"instance-{number}" if number < chosen.statics else None
@@ -154,7 +203,7 @@ def _append(world: World, dice: float) -> None:
 
 def _compact(world: World) -> bool:
     for (topic, _), partition in world.cluster.partitions.items():
-        if topic.endswith((".groups", ".committed", ".assignments", ".progress")):
+        if topic.endswith(_COMPACTED):
             partition.compact()
     return True
 
@@ -204,6 +253,23 @@ def mourning_ms(world: World) -> int:
         + chosen.marker_delay_ms
         + 8 * chosen.latency_ms
         + USER_LOOKS_MS
+    )
+
+
+def copying_ms(world: World) -> int:
+    """INV-96, INV-97: by when copiers are done, counted from when the members are settled.
+
+    A transaction that was left open ends at its timeout, with two batches and a fetch behind it;
+    an owner that was lost is missed one session after it was heard last.
+    """
+    chosen, longest_batch_ms = world.plan, 3 * world.plan.batch_ms
+    return (
+        max(TIMEOUTS_MS)
+        + chosen.session_timeout_ms
+        + chosen.rebalance_timeout_ms
+        + 20 * longest_batch_ms
+        + 10 * chosen.latency_ms
+        + COPIES_MS
     )
 
 

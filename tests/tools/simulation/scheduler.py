@@ -8,7 +8,9 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 
-Action = Callable[[], None]
+Action = Callable[[], object]
+#: By how much clocks of processes run fast or slow, at most.
+RATE_ERROR = 0.002
 
 
 def _nothing() -> None:
@@ -30,7 +32,8 @@ class Scheduler:
         self.now_ms = 0
         #: Things that have happened.
         self.events = 0
-        self._until_ms, self._each = 0, _nothing
+        self._until_ms = 0
+        self._each: Action = _nothing
         #: Whether some thread waits for something: one at a time, since it waits inside `run`.
         self.is_waited = False
 
@@ -78,6 +81,11 @@ class Clock:
 
     def jump(self, by_ms: int) -> None:
         self.offset_ms += by_ms
+
+
+def rate_of(luck: Random) -> float:
+    """How fast a process's own clock runs."""
+    return 1 + luck.uniform(-RATE_ERROR, RATE_ERROR)
 
 
 class Process:

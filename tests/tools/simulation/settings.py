@@ -1,11 +1,13 @@
 """How the job of a world is set, by its plan."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from coordlib.config import GroupConfig, ShardConfig
+from coordlib.config import BrokersConfig, GroupConfig, ShardConfig
+from coordlib.coordinators.brokers.settings import BrokersSettings
 from coordlib.coordinators.groups.settings import GroupSettings
+from coordlib.records.brokers import CLUSTER
 from coordlib.records.stored import FEATURES, GROUP_SPACE, Layout
 from tests.tools.core import ShardSettings
 from tests.tools.simulation.plan import ASSIGNED, Plan
@@ -34,9 +36,17 @@ def shard(plan: Plan, incarnation: str, replies: int) -> ShardSettings:
         reply_partitions=replies,
         incarnation=incarnation,
         bounds=_bounds(plan),
-        families={GROUP_SPACE: GroupSettings(group_config(plan))},
+        families=_families(plan),
         checks_invariants=bool(plan.checks_invariants),
     )
+
+
+def _families(plan: Plan) -> dict[str, Any]:
+    families: dict[str, Any] = {GROUP_SPACE: GroupSettings(group_config(plan))}
+    if plan.brokers:
+        # So few at a time that most hand-overs take several demands.
+        families[CLUSTER] = BrokersSettings(BrokersConfig(rows_per_demand_max=2))
+    return families
 
 
 def group_config(plan: Plan) -> GroupConfig:

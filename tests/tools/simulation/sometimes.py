@@ -7,9 +7,15 @@ from typing import Final
 
 from coordlib.records import requests as rq
 from tests.tools.defects import DEADLINE
-from tests.tools.simulation import forgeries, sometimes_assigned, sometimes_beside
+from tests.tools.simulation import (
+    forgeries,
+    sometimes_assigned,
+    sometimes_beside,
+    sometimes_stores,
+)
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.strangers import STRANGER
+from tests.tools.simulation.transactions import sometimes as sometimes_copiers
 from tests.tools.simulation.world import GROUP, REPLY_PARTITIONS, World
 
 SITUATIONS: Final = (
@@ -43,6 +49,8 @@ SITUATIONS: Final = (
     *sometimes_assigned.SITUATIONS,
     *forgeries.SITUATIONS,
     *sometimes_beside.SITUATIONS,
+    *sometimes_stores.SITUATIONS,
+    *sometimes_copiers.SITUATIONS,
 )
 
 #: What a group does that goes on.
@@ -59,6 +67,8 @@ def count_sometimes(world: World) -> dict[str, int]:
     sometimes_assigned.count(found, world, evidence)
     forgeries.count(found, world, evidence)
     sometimes_beside.count(found, world, evidence)
+    sometimes_stores.count(found, world, evidence)
+    sometimes_copiers.count(found, world, evidence)
     topics = {program.wish for program in world.programs}
     found["members of different topics"] += len(topics) > 1
     late = tuple(f"{name}-" for name in world.tried_again)

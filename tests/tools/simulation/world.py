@@ -4,11 +4,9 @@ Everything random is drawn from streams of their own, so that leaving one fault 
 others as little as can be: that is what makes a failing schedule shrink.
 """
 
-from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from coordlib.checking.history import Happened
 from coordlib.effects.routing import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from coordlib.kafka.layout import Place as Where
@@ -21,12 +19,17 @@ from tests.tools.simulation.inspection import Inspector
 from tests.tools.simulation.kinds import LATER_KINDS
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
 from tests.tools.simulation.program import Program
-from tests.tools.simulation.scheduler import Clock, Process, Scheduler
+from tests.tools.simulation.scheduler import Clock, Process, Scheduler, rate_of
+from tests.tools.simulation.stage import Stage
 from tests.tools.simulation.teams import Team
 from tests.tools.simulation.transport import Network, SimulatedTransport
 from tests.tools.simulation.user import Habits
 from tests.tools.simulation.violation import Violation
 from tests.tools.simulation.wishes import Wish
+
+if TYPE_CHECKING:
+    from tests.tools.simulation.fleet import Fleet
+    from tests.tools.simulation.transactions.copying import Copying
 
 __all__ = ["Violation", "World"]
 
@@ -35,7 +38,6 @@ INCARNATION = "Simulat0"
 REPLY_PARTITIONS = 2
 #: The topics that are read; a plan says how many of them there are, and how large.
 TOPICS, GROUP = ("orders", "parcels", "returns"), "readers"
-RATE_ERROR = 0.002
 BROKERS = 3
 METADATA_REFRESH_MS = 5_000
 MEMBERS_MAX = 8
@@ -43,18 +45,16 @@ MEMBERS_MAX = 8
 TRIES_AGAIN_MS = 8_000
 
 
-class World:
+class World(Stage):
     """All that there is. `run` is in `simulation.run`; faults are in `simulation.faults`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.scheduler = Scheduler(self.stream("order"))
-        self.history: list[Happened] = []
-        skew = plan.broker_skew_ms
+        super().__init__(Scheduler(self.stream("order")))
         self.cluster = Cluster(
             self.scheduler,
             self.stream("cluster"),
-            [Clock(self.scheduler, 1.0, number * skew) for number in range(BROKERS)],
+            [Clock(self.scheduler, 1.0, number * plan.broker_skew_ms) for number in range(BROKERS)],
         )
         self.cluster.marker_delay_ms = plan.marker_delay_ms
         self.topics = TOPICS[: 1 + len(plan.more_topics)]
@@ -74,8 +74,12 @@ class World:
         #: Until peace has been seen: from then on everybody is in, or will never be.
         self.takes_newcomers = True
         self.are_ticks_lost = False
-        self._lasting: list[Callable[[], None]] = []
         self.contested = Contested(self.scheduler, self.teams)
+        #: What is looked at after everything that happens.
+        self.looks = [self.contested.check]
+        #: A cluster of stores, and copiers, whose transactions commit offsets; if there are some.
+        self.fleet: Fleet | None = None
+        self.copying: Copying | None = None
         self.refusals = 0
         #: Programs that were started again because the group had been full.
         self.tried_again: set[str] = set()
@@ -153,7 +157,7 @@ class World:
         self, after_ms: float, checkpoint: Checkpoint | None = None, is_rebuild: bool = False
     ) -> Driver:
         luck = self.stream(f"driver {len(self.drivers)}")
-        clock = Clock(self.scheduler, _rate(luck), luck.randrange(10**9))
+        clock = Clock(self.scheduler, rate_of(luck), luck.randrange(10**9))
         name = f"driver-{len(self.drivers)}"
         made = Driver(
             self.engine,
@@ -273,7 +277,7 @@ class World:
         latency_ms = plan.latency_ms
         network = Network(lambda: luck.uniform(0.5, 2) * latency_ms)
         self.networks[name] = self.networks[host.name] if host else network
-        clock = Clock(self.scheduler, _rate(luck), luck.randrange(10**9))
+        clock = Clock(self.scheduler, rate_of(luck), luck.randrange(10**9))
         where = Where(PREFIX, plan.shards, REPLY_PARTITIONS, INCARNATION)
 
         def connect(process: Process) -> SimulatedTransport:
@@ -341,23 +345,8 @@ class World:
 
     def check(self) -> None:
         """What is always checked: it runs after everything that happens."""
-        self.contested.check()
-
-    def note(self, what: str, member: str = "", detail: str = "") -> None:
-        self.history.append(Happened(self.scheduler.now_ms, what, member=member, detail=detail))
-
-    def lasting(self, kind: str, for_ms: int, mend: Callable[[], None]) -> None:
-        """A fault lasts until its time is over, or until peace is made."""
-        is_over: list[bool] = []
-
-        def end() -> None:
-            if not is_over:
-                is_over.append(True)
-                mend()
-                self.note("healed", kind)
-
-        self._lasting.append(end)
-        self.scheduler.after(for_ms, end)
+        for look in self.looks:
+            look()
 
     def heal_all(self) -> None:
         """Everything works from now on, and somebody is there to work."""
@@ -365,8 +354,7 @@ class World:
         self.engine.crash_at = None
         self.cluster.hidden.clear()
         self.cluster.listing_errs = 0.0
-        for end in self._lasting:
-            end()
+        self.mend_all()
         for team in self.teams:
             self._cover_topics(team)
         self.require_driver(1_000)
@@ -381,16 +369,3 @@ class World:
         read = {topic for program in living[1:] or living for topic in program.wants()}
         if not living or not read >= set(self.topics):
             self.start_program(wish=Wish(self.topics))
-
-    def every(self, interval_ms: int, action: Callable[[], bool]) -> None:
-        """Do it again and again, until it says False."""
-
-        def again() -> None:
-            if action():
-                self.scheduler.after(interval_ms, again)
-
-        self.scheduler.after(interval_ms, again)
-
-
-def _rate(luck: Random) -> float:
-    return 1 + luck.uniform(-RATE_ERROR, RATE_ERROR)

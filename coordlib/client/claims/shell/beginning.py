@@ -6,7 +6,7 @@ the last 8 heartbeat intervals. A late reader waits before it acts; one that beg
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -18,11 +18,13 @@ from coordlib.coordinators.claims.pages import Snapshot, read_pages
 from coordlib.coordinators.claims.restore import positions_of
 from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
 from coordlib.coordinators.claims.world import World
-from coordlib.errors import CannotReach, StartRefused
+from coordlib.errors import CannotReach, CoordError, NotAllowed, StartRefused
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import reason_of
 from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.denied import denial, reading, refusing
 from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.topics import look_up
 from coordlib.records.own_topics import claims_prefix
 
 _log = logging.getLogger("coordlib.client")
@@ -43,16 +45,19 @@ class Beginnings:
     place: Coordination
     #: Of the engine's topics, without the claims' own part.
     prefix: str
+    #: Rights whose lack was told; the same holds for every partition.
+    _told: set[str] = field(default_factory=set)
 
     def begin(self, admin: AdminClient, partition: int, now_ms: int) -> LogView:
         """A view that knows what a snapshot knows, or nothing yet.
 
         Raises:
             CannotReach: no broker answers.
+            NotAllowed: the coordination topic may not be read.
             StartRefused: the topic has another number of partitions than before.
         """
         bounds = self.bounds(admin, partition)
-        snapshot = self.snapshot(admin, partition)
+        snapshot = self._snapshot_if_allowed(admin, partition)
         if snapshot is not None:
             follows = snapshot.offset + 1
             is_whole = bounds.start <= follows <= bounds.end
@@ -61,6 +66,21 @@ class Beginnings:
         if bounds.start == 0 and bounds.end <= FROM_START_MAX:
             return LogView(self._world(partition), now_ms)
         return self._late(admin, partition, bounds, snapshot, now_ms)
+
+    def _snapshot_if_allowed(self, admin: AdminClient, partition: int) -> Snapshot | None:
+        """Snapshots make a start quick, and nothing else: who may not read them does without."""
+        try:
+            return self.snapshot(admin, partition)
+        except NotAllowed as problem:
+            if problem.what not in self._told:
+                self._told.add(problem.what)
+                _log.warning(
+                    "Claims are read from the beginning of the log, or from its newest part, and "
+                    "not from the job's snapshots. %s %s",
+                    problem.what,
+                    problem.mend,
+                )
+            return None
 
     def _late(
         self,
@@ -97,10 +117,11 @@ class Beginnings:
             raise self._silent(problem) from problem
 
     def bounds(self, admin: AdminClient, partition: int) -> Bounds:
-        """Of a coordination partition's log. Raises CannotReach."""
+        """Of a coordination partition's log. Raises CannotReach, NotAllowed."""
         place = Place(self.place.topic, partition)
         try:
-            found = log_bounds(admin, [place], ASK_TIMEOUT_S).get(place)
+            denied = refusing(self.options, reading)
+            found = log_bounds(admin, [place], ASK_TIMEOUT_S, on_denied=denied).get(place)
         except (KafkaException, TimeoutError) as problem:
             raise self._silent(problem) from problem
         if found is None:
@@ -111,18 +132,23 @@ class Beginnings:
             )
         return found
 
-    def _silent(self, problem: KafkaException | TimeoutError) -> CannotReach:
-        return CannotReach(
+    def _silent(self, problem: KafkaException | TimeoutError) -> CoordError:
+        return denial(problem, reading(self.place.topic), self.options) or CannotReach(
             "The coordination topic does not answer.",
             f"{self.place.topic}: {reason_of(problem)}",
             "Check that the brokers run and that this client may read the topic.",
         )
 
     def snapshot(self, admin: AdminClient, partition: int) -> Snapshot | None:
-        """The engine's newest one; None: there is none for this topic."""
+        """The engine's newest one; None: there is none for this topic, or none can be read.
+
+        Raises:
+            NotAllowed: snapshots may not be read, whether there are any or not.
+            StartRefused: as `begin`.
+        """
         topic = f"{claims_prefix(self.prefix)}.snapshots"
         try:
-            if topic not in admin.list_topics(timeout=ASK_TIMEOUT_S).topics:
+            if not look_up(admin, [topic], self.options):
                 return None
             found = read_pages(newest_by_key(self.options, topic, partition).values())
         except (CannotReach, KafkaException, UnreadableSnapshot) as problem:

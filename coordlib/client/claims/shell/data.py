@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.kafka.denied import denial, is_denied, reading
 
 _log = logging.getLogger("coordlib.client")
 
@@ -48,10 +49,11 @@ class Data:
 
     Args:
         reader: confluent-kafka's Consumer, or something like it; never subscribes or commits.
+        options: librdkafka's; an error names by them who lacks a right.
     """
 
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
+    def __init__(self, reader: Any, options: Mapping[str, Any] | None = None) -> None:
+        self._reader, self._options = reader, options or {}
         self.waiting: dict[TopicPartition, deque[Any]] = {}
         #: Error events that the user is to have.
         self.errors: deque[Any] = deque()
@@ -76,14 +78,21 @@ class Data:
             self._reader.incremental_unassign([KafkaTopicPartition(*each) for each in gone])
 
     def fetch(self, timeout_s: float) -> None:
-        """Wait for a message, and take others that are here."""
+        """Wait for a message, and take others that are here.
+
+        Raises NotAllowed: a topic may not be read.
+        """
         self._resume()
         first = self._reader.poll(timeout_s)
         if first is None:
             return
-        for message in [first, *self._reader.consume(BATCH, 0)]:
+        messages = [first, *self._reader.consume(BATCH, 0)]
+        for message in messages:
             self._keep(message)
         self._pause()
+        for message in messages:
+            if denied := denial(message.error(), reading(message.topic() or ""), self._options):
+                raise denied
 
     def turns(self) -> list[tuple[TopicPartition, deque[Any]]]:
         """The queues that have messages, each time beginning with another one."""
@@ -111,7 +120,7 @@ class Data:
             self.waiting[place].append(message)
         elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
             self.out_of_range += [] if place is None else [place]
-        elif error is not None:
+        elif error is not None and not is_denied(error):
             self.errors.append(message)
 
     def _pause(self) -> None:

@@ -28,10 +28,12 @@ from coordlib.client.claims.shell.transport import Coordination, Handler
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.clock import boottime_ms
-from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.client.shell.failing import FailingTransport
+from coordlib.errors import CoordError, NotAllowed, SetupError
 from coordlib.kafka.coordination import coordination_findings
+from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.places import Bounds
-from coordlib.kafka.topics import describe
+from coordlib.kafka.topics import describe, look_up, topic_id_of
 from coordlib.records import marshal
 from coordlib.records.marshal import AnyMessage
 
@@ -51,7 +53,7 @@ PRODUCER_CONFIG: Final[dict[str, Any]] = {
 assert limits.CLAIM_BYTES_MAX < 1_000_000, "the producer's own bound"
 
 
-class KafkaClaims:
+class KafkaClaims(FailingTransport[Handler]):
     """The transport of a process; several marshalers may share it.
 
     Args:
@@ -59,9 +61,11 @@ class KafkaClaims:
         topic: the coordination topic.
         client: named in the brokers' logs.
         prefix: of the engine's topics, which may have snapshots; none are needed.
+        is_committing: whether handlers need the right to copy positions to Kafka's groups.
 
     Raises:
         SetupError: the topic's name or settings are not what claims need.
+        NotAllowed: a right is missing.
         CannotReach: no broker.
     """
 
@@ -72,6 +76,7 @@ class KafkaClaims:
         *,
         client: str = "coordlib",
         prefix: str = "coord",
+        is_committing: bool = True,
     ) -> None:
         self._options = dict(options)
         self._reader = LogReader(options, client, topic)
@@ -83,16 +88,15 @@ class KafkaClaims:
         self.lock = threading.RLock()
         self._beginnings = Beginnings(options, self.place, prefix)
         # What is older than the interval proves nothing any more, and would be written in vain.
-        timing = {"message.timeout.ms": self.place.interval_ms}
-        self._producer = Producer({**options, "client.id": client, **PRODUCER_CONFIG, **timing})
-        self._offsets = KafkaOffsets(options, client)
+        own = {"message.timeout.ms": self.place.interval_ms}
+        self._producer = Producer({**options, "client.id": client, **PRODUCER_CONFIG, **own})
+        self._offsets = KafkaOffsets(options, client, is_committing=is_committing)
         self._workers = ThreadPoolExecutor(WORKERS, "coord-claims")
         self._views: dict[int, LogView] = {}
         self._handlers: list[Handler] = []
         #: Of messages that could not be queued: told later, since their handler is busy now.
         self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._is_closed = threading.Event()
-        self._failure: Exception | None = None
         self._looked_ms = self.now_ms()
         self._threads = [
             threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
@@ -140,9 +144,12 @@ class KafkaClaims:
         value = marshal.encode(made(int(time.time())))
         try:
             self._producer.produce(self.place.topic, value, partition=partition, on_delivery=told)
-        except (BufferError, KafkaException) as problem:
+        except BufferError as problem:
             why = repr(problem)
             self._unsent.put(lambda: self._not_written(handler, id_, why))
+        except KafkaException as problem:
+            error = problem.args[0]
+            self._unsent.put(lambda: self._not_taken(handler, id_, error))
 
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         if not self._is_closed.is_set():
@@ -167,19 +174,15 @@ class KafkaClaims:
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], is_awaited: bool) -> None:
         self._offsets.commit(group, offsets, is_awaited)
 
-    def check(self) -> None:
-        if self._failure is not None:
-            raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
-
     def close(self) -> None:
-        self._producer.flush(5.0)
+        self._end(lambda: self._producer.flush(5.0))
         self._is_closed.set()
         for thread in self._threads:
             thread.join(10.0)
         self._workers.shutdown(wait=True, cancel_futures=True)
         self._offsets.close()
         self._reader.close()
-        self._producer.close()
+        self._end(self._producer.close)
 
     # ---- sending ------------------------------------------------------------------------------
 
@@ -191,6 +194,26 @@ class KafkaClaims:
             assert offset is not None
             self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
             return
+        self._not_taken(handler, id_, error)
+
+    def _poll(self) -> None:
+        """Raises NotAllowed, KafkaException: the producer has failed for ever.
+
+        Without any right to write it fails before its first message.
+        """
+        try:
+            self._producer.poll(TICK_S)
+        except KafkaException as problem:
+            if denied := denial(problem, writing(self.place.topic), self._options):
+                raise denied from problem
+            raise
+
+    def _not_taken(self, handler: Handler, id_: int, error: KafkaError) -> None:
+        if denied := denial(error, writing(self.place.topic), self._options):
+            # Kafka's idempotent producer does not come back from it, and no other try would help.
+            self._failure = denied
+            handler.fail(denied)
+            return
         if error.fatal():
             self._failure = KafkaException(error)
         self._not_written(handler, id_, error.str())
@@ -201,7 +224,7 @@ class KafkaClaims:
     def _serve(self) -> None:
         told_ms = self.now_ms()
         while not self._is_closed.is_set():
-            self._producer.poll(TICK_S)
+            self._poll()
             try:
                 while True:
                     self._unsent.get_nowait()()
@@ -235,24 +258,29 @@ class KafkaClaims:
     def _judge(self, view: LogView, record: Any) -> None:
         judgement = view.judge(record, self.now_ms())
         if view.read_ms is not None:  # before, nobody has done anything yet
-            for handler in self._handlers:
+            for handler in list(self._handlers):  # one that ends takes itself out
                 self._for(handler, partial(handler.judged, view, judgement))
 
     def _look(self) -> None:
-        """Whether the coordination topic is still the same one."""
+        """Whether the coordination topic is still the same one; no other topic is asked for."""
         try:
-            found = describe(self._reader.admin, [self.place.topic], self._options)
-        except CoordError as problem:
-            _log.info("The coordination topic is not described: %s", problem.what)
+            found = look_up(self._reader.admin, [self.place.topic], self._options)
+        except NotAllowed as problem:
+            self._failure = problem
+            for handler in self._all():
+                handler.fail(problem)
+            return
+        except KafkaException as problem:
+            _log.info("The coordination topic is not described: %s", problem)
             return
         seen = found.get(self.place.topic)
         if seen is None:
             return  # fences close by themselves, as nothing can be read
-        was, is_ = self.place, (seen.topic_id, seen.partitions)
-        if is_ != (was.topic_id, was.partitions):
+        was, partitions, topic_id = self.place, len(seen.partitions), topic_id_of(seen)
+        if (topic_id, partitions) != (was.topic_id, was.partitions):
             changed = CoordinationTopicChanged(
                 f"The coordination topic had {was.partitions} partitions and id {was.topic_id}, "
-                f"and has {seen.partitions} and {seen.topic_id} now.",
+                f"and has {partitions} and {topic_id} now.",
                 was.topic,
             )
             for handler in self._all():
@@ -268,6 +296,11 @@ class KafkaClaims:
         """Report a thread that dies; fences then close by themselves."""
         try:
             loop()
+        except NotAllowed as problem:
+            _log.warning("A thread of the transport ends: %s", problem.what)
+            self._failure = problem
+            for handler in self._all():  # those that wait for something else than `check`
+                handler.fail(problem)
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             _log.exception("A thread of the transport failed")
             self._failure = problem
@@ -275,13 +308,8 @@ class KafkaClaims:
     def _feed(self, handler: Handler, event: sg.Input) -> None:
         self._for(handler, partial(handler.feed, event))
 
-    def _for(self, handler: Handler, work: Callable[[], None]) -> None:
-        """Call one handler; an exception fails that one alone."""
-        try:
-            work()
-        except Exception as problem:  # noqa: BLE001  # its poll raises it, whatever it is
-            _log.exception("A consumer of claims failed")
-            handler.fail(problem)
+    def _named(self, _: Handler) -> str:
+        return "A consumer of claims"
 
 
 def find_coordination(admin: Any, topic: str, options: Mapping[str, Any]) -> Coordination:

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
 from coordlib.errors import CannotReach
+from coordlib.kafka.denied import denial, reading
 
 _log = logging.getLogger("coordlib.client")
 
@@ -59,7 +60,7 @@ class LogReader:
         unused = {"group.id": f"coordlib-unused-{uuid4().hex}", "client.id": client}
         self._consumer = Consumer({**options, **unused, **_CONFIG})
         self.admin = AdminClient({**options, "client.id": client})
-        self._topic = topic
+        self._options, self._topic = options, topic
         #: Next offset to read of each partition; all before it was handed out.
         self._positions: dict[int, int] = {}
         self._asked_ms = 0
@@ -81,7 +82,10 @@ class LogReader:
         self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
     def ask(self, now_ms: int) -> None:
-        """Ask for the ends from time to time, before the reading that is to reach them."""
+        """Ask for the ends from time to time, before the reading that is to reach them.
+
+        Raises NotAllowed: the topic may not be read.
+        """
         if self._answers:
             self._hear()
         elif not self._goals and self._positions and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
@@ -94,7 +98,7 @@ class LogReader:
     def read(self) -> list[tuple[int, LogRecord]]:
         """What has come, with its partition; waits a moment when nothing has.
 
-        Raises CannotReach: records were deleted before they were read.
+        Raises CannotReach: records were deleted before they were read; NotAllowed.
         """
         first = self._consumer.poll(WAIT_S)
         if first is None:
@@ -117,12 +121,19 @@ class LogReader:
             return
         answers, self._answers = self._answers, {}
         problems = [answer.exception() for answer in answers.values()]
+        for problem in problems:
+            self._refuse(problem)
         for (partition, answer), problem in zip(answers.items(), problems, strict=True):
             if problem is None:
                 self._goals[partition] = (self._asked_ms, int(answer.result().offset))
         if any(problems):
             _log.info("Ends of the coordination topic are not known: %s", problems)
             self._refresh_leaders()
+
+    def _refuse(self, problem: BaseException | KafkaError | None) -> None:
+        """Raises NotAllowed if that is the reason: nobody here can mend it."""
+        if denied := denial(problem, reading(self._topic), self._options):
+            raise denied
 
     def _refresh_leaders(self) -> None:
         """The library keeps an old leader's epoch for its cache's life (15 minutes) and answers
@@ -134,6 +145,7 @@ class LogReader:
 
     def _take(self, message: Message) -> tuple[int, LogRecord] | None:
         error, offset, partition = message.error(), message.offset(), message.partition()
+        self._refuse(error)  # which may be of no partition
         if partition not in self._positions:
             return None  # dropped
         if error is None and offset is not None and partition is not None:

@@ -75,7 +75,7 @@ class Transport(Protocol):
     def attach(self, handler: Handler) -> None:
         """Read its topics' coordination partitions and deliver to it from now on. May block.
 
-        Raises CannotReach.
+        Raises CannotReach, NotAllowed.
         """
 
     def detach(self, handler: Handler) -> None: ...
@@ -97,26 +97,33 @@ class Transport(Protocol):
         """Wait until all that was sent is acknowledged or given up; whether it is."""
 
     def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        """Those of the topics that exist, with their partition counts. Raises CannotReach."""
+        """Those of the topics that exist, with their partition counts.
+
+        Raises CannotReach, NotAllowed.
+        """
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         """Where the logs of these partitions begin and end; without those that do not answer.
 
-        Raises CannotReach. May block.
+        Raises CannotReach, NotAllowed. May block.
         """
 
     def committed(
         self, group: str, places: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Kafka's committed offsets of a group, where there are any. Raises CannotReach."""
+        """Kafka's committed offsets of a group, where there are any.
+
+        Raises CannotReach, NotAllowed.
+        """
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], is_awaited: bool) -> None:
         """Commit to Kafka's group of this name.
 
-        Awaited: raises CannotReach unless Kafka has them. Else best effort, and never blocks.
+        Awaited: raises CannotReach or NotAllowed unless Kafka has them. Else best effort, and never
+        blocks.
         """
 
     def check(self) -> None:
-        """Raises CannotReach when the transport itself has failed."""
+        """Raises CannotReach when the transport itself has failed; NotAllowed."""
 
     def close(self) -> None: ...

@@ -1,11 +1,17 @@
-"""From what a state machine wants written to Marshal's messages, of our version."""
+"""What a state machine wants written: Marshal's messages, of our version; and commits to Kafka."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from coordlib.client.claims import signals as sg
+from coordlib.client.claims.shell.transport import Transport
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.errors import CannotReach
 from coordlib.records import marshal
 from coordlib.records.marshal import AnyMessage
+
+_log = logging.getLogger("coordlib.client")
 
 _MADE: Final[Mapping[sg.Kind, Callable[..., AnyMessage]]] = {
     sg.Kind.ATTEMPT: marshal.ClaimingPartition,
@@ -25,3 +31,13 @@ def made_of(write: sg.Write, instance: str, client: str, group: str) -> Callable
         return _MADE[write.kind](marshal.OUR_VERSION, time_s, *names, *tail)
 
     return made
+
+
+def commit(transport: Transport, group: str, positions: Mapping[TopicPartition, int]) -> bool:
+    """Commit to Kafka's group; whether it has taken them all. May block; raises NotAllowed."""
+    try:
+        transport.commit(group, positions, is_awaited=True)
+    except CannotReach as problem:
+        _log.warning("group %s: Kafka's group has no commit: %s", group, problem.what)
+        return False
+    return True

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+from msgspec import UNSET
+
 from coordlib.coordinators.groups.assigned.group import Group, State
 from coordlib.coordinators.groups.assigned.reconciliation import encoded
 from coordlib.coordinators.groups.assigned.step import Step
+from coordlib.coordinators.groups.offsets.pending import described as described_pending
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
@@ -22,6 +25,7 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
         leader=None,
         members=tuple(described(group)) if group else (),
         waits_for=tuple(awaited(group)) if group else (),
+        pending=described_pending(step) or UNSET,
     )
 
 

@@ -1,6 +1,7 @@
 """Server-assigned groups as a kind: their requests, and the facts of a group."""
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import ClassVar, Final
 
 import msgspec
@@ -11,13 +12,18 @@ from coordlib.coordinators.groups.assigned.describe_group import describe_group
 from coordlib.coordinators.groups.assigned.group import Group, check_invariants
 from coordlib.coordinators.groups.assigned.heartbeat import heartbeat
 from coordlib.coordinators.groups.assigned.leave_group import leave_group
-from coordlib.coordinators.groups.assigned.offset_commit import offset_commit
+from coordlib.coordinators.groups.assigned.offset_commit import (
+    fault_of_grant,
+    fault_of_member,
+    offset_commit,
+)
 from coordlib.coordinators.groups.assigned.release import release
 from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.assigned.subscribe import subscribe
 from coordlib.coordinators.groups.group import uncovered
 from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, GroupKind
 from coordlib.coordinators.shard.kind import ANY_GENERATION, NO_GENERATION, Facts, Handler, Known
+from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
 
@@ -63,6 +69,20 @@ class Assigned(GroupKind):
             replies=tuple(sorted({member.reply for member in value.members.values()})),
             size_bytes=kept_bytes.of_group(value),
         )
+
+    def fault_of_member(
+        self, step: Step, member: str, _instance: str | None, generation: int
+    ) -> ErrorCode:
+        return fault_of_member(step, member, generation)
+
+    def row_faults(
+        self, step: Step, member: str, generation: int
+    ) -> Callable[[rq.CommittedOffset], ErrorCode]:
+        """As a member's commits: partition by partition."""
+        found = step.value.members.get(member) if step.value else None
+        if found is None:
+            return super().row_faults(step, member, generation)
+        return partial(fault_of_grant, step, found, generation)
 
     def check(self, value: Group) -> None:
         check_invariants(value)

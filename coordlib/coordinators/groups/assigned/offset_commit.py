@@ -22,23 +22,32 @@ def offset_commit(step: Step, request: rq.OffsetCommit) -> None:
 
 
 def _refused(step: Step, request: rq.OffsetCommit) -> offsets.Refused:
-    member = find_member(step, request.member, request.generation)
+    code = fault_of_member(step, request.member, request.generation)
+    return None if code is ErrorCode.NONE else (code, None)
+
+
+def fault_of_member(step: Step, member_id: str, generation: int) -> ErrorCode:
+    """Why this member may not commit anything; NONE: it may."""
+    member = find_member(step, member_id, generation)
     if isinstance(member, ErrorCode):
-        return member, None
+        return member
     # As in Kafka: a commit that names a member must name a generation. Only requests have a place
     # among the joins, and only they may renew a session.
-    return (ErrorCode.ILLEGAL_GENERATION, None) if request.generation < 0 else None
+    return ErrorCode.ILLEGAL_GENERATION if generation < 0 else ErrorCode.NONE
 
 
 def fault_of_row(step: Step, member: Member) -> offsets.OfRow:
     """Check rows of a commit against the grants of the member."""
-    newest = step.live.generation
 
     def judge(request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset) -> ErrorCode:
-        grant = member.grant_of(row.topic, row.partition)
-        named = request.generation
-        if grant is None or is_older(named, grant.generation) or is_older(newest, named):
-            return ErrorCode.PARTITION_NOT_OWNED
-        return ErrorCode.NONE
+        return fault_of_grant(step, member, request.generation, row)
 
     return judge
+
+
+def fault_of_grant(step: Step, member: Member, named: int, row: rq.CommittedOffset) -> ErrorCode:
+    """Why a row under the generation `named` is not the member's to commit; NONE: it is."""
+    grant, newest = member.grant_of(row.topic, row.partition), step.live.generation
+    if grant is None or is_older(named, grant.generation) or is_older(newest, named):
+        return ErrorCode.PARTITION_NOT_OWNED
+    return ErrorCode.NONE

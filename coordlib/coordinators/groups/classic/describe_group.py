@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+from msgspec import UNSET
+
 from coordlib.coordinators.groups.classic.group import Group, State
 from coordlib.coordinators.groups.classic.step import Step
+from coordlib.coordinators.groups.offsets.pending import described as described_pending
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
@@ -35,6 +38,7 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
         leader=group.leader,
         members=tuple(described(group)),
         waits_for=tuple(awaited(group)),
+        pending=described_pending(step) or UNSET,
     )
 
 

@@ -10,6 +10,7 @@ from coordlib.coordinators.groups.classic.group import Group, State
 from coordlib.coordinators.groups.classic.heartbeat import heartbeat
 from coordlib.coordinators.groups.classic.join_group import join_group
 from coordlib.coordinators.groups.classic.leave_group import leave_group
+from coordlib.coordinators.groups.classic.membership import find_in_generation
 from coordlib.coordinators.groups.classic.offset_commit import offset_commit
 from coordlib.coordinators.groups.classic.soundness import check_invariants
 from coordlib.coordinators.groups.classic.step import Step
@@ -17,6 +18,7 @@ from coordlib.coordinators.groups.classic.sync_group import sync_group
 from coordlib.coordinators.groups.group import uncovered
 from coordlib.coordinators.groups.kind import OF_ALL_GROUPS, GroupKind
 from coordlib.coordinators.shard.kind import NO_GENERATION, Facts, Handler, Known
+from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 
 #: In these states a heartbeat of the current generation changes nothing but when it was heard.
@@ -59,6 +61,13 @@ class Classic(GroupKind):
             size_bytes=kept_bytes.of_group(value),
             instances={m.instance: m.member for m in members if m.instance is not None},
         )
+
+    def fault_of_member(
+        self, step: Step, member: str, instance: str | None, generation: int
+    ) -> ErrorCode:
+        """In every state, as in Kafka: what was read before a rebalance is still the member's."""
+        found = find_in_generation(step, member, instance, generation)
+        return found if isinstance(found, ErrorCode) else ErrorCode.NONE
 
     def check(self, value: Group) -> None:
         check_invariants(value)

@@ -11,10 +11,14 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
+from coordlib import limits
+from coordlib.coordinators.groups.offsets import pending
+from coordlib.coordinators.groups.offsets.pending_table import PENDING, ROW_BYTES_MIN
 from coordlib.coordinators.groups.offsets.table import (
     NO_TIMESTAMP,
     OFFSETS,
     KeptOffset,
+    committed_value,
     offset_bytes,
     size_of,
 )
@@ -27,7 +31,7 @@ from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
-_NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
+NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
 _HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
 
 #: Why a member may not commit, with a sentence of its own or the error's; None: it may.
@@ -77,7 +81,7 @@ def _refused(step: GroupStep[Any], request: rq.OffsetCommit, of_member: OfMember
     if is_anonymous and (group is None or group.is_empty):
         return None  # member and instance are not looked at, as in Kafka
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION, _NO_GROUP
+        return ErrorCode.ILLEGAL_GENERATION, NO_GROUP
     if is_anonymous and request.member == "" and request.instance is None:
         return ErrorCode.UNKNOWN_MEMBER_ID, _HAS_MEMBERS
     return of_member(step, request)
@@ -88,8 +92,14 @@ class _Room:
 
     def __init__(self, step: GroupStep[Any], shard_bytes: int) -> None:
         config, self._kept = step.family.config, step.offsets
+        #: Offsets that wait for a decision, as they were before this step.
+        self.pending = step.entries(PENDING)
         self._offsets = config.offsets_per_group_max - self._kept.count
+        if self.pending.count:
+            self._offsets = room_of_places(step)
         self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
+        # Pending offsets have reserved what they may become.
+        self._bytes -= self.pending.size_bytes
         self._bytes = min(self._bytes, shard_bytes)
         #: Bytes that rows of this request have taken so far.
         self._costs: dict[tuple[str, int], int] = {}
@@ -117,6 +127,17 @@ class _Room:
         self._costs[place] = cost
         self._topics.add(row.topic)
         return True
+
+
+def room_of_places(step: GroupStep[Any]) -> int:
+    """How many partitions more the group may have offsets of; pending ones count."""
+    room = step.family.config.offsets_per_group_max - step.offsets.count
+    entries = step.entries(PENDING)
+    if not entries.count:
+        return room
+    # Entries are read only where a bound by their size alone may be too low.
+    bound = room - entries.size_bytes // ROW_BYTES_MIN
+    return bound if bound >= limits.OFFSETS_PER_REQUEST_MAX else room - pending.new_places(step)
 
 
 def _has_the_size_of(kept: KeptOffset, metadata: str, member: str, is_timed: bool) -> bool:
@@ -149,7 +170,10 @@ def store(
     if accepted and step.value is None:
         step.create("first commit")  # only keeps offsets: no protocol type, Empty
     for row in accepted:
-        step.put_entry(OFFSETS, (row.topic, row.partition), _value(step, request, row))
+        value = committed_value(step.at, row, request.generation, request.member)
+        step.put_entry(OFFSETS, (row.topic, row.partition), value)
+    if room.pending.count:
+        pending.supersede(step, {(row.topic, row.partition): pending.LATEST for row in accepted})
     failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
     step.answer(request, failed=tuple(failed))
     if accepted:
@@ -197,28 +221,18 @@ def _judge_row(
     row: rq.CommittedOffset,
     room: _Room,
 ) -> ErrorCode:
-    if _java_length(row.metadata) > step.family.config.offset_metadata_length_max:
+    if is_metadata_too_large(step, row):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     if not room.take(row, request.member):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return ErrorCode.NONE
 
 
+def is_metadata_too_large(step: GroupStep[Any], row: rq.CommittedOffset) -> bool:
+    """Whether a row is refused for its metadata."""
+    return _java_length(row.metadata) > step.family.config.offset_metadata_length_max
+
+
 def _java_length(text: str) -> int:
     """Kafka counts a String's length: characters beyond the first 65,536 count twice."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
-
-
-def _value(
-    step: GroupStep[Any], request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset
-) -> stored.CommittedValue:
-    return stored.CommittedValue(
-        offset=row.offset,
-        leader_epoch=row.leader_epoch,
-        metadata=row.metadata,
-        commit_ms=step.at.time_ms,
-        commit_clock_ms=step.at.clock_ms,
-        generation=request.generation,
-        member=request.member,
-        timestamp_ms=row.timestamp_ms,
-    )

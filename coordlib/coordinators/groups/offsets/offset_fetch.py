@@ -1,7 +1,10 @@
 """OffsetFetch: positions, in as many parts as fit into records. Never fails for unknown groups.
 
-There are no transactional commits here, so every offset is stable: `require_stable` is accepted
-and changes nothing, as for a Kafka group that no transaction writes to.
+With `require_stable` a partition with pending offsets is answered UNSTABLE_OFFSET_COMMIT, also one
+without a committed offset (KIP-447). Whoever began to read at the committed one would read again
+what is about to be committed.  # INV-97
+
+A pending offset itself is answered to nobody.  # INV-93
 """
 
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from coordlib import limits
+from coordlib.coordinators.groups.offsets import pending
 from coordlib.coordinators.groups.offsets.table import NO_TIMESTAMP, KeptOffset
 from coordlib.coordinators.groups.step import GroupStep
 from coordlib.errors import ErrorCode
@@ -25,7 +29,7 @@ _TOO_LARGE: Final = (
 
 def offset_fetch(step: GroupStep[Any], request: rq.OffsetFetch) -> None:
     """Answer with the named partitions' offsets, or with all of them, sorted."""
-    rows = list(_all(step) if request.topics is None else _named(step, request.topics))
+    rows = _rows(step, request)
     if _are_too_large(rows):
         step.refuse(request, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
         return
@@ -37,6 +41,30 @@ def offset_fetch(step: GroupStep[Any], request: rq.OffsetFetch) -> None:
             part=number,
             parts=len(parts),
         )
+
+
+def _rows(step: GroupStep[Any], request: rq.OffsetFetch) -> list[rs.FetchedOffset]:
+    rows = list(_all(step) if request.topics is None else _named(step, request.topics))
+    if not request.require_stable or not pending.has_any(step):
+        return rows
+    asked = None if request.topics is None else [(row.topic, row.partition) for row in rows]
+    waiting = pending.awaited(step, asked)
+    if request.topics is None:
+        known = {(row.topic, row.partition): row for row in rows}
+        return [
+            _unstable(*place, waiting[place]) if place in waiting else known[place]
+            for place in sorted(known.keys() | waiting.keys())
+        ]
+    return [
+        _unstable(*place, waiting[place]) if place in waiting else row
+        for row in rows
+        for place in [(row.topic, row.partition)]
+    ]
+
+
+def _unstable(topic: str, partition: int, told: rs.AwaitedDecision) -> rs.FetchedOffset:
+    error = ErrorCode.UNSTABLE_OFFSET_COMMIT.name
+    return rs.FetchedOffset(topic, partition, -1, -1, "", error, pending=told)
 
 
 def _all(step: GroupStep[Any]) -> Iterator[rs.FetchedOffset]:
@@ -80,7 +108,11 @@ def _are_too_large(rows: list[rs.FetchedOffset]) -> bool:
 
 def _bytes_of(row: rs.FetchedOffset) -> int:
     """At most, escapes included."""
-    return 160 + 6 * (len(row.topic) + len(row.metadata))
+    size_bytes = 160 + 6 * (len(row.topic) + len(row.metadata))
+    if row.pending is UNSET:
+        return size_bytes
+    told = row.pending
+    return size_bytes + 170 + 6 * len(told.key + (told.table or "") + (told.member or ""))
 
 
 def _parts(rows: list[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]]:

@@ -10,6 +10,9 @@ anything while they have members. An Empty group goes with its last offset, or a
 when it has none. One rule is milder than Kafka's, which forgets what was committed to an Empty
 group after its members left as soon as the members' own time is up.
 
+Offsets with pending ones beside them never expire, and no group that has pending ones: whoever
+decides about them counts on both. They are looked at again at each check.
+
 Time is the shard's clock, never a timestamp. A broker whose clock jumps a month ahead would make
 all offsets a month older; the clipped clock takes one CAP of it. It runs late when nothing is
 written (an idle shard has no ticks), hardly early: an offset that is kept too long costs some
@@ -28,6 +31,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from coordlib.coordinators.groups.group import AnyGroup
+from coordlib.coordinators.groups.offsets import pending
 from coordlib.coordinators.groups.offsets.removal import remove_offsets
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.groups.step import GroupStep
@@ -55,7 +59,7 @@ def look_at_ms(group: AnyGroup, known: Known) -> int:
     has_new_state = before is None or _expiring_as(before) != _expiring_as(group)
     if has_new_state or (OFFSETS.name in known.counts) != bool(count):
         bound_ms = expiry_bound(group, count, retention_ms)
-    if known.has_put and expiry_bound(group, 1, retention_ms) < NEVER:
+    if known.put and expiry_bound(group, 1, retention_ms) < NEVER:
         bound_ms = min(bound_ms, known.clock_ms + retention_ms)
     return bound_ms
 
@@ -95,10 +99,12 @@ def expire(step: GroupStep[Any], checked_ms: int) -> None:
     group, offsets = step.live, step.offsets
     is_empty = group.is_empty
     dues = _dues(group, offsets, step.family.config.offsets_retention_ms)
-    gone = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
+    due = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
+    waiting = pending.awaited(step, due)
+    gone = [place for place in due if place not in waiting]
     reason = "group empty" if is_empty else "topic not subscribed"
     remove_offsets(step, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
-    if not is_empty or len(gone) < offsets.count:
+    if not is_empty or len(gone) < offsets.count or pending.has_any(step):
         return
     if gone:
         common.remove(step, "offsets expired")

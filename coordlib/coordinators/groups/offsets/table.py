@@ -6,8 +6,10 @@ import msgspec
 from msgspec import UNSET
 
 from coordlib.coordinators.shard.table import Table
+from coordlib.coordinators.shard.transition import At
 from coordlib.effects.routing import COMMITTED
-from coordlib.records.stored import CommittedValue
+from coordlib.records.offsets import CommittedOffset
+from coordlib.records.stored import CommittedValue, PendingOffset
 
 #: An offset without its texts and its timestamp, and its share of a block, at most.
 OFFSET_BYTES: Final = 56
@@ -28,6 +30,22 @@ class KeptOffset(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     member: str
     timestamp_ms: int = NO_TIMESTAMP
+
+
+def committed_value(
+    at: At, row: CommittedOffset | PendingOffset, generation: int, member: str
+) -> CommittedValue:
+    """An offset that is committed by this step; its age counts from here, also if it waited."""
+    return CommittedValue(
+        offset=row.offset,
+        leader_epoch=row.leader_epoch,
+        metadata=row.metadata,
+        commit_ms=at.time_ms,
+        commit_clock_ms=at.clock_ms,
+        generation=generation,
+        member=member,
+        timestamp_ms=row.timestamp_ms,
+    )
 
 
 def offset_bytes(metadata: str, member: str, is_timed: bool = False) -> int:

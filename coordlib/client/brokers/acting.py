@@ -1,0 +1,155 @@
+"""What one broker may do at this moment, and how it loses that: out, replaced, failed, by its word.
+
+The part of the state machine that holds all others; `life.py` says what happens when.
+"""
+
+from coordlib.client.brokers.door import Door
+from coordlib.client.brokers.errors import BrokerFenced, BrokerReplaced
+from coordlib.client.brokers.in_sync import InSync
+from coordlib.client.brokers.leaving import Leaving
+from coordlib.client.brokers.picture import ClusterMetadata, Picture
+from coordlib.client.brokers.replicas import Replicas
+from coordlib.client.brokers.reports import Reports
+from coordlib.client.brokers.resigning import Resigning
+from coordlib.client.brokers.signals import Call
+from coordlib.client.brokers.standing import BrokerStanding, State
+from coordlib.client.brokers.targets import Targets
+from coordlib.client.brokers.wording import BrokerTiming, Registration
+from coordlib.client.machine.asks import Asks
+from coordlib.client.machine.fence import Fence, Stop
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.machine.steps import Step
+from coordlib.client.machine.wording import Identity
+from coordlib.errors import CoordError
+from coordlib.records import responses as rs
+
+REPLACED = "a newer process is registered as this broker"
+
+
+class Acting:
+    """The parts of one broker, and what follows from them."""
+
+    def __init__(self, identity: Identity, timing: BrokerTiming, said: Registration) -> None:
+        me = self._me = BrokerStanding(identity, timing, said)
+        self._asks = Asks(me.where, me.wording.next_id)
+        self._replicas = Replicas(said.broker)
+        self._resigning = Resigning(me, self._asks, self._replicas)
+        self._in_sync = InSync(me, self._replicas)
+        self._reports = Reports(me, self._asks)
+        self._picture, self._door = Picture(), Door(timing.door_ms)
+        self._targets = Targets(me)
+        self._leaving = Leaving(me)
+        #: Metadata, asked for once with each registration; None: it was answered.
+        self._question: Step | None = None
+        #: Why there is no picture of the cluster, while there is none.
+        self._no_picture = "its metadata were not read yet"
+        #: The parts of RegisterBroker's answer that were read.
+        self._parts: list[rs.RegisterBrokerResponse] = []
+        self._read_ms: int | None = None
+        #: Whether heartbeats are expected of it, as far as it knows.
+        self._has_session = False
+        self._calling: Call | None = None
+
+    # ---- what it knows ------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity:
+        return self._me.identity
+
+    @property
+    def broker(self) -> int:
+        return self._me.said.broker
+
+    @property
+    def state(self) -> State:
+        return self._me.state
+
+    @property
+    def incarnation(self) -> int:
+        """Offset of its registration; -1 before it was answered."""
+        return self._me.incarnation
+
+    @property
+    def member(self) -> str:
+        """The coordinator's name for this process; empty before it was registered."""
+        return self._me.member
+
+    @property
+    def fence(self) -> Fence:
+        return self._me.fence
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a broker that stops has nothing left that another could lead, or has failed."""
+        return self._targets.is_done or self.state in (State.FAILED, State.LEFT)
+
+    def may_lead(self, now_ms: int, place: TopicPartition, epoch: int | None = None) -> bool:
+        """Whether it acts as leader at this moment, in this epoch if one is named.  # INV-71"""
+        row = self._replicas.led(place) if self._may_act(now_ms) else None
+        return row is not None and epoch in (None, row.leader_epoch)
+
+    def must_acknowledge(self, place: TopicPartition) -> frozenset[int]:
+        """Rule 16: everybody who must have a write; nobody where it was not told to lead."""
+        return self._in_sync.counted(place)
+
+    def is_fenced(self, now_ms: int) -> bool:
+        """Whether the door is closed."""
+        return not self._door.is_open(now_ms)
+
+    def metadata(self, now_ms: int) -> ClusterMetadata:
+        """The cluster as it was read. Raises BrokerFenced, also before the first picture."""
+        shown = None if self.is_fenced(now_ms) else self._picture.show()
+        if shown is None:
+            why = "its door is closed" if self.is_fenced(now_ms) else self._no_picture
+            raise BrokerFenced(self._me.where, why)
+        return shown
+
+    def stopped_by(self, now_ms: int) -> Stop | None:
+        """The rule by which it leads nothing now; None while it may, or is not Active."""
+        return self._me.fence.stopped_by(now_ms)
+
+    def _may_act(self, now_ms: int) -> bool:
+        is_in = self._me.is_ready and self._door.is_told and self._door.closed_because is None
+        return is_in and not self._targets.owes_word and self._me.fence.may_work(now_ms)
+
+    # ---- out ----------------------------------------------------------------------------------
+
+    def _lead_no_more(self, why: str) -> None:
+        """All leaderships that were read of are over (rule 15), and the door is closed."""
+        me = self._me
+        me.fence.clear()
+        self._replicas.give_up()
+        self._door.close(why)
+        self._in_sync.stop(BrokerFenced(me.where, why))
+
+    def _out(self, why: str, offset: int) -> None:
+        """It is Inactive since this record: what it was given before that is over."""
+        self._lead_no_more(why)
+        self._replicas.lose(offset)
+        self._resigning.end()
+        self._reports.clear()
+        if self._me.is_ready:
+            self._me.become(State.INACTIVE)
+        self._targets.went_out()
+
+    def _replaced(self) -> None:
+        """A newer process has this broker's id; there is no war of two."""
+        me = self._me
+        self._out(REPLACED, me.since)
+        self._has_session = False
+        self._fail(BrokerReplaced(me.where))
+
+    def _fail(self, error: CoordError) -> None:
+        """Fail for good: every poll raises from now on."""
+        me = self._me
+        self._lead_no_more(error.what)
+        me.step = self._question = None
+        me.failure = error
+        if me.state not in (State.LEAVING, State.LEFT):
+            me.become(State.FAILED)
+
+
+def offset_of(cause: str) -> int:
+    """The offset in a coordinate, `r1-42`; -1: it is none."""
+    number = cause.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) <= 20 else -1

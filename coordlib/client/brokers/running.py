@@ -1,0 +1,220 @@
+"""A broker over a transport: threads outside, the state machine inside; `agent.py` adds the rest.
+
+Heartbeats and reading go on by themselves. Callbacks come only from the thread that calls `poll` or
+`close`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from coordlib.client.brokers import signals as bs
+from coordlib.client.brokers.folder import Home
+from coordlib.client.brokers.futures import Futures
+from coordlib.client.brokers.life import BrokerLife
+from coordlib.client.brokers.signals import Call, Callback
+from coordlib.client.brokers.standing import State
+from coordlib.client.machine import signals as sg
+from coordlib.client.shell.driven import Driven
+from coordlib.client.shell.member import WAIT_S
+from coordlib.client.shell.transport import Transport
+from coordlib.errors import CoordError
+
+#: How long `close` waits until the log has its last word.
+LEAVE_TIMEOUT_S: Final = 10.0
+STOP_TIMEOUT_S: Final = 30.0
+
+
+class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
+    """The base of `BrokerAgent`.
+
+    Args:
+        life: the state machine.
+        transport: delivers to it.
+        home: its folder.
+        callbacks: the user's.
+        stop_timeout_s: how long `close` lets others take over.
+    """
+
+    NOUN = "agent"
+
+    def __init__(
+        self,
+        life: BrokerLife,
+        transport: Transport,
+        home: Home,
+        callbacks: Mapping[Callback, Callable[..., None] | None],
+        stop_timeout_s: float,
+    ) -> None:
+        super().__init__(life)  # type: ignore[arg-type]  # members' own inputs are not fed
+        self.identity = life.identity
+        self._life, self._transport, self._home = life, transport, home
+        self._callbacks, self._stop_timeout_s = callbacks, stop_timeout_s
+        self._owns_transport = False
+        self._calls: list[Call] = []
+        #: The thread in which a callback runs; None: none runs.
+        self._running: int | None = None
+        self._raised: CoordError | None = None
+        self._is_left = self._is_closed = False
+        self._futures = Futures(self._where)
+
+    def _begin(self, owns_transport: bool) -> None:
+        """Register. The transport is closed with the agent if it is its own."""
+        self._owns_transport = owns_transport
+        self._transport.attach(self)
+        self.feed(bs.Begin(self._transport.now_ms()))
+
+    # ---- what the user does -------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """Be Active: what it has is loaded. One that stops goes on."""
+        self.feed(bs.Ready(self._transport.now_ms()))
+
+    def stop(self) -> None:
+        """Let others lead what this broker leads; from any thread, callbacks and signal handlers.
+
+        `poll` goes on, and returns False when nothing is left that another could lead.
+        """
+        self.feed(bs.Stop(self._transport.now_ms()))
+
+    def poll(self, timeout_s: float = 0.0) -> bool:
+        """Run the callbacks that are due; wait for one up to `timeout_s`.
+
+        Must be called more often than the release timeout, or the broker goes: it leads nothing
+        until it is polled again.
+
+        Returns whether to go on: False once `stop` was called and nothing is left to be let go of.
+
+        Raises:
+            BrokerReplaced: a newer process is registered as this broker.
+            GroupError: the controller refused this broker for good.
+            CannotReach, CoordError: the transport, or this agent, has failed.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            self._transport.check()
+            has_run = self._poll_once()
+            if self._life.is_done:
+                return False
+            left_s = until - time.monotonic()
+            if left_s <= 0 and not has_run:
+                return True
+            if not has_run:
+                with self._changed:
+                    self._changed.wait(min(WAIT_S, left_s))
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Let others lead, then on_fenced, leave, and end. A second call does nothing.
+
+        Not in a callback: call `stop` there.
+
+        Args:
+            timeout_s: how long others may take to lead what it leads; None: `stop_timeout_s`. 0:
+                nothing is waited for.
+
+        Raises what a callback raises, when all else is done.
+        """
+        if self._running == threading.get_ident():
+            raise CoordError("close was called in a callback.", self._where, "Call stop there.")
+        if self._is_closed:
+            return
+        patience_s = self._stop_timeout_s if timeout_s is None else timeout_s
+        try:
+            self._stop_in_order(patience_s)
+        finally:
+            try:
+                self._leave(LEAVE_TIMEOUT_S if patience_s > 0 else 0.0)
+            finally:
+                self._end()
+
+    def _stop_in_order(self, timeout_s: float) -> None:
+        self.stop()
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until and self._broken is None and not self._life.is_done:
+            if self._is_cut_off():
+                return
+            if not self._poll_once(raises=False):
+                with self._changed:
+                    self._changed.wait(WAIT_S)
+
+    def _is_cut_off(self) -> bool:
+        """Whether the transport has failed: nobody will answer any more."""
+        try:
+            self._transport.check()
+        except CoordError:
+            return True
+        return False
+
+    def _leave(self, timeout_s: float) -> None:
+        self._is_closed = True
+        self.feed(bs.Close(self._transport.now_ms()))
+        if self._broken is None:
+            self._poll_once(raises=False)
+        # Whose user could not be told does not leave: nothing is to be waited for.
+        wait_s = timeout_s if self._life.state is State.LEAVING else 0.0
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_left or self._broken is not None, wait_s)
+
+    def _end(self) -> None:
+        with self._changed:
+            self._abandon()
+        self._transport.detach(self)
+        self._home.close(has_stopped=self._life.state in (State.LEAVING, State.LEFT))
+        if self._owns_transport:
+            self._transport.close()
+
+    # ---- the transport's side -----------------------------------------------------------------
+
+    def _do(self, output: bs.Output) -> None:
+        match output:
+            case sg.Send(request):
+                self._transport.send(self, request)
+            case Call():
+                self._calls.append(output)
+            case bs.Altered():
+                self._futures.settle(output)
+            case bs.Registered(incarnation):
+                keep = partial(self._home.keep, self.identity, self._life.broker, incarnation)
+                self._transport.beside(self, keep)
+            case sg.Raise(error):
+                self._raised = error
+            case sg.Left():
+                self._is_left = True
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _poll_once(self, raises: bool = True) -> bool:
+        """Run all callbacks that are due by now; whether there was one."""
+        has_run = False
+        while True:
+            self.feed(sg.Polled(self._transport.now_ms()))
+            raised, self._raised = self._broken or self._raised, None
+            if raises and raised is not None:
+                raise raised
+            calls, self._calls = self._calls, []
+            if not calls:
+                return has_run
+            has_run = True
+            for call in calls:
+                self._run(call)
+
+    def _run(self, call: Call) -> None:
+        """Outside the lock: a callback may ask the agent, and wait for other threads."""
+        self._running = threading.get_ident()
+        has_raised = True
+        try:
+            if (function := self._callbacks[call.callback]) is not None:
+                function(*call.arguments)
+            has_raised = False
+        finally:
+            self._running = None
+            self.feed(bs.CalledBack(self._transport.now_ms(), call, has_raised))
+
+    def _abandon(self) -> None:
+        self._futures.abandon(self._broken)
+
+    @property
+    def _where(self) -> str:
+        return f"cluster {self.identity.group}, broker {self._life.broker}"

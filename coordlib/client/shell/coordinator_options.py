@@ -1,0 +1,55 @@
+"""How a program that uses other brokers for its data reaches the coordinator's."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from coordlib.errors import SetupError
+
+PREFIX: Final = "coord.prefix"
+DECIDED_BY: Final = "coord.decided.by"
+SERVERS: Final = "bootstrap.servers"
+_OURS: Final = "coord."
+#: What says how to connect; all else is of one client alone.
+_CONNECTING: Final = (
+    SERVERS,
+    "security.",
+    "sasl.",
+    "ssl.",
+    "broker.address.",
+    "socket.",
+    "reconnect.",
+    "log_level",
+)
+
+
+class Options(NamedTuple):
+    """A configuration, taken apart."""
+
+    #: Of the clients for the data.
+    data: dict[str, Any]
+    #: Of the clients for the coordinator.
+    coordinator: dict[str, Any]
+    prefix: str
+
+
+def take_apart(config: Mapping[str, Any], ignored: frozenset[str] = frozenset()) -> Options:
+    """Keys of the data's brokers, and of the coordinator's.
+
+    Without `coord.bootstrap.servers` these are the same. With it nothing else of the data's brokers
+    holds for the coordinator's: passwords do not go where they do not belong. What is needed there
+    is named with `coord.` before it, such as `coord.security.protocol`.
+
+    Raises:
+        SetupError: a key that begins with `coord.` and is not known.
+    """
+    data = {key: value for key, value in config.items() if not key.startswith(_OURS)}
+    given = {
+        key.removeprefix(_OURS): value
+        for key, value in config.items()
+        if key.startswith(_OURS) and key not in (PREFIX, DECIDED_BY) and key not in ignored
+    }
+    if unknown := sorted(_OURS + key for key in given if not key.startswith(_CONNECTING)):
+        raise SetupError("There is no such key.", ", ".join(unknown))
+    same = {key: value for key, value in data.items() if key.startswith(_CONNECTING)}
+    coordinator = given if SERVERS in given else {**same, **given}
+    return Options(data, coordinator, str(config.get(PREFIX, "coord")))

@@ -1,0 +1,85 @@
+"""A state machine that a transport's threads drive, and a user's thread waits for.
+
+The machine runs under one lock. An exception in it leaves its state unknown: it then stands still
+for good, sends nothing any more, and its fence and its session end by themselves.
+"""
+
+import threading
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from coordlib.client.closing import Closing
+from coordlib.errors import CoordError, NotAllowed
+
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+
+
+class Machine(Protocol[In_contra, Out_co]):
+    """A state machine without IO."""
+
+    def handle(self, event: In_contra) -> Iterable[Out_co]:
+        """Take one input; the outputs are to be done in order."""
+
+    def wake_ms(self) -> int | None:
+        """When `Elapsed` must be fed at the latest; None: not before something else."""
+
+
+class Driven(Closing, Generic[InputT, OutputT]):
+    """The base of members and of brokers' agents: the side that faces the transport."""
+
+    #: What it is, for errors.
+    NOUN: ClassVar[str]
+
+    def __init__(self, machine: Machine[InputT, OutputT]) -> None:
+        self._machine = machine
+        #: Guards the state machine; waited upon by `poll` and `close`.
+        self._changed = threading.Condition(threading.RLock())
+        #: Set when a step raised in the transport; the machine stands still from then on.
+        self._broken: CoordError | None = None
+
+    def feed(self, event: InputT) -> None:
+        """Take what happened (the transport's threads, and the user's methods)."""
+        with self._changed:
+            if self._broken is not None:
+                return
+            for output in self._machine.handle(event):
+                self._do(output)
+            self._changed.notify_all()
+
+    def wake_ms(self) -> int | None:
+        """When `Elapsed` must be fed at the latest; None: not before something else."""
+        with self._changed:
+            return self._machine.wake_ms() if self._broken is None else None
+
+    def fail(self, problem: Exception) -> None:
+        """Stop for good, because the state of the state machine is unknown now.
+
+        It sends nothing any more, so that its session ends. Every poll raises.
+        """
+        with self._changed:
+            if self._broken is None and isinstance(problem, NotAllowed):
+                self._broken = problem
+            elif self._broken is None:
+                what = f"The {self.NOUN} has failed: {problem!r}"
+                mend = "Close it, and make a new one. Its session ends by itself."
+                self._broken = CoordError(what, self._where, mend)
+                self._broken.__cause__ = problem
+            self._abandon()
+            self._changed.notify_all()
+
+    @abstractmethod
+    def _do(self, output: OutputT) -> None:
+        """Carry one output out."""
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """No answer will come any more: end what waits for one."""
+
+    @property
+    @abstractmethod
+    def _where(self) -> str:
+        """For errors."""

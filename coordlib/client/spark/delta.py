@@ -1,0 +1,121 @@
+"""A Delta table over Spark, as one application sees it.
+
+Delta skips a commit whose `txnVersion` is not above the application's, and of two commits of one
+application at the same moment one fails.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from coordlib.client.transactions.in_doubt import RETENTION, Unreadable, retention_ms
+from coordlib.errors import CannotReach
+from coordlib.history.files import hadoop_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOCAL: Final = "file:/"
+
+
+class SparkTable:
+    """A Delta table as one application sees it (`in_doubt.Table`), and its writer.
+
+    Args:
+        path: of any kind that Spark takes.
+        app: the `txnAppId`.
+    """
+
+    def __init__(self, spark: "SparkSession", path: str, app: str) -> None:
+        self._spark, self._app = spark, app
+        #: The table's name for all who can reach its store.
+        self.uri = uri_of(spark, path)
+        #: Delta's log of the table, and its newest snapshot when it was last asked for.
+        self._seen: tuple[Any, Any] | None = None
+
+    # ---- looking --------------------------------------------------------------------------------
+
+    def retention(self) -> str | None:
+        found = self._snapshot().metadata().configuration().get(RETENTION)
+        return str(found.get()) if found.isDefined() else None
+
+    def newest(self) -> int:
+        return int(self._look().version())
+
+    def app_version(self, version: int) -> int | None:
+        snapshot = self._snapshot()
+        if version != int(snapshot.version()):
+            snapshot = self._snapshot_at(version)
+        found = snapshot.transactions().get(self._app)
+        return int(found.get()) if found.isDefined() else None
+
+    # ---- writing --------------------------------------------------------------------------------
+
+    def prepare(self, rows: "DataFrame") -> None:
+        """Make the table, if there is none: whoever looks into it must find one.
+
+        Raises SetupError: it does not keep long enough which batches it has.
+        """
+        from delta.tables import DeltaTable
+
+        if not DeltaTable.isDeltaTable(self._spark, self.uri):
+            empty = self._spark.createDataFrame([], rows.schema)
+            try:
+                empty.write.format("delta").mode("append").save(self.uri)
+            except Exception:
+                if not DeltaTable.isDeltaTable(self._spark, self.uri):
+                    raise  # else another writer has just made it
+        self._look()
+        retention_ms(self.retention())
+
+    def append(self, rows: "DataFrame", token: int) -> None:
+        """Append rows in one commit, or nothing, if the application's version is not below."""
+        (
+            rows.write.format("delta")
+            .mode("append")
+            .option("txnAppId", self._app)
+            .option("txnVersion", token)
+            .save(self.uri)
+        )
+
+    def claim(self, token: int) -> None:
+        from delta.exceptions import DeltaConcurrentModificationException
+
+        schema = self._spark.read.format("delta").load(self.uri).schema
+        try:
+            self.append(self._spark.createDataFrame([], schema), token)
+        except DeltaConcurrentModificationException:
+            return  # the next look shows what has come first
+
+    # ---- Delta's own log ------------------------------------------------------------------------
+
+    def _look(self) -> Any:
+        jvm: Any = self._spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog
+        found = log.forTableWithSnapshot(self._spark._jsparkSession, self.uri)
+        self._seen = found._1(), found._2()
+        if int(found._2().version()) < 0:
+            mend = "If it is gone for ever: coord transactions decide"
+            raise CannotReach("There is no Delta table.", self.uri, mend)
+        return found._2()
+
+    def _snapshot(self) -> Any:
+        return self._look() if self._seen is None else self._seen[1]
+
+    def _snapshot_at(self, version: int) -> Any:
+        """Raises Unreadable: that part of the log is removed."""
+        from py4j.protocol import Py4JJavaError
+
+        assert self._seen is not None
+        log = self._seen[0]
+        usual = [getattr(log, f"getSnapshotAt$default${number}")() for number in (2, 3, 4)]
+        try:
+            return log.getSnapshotAt(version, *usual)
+        except Py4JJavaError as problem:
+            raise Unreadable(str(problem.java_exception)) from problem
+
+
+def uri_of(spark: "SparkSession", path: str) -> str:
+    """A path with the file system that Spark takes it for, as other programs read it, too."""
+    files, found = hadoop_file(spark, path)
+    uri = str(files.makeQualified(found).toString())
+    is_short = uri.startswith(_LOCAL) and not uri.startswith(f"{_LOCAL}//")
+    return uri.replace(_LOCAL, f"{_LOCAL}//", 1) if is_short else uri

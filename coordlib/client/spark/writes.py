@@ -1,0 +1,207 @@
+"""Batches and their offsets in one unit: one commit of a Delta table decides both.
+
+    1  PendingCommit                      its own offset is the token
+    2  accepted: append the rows          txnVersion = the token. This commit is the decision
+    3  look: the table has the token      else another member has shut this one out
+    4  DecidePending                      not waited for
+
+A kill before 2 leaves no rows and no offsets; after 2 both. Whoever reads those partitions next
+finds out which (`client/transactions/in_doubt.py`).  # INV-100
+"""
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+
+from coordlib.client.assigned.member import AssignedMember
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.doubts import offset_of
+from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.spark.delta import SparkTable
+from coordlib.client.spark.share import Share
+from coordlib.client.transactions.in_doubt import app_id
+from coordlib.errors import CoordError, ErrorCode, GroupError, SetupError
+from coordlib.records import requests as rq
+from coordlib.records.producers import ABORT, COMMIT, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = structlog.get_logger()
+#: What a reader commits: the batches that are finished, or none but those of `write_once`.
+PROGRESS: Final = "progress"
+WITH_WRITES: Final = "with-writes"
+_LOOK_EVERY_S: Final = 0.05
+#: Refusals that say that others have these partitions now, or will.
+_SHUT_OUT: Final = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.PARTITION_NOT_OWNED,
+)
+
+
+class Writes:
+    """The batches of one reader. `write` is for Spark's thread, all else for the reader's."""
+
+    def __init__(self, member: AssignedMember) -> None:
+        self._member = member
+        #: Where the newest written batch of each partition ends, and the run that read it.
+        self._written: tuple[str, dict[TopicPartition, int]] = ("", {})
+        #: The answers to words that were said, and commits that were given up before an answer.
+        self._words: list[Future[sg.Answer]] = []
+        self._given_up: list[tuple[Share, Future[sg.Answer]]] = []
+        self._lock = threading.Lock()
+        #: Runs whose batch was refused, or skipped by Delta: others decided.
+        self._ended: set[str] = set()
+        #: Runs with a batch that is not written, for whatever reason.
+        self._broken: set[str] = set()
+
+    # ---- in foreachBatch ------------------------------------------------------------------------
+
+    def write(self, share: Share, source: "DataFrame", rows: "DataFrame", path: str) -> None:
+        """See `Share.write_once`. Once it has raised, so do all later calls of the same run: else
+        the positions of a later batch would pass over one that is not written.
+        """
+        if share.checkpoint in self._ended or not share.may_work():
+            self._shut_out(share)
+        if share.checkpoint in self._broken:
+            mend = "Let the exception go through foreachBatch, and start the reader again."
+            raise CoordError("A batch before this one is not written.", share.where, mend)
+        try:
+            self._write(share, source, rows, path)
+        except BaseException:
+            self._broken.add(share.checkpoint)
+            raise
+
+    def _write(self, share: Share, source: "DataFrame", rows: "DataFrame", path: str) -> None:
+        app = app_id(self._member.identity, share.member)
+        table = SparkTable(source.sparkSession, path, app)
+        table.prepare(rows)
+        positions = self._positions(share, source)
+        if not positions:
+            return
+        key = self._accepted(share, positions, table.uri)
+        if not share.may_work():
+            self._say(share, key, ABORT)
+            self._shut_out(share)
+        self._append(share, table, rows, offset_of(key))
+        self._written = share.checkpoint, self._written_by(share) | positions
+        self._say(share, key, COMMIT)
+
+    def _append(self, share: Share, table: SparkTable, rows: "DataFrame", token: int) -> None:
+        """The decision. Raises MemberFenced; or Spark's reason, and the batch is in doubt."""
+        try:
+            table.append(rows, token)
+        except Exception as problem:
+            found = table.app_version(table.newest())
+            if found is None or found < token:
+                raise
+            # Another commit of this application came first, or this one failed after its commit.
+            _log.warning("a write has failed", table=table.uri, error=repr(problem)[:500])
+        if table.app_version(table.newest()) != token:
+            self._shut_out(share)
+
+    def _positions(self, share: Share, source: "DataFrame") -> dict[TopicPartition, int]:
+        """Where each partition of the batch ends; those without records are left out."""
+        greatest = source.groupBy("topic", "partition").agg({"offset": "max"})
+        found = {
+            TopicPartition(row["topic"], row["partition"]): row["max(offset)"] + 1
+            for row in greatest.collect()
+        }
+        share.refuse_strange(found)
+        before = self._written_by(share)
+        if any(at <= before.get(each, -1) for each, at in found.items()):
+            what = "This batch is in a table already; a second one would be no unit with it."
+            mend = "Write into one table a batch, and derive others by a stream that reads it."
+            raise CoordError(what, share.where, mend)
+        return found
+
+    def _written_by(self, share: Share) -> dict[TopicPartition, int]:
+        run, positions = self._written
+        return positions if run == share.checkpoint else {}
+
+    def _accepted(self, share: Share, positions: Mapping[TopicPartition, int], table: str) -> str:
+        """The key of the accepted commit. Raises MemberFenced, GroupError, CannotReach."""
+        offsets = tuple(rq.CommittedOffset(*each, at) for each, at in sorted(positions.items()))
+        future = self._member.ask(
+            lambda now_ms, ticket: sg.CommitWithWrites(
+                now_ms, ticket, offsets, table, share.member, share.generation
+            )
+        )
+        while True:
+            try:
+                answer = future.result(_LOOK_EVERY_S)
+                break
+            except FutureTimeout:
+                if share.may_work():
+                    continue  # the job is away, perhaps: the batch waits for it
+                with self._lock:
+                    self._given_up.append((share, future))
+                self._shut_out(share)
+        if isinstance(answer.error, MemberFenced):
+            self._shut_out(share)
+        if isinstance(answer.error, GroupError) and answer.error.code in _SHUT_OUT:
+            self._shut_out(share, answer.error)
+        if answer.error is not None:
+            raise answer.error
+        return answer.pending
+
+    def _shut_out(self, share: Share, why: CoordError | None = None) -> NoReturn:
+        self._ended.add(share.checkpoint)
+        raise MemberFenced(share.where, None) from why
+
+    # ---- in the reader's thread -----------------------------------------------------------------
+
+    def has_ended(self, share: Share) -> bool:
+        """Whether others decide about the partitions of this run."""
+        return share.checkpoint in self._ended
+
+    def hear(self, share: Share | None) -> None:
+        """Take the answers that have come.
+
+        A batch that was given up before its commit was accepted is not written: that is said. A
+        word that came too late means that somebody else has decided: the run of now begins again
+        from what is committed.
+        """
+        with self._lock:
+            words, self._words = self._words, []
+            given_up, self._given_up = self._given_up, []
+        for future in words:
+            if not future.done():
+                self._keep(future)
+            elif (error := future.result(0).error) is not None and share is not None:
+                _log.warning("a batch's word was not taken", where=share.where, error=str(error))
+                if isinstance(error, GroupError):
+                    self._ended.add(share.checkpoint)
+        for of, future in given_up:
+            if not future.done():
+                with self._lock:
+                    self._given_up.append((of, future))
+            elif key := future.result(0).pending:
+                self._say(of, key, ABORT)
+
+    def _keep(self, word: "Future[sg.Answer]") -> None:
+        with self._lock:
+            self._words.append(word)
+
+    def _say(self, share: Share, key: str, result: Result) -> None:
+        """Say what became of a commit of this reader, without waiting."""
+        self._keep(
+            self._member.ask(
+                lambda now_ms, ticket: sg.Decide(
+                    now_ms, ticket, key, result, share.member, share.generation
+                )
+            )
+        )
+
+
+def refuse_unknown(commits: str) -> None:
+    """Raises SetupError: there is no such way to commit."""
+    if commits not in (PROGRESS, WITH_WRITES):
+        mend = f"Choose {PROGRESS!r}, or {WITH_WRITES!r} and `share.write_once`."
+        raise SetupError("There is no such way to commit.", f"commits={commits!r}", mend)

@@ -1,0 +1,1 @@
+"""Exactly once with a transaction of Kafka: what a program reads from its group, and writes."""

@@ -1,0 +1,83 @@
+"""Delta tables as deltalake opens them, for members that have no Spark.
+
+delta-rs writes what it is told to: it does not compare an application's version with the one
+before, as Spark does. So a claim is made from the version of the table that was looked at, and
+fails if the table has another one by then.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from coordlib.client.transactions.in_doubt import RETENTION, Unreadable
+from coordlib.errors import CannotReach, SetupError
+from coordlib.installation import how_to_install
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_OR_SPARK: Final = "; or let a reader with Spark join the group."
+
+
+class DeltaFiles:
+    """A Delta table as one application sees it (`in_doubt.Table`).
+
+    Args:
+        uri: as its writer has named it.
+        app: the `txnAppId`.
+
+    Raises:
+        CannotReach: there is no such table, or it cannot be read.
+        SetupError: deltalake is not installed.
+    """
+
+    def __init__(self, uri: str, app: str) -> None:
+        try:
+            import deltalake
+        except ImportError as problem:
+            what = f"To look into a Delta table deltalake is needed: {problem}"
+            raise SetupError(what, uri, how_to_install("cli") + _OR_SPARK) from problem
+        self._lake, self._uri, self._app = deltalake, uri, app
+        self._table = self._open()
+
+    def retention(self) -> str | None:
+        found: dict[str, Any] = self._table.metadata().configuration
+        return found.get(RETENTION)
+
+    def newest(self) -> int:
+        self._table = self._open()
+        return int(self._table.version())
+
+    def app_version(self, version: int) -> int | None:
+        if version == self._table.version():
+            return self._table.transaction_version(self._app)
+        try:
+            return self._lake.DeltaTable(self._uri, version=version).transaction_version(self._app)
+        except self._lake.exceptions.DeltaError as problem:
+            raise Unreadable(str(problem)) from problem
+
+    def claim(self, token: int) -> None:
+        table = self._table
+        now = table.transaction_version(self._app)
+        if now is not None and now >= token:
+            return
+        claim = self._lake.CommitProperties(
+            app_transactions=[self._lake.Transaction(self._app, token)],
+            max_commit_retries=0,  # from this very version of the table, or not at all
+        )
+        try:
+            table.create_write_transaction([], "append", table.schema(), commit_properties=claim)
+        except self._lake.exceptions.CommitFailedError:
+            return  # the next look shows what has come first
+        except (self._lake.exceptions.DeltaError, OSError) as problem:
+            raise CannotReach(f"The table takes no commit: {problem}", self._uri) from problem
+
+    def _open(self) -> "DeltaTable":
+        try:
+            return self._lake.DeltaTable(self._uri)
+        except (self._lake.exceptions.DeltaError, OSError, ValueError) as problem:
+            mend = "If it is gone for ever: coord transactions decide"
+            raise CannotReach(f"The table cannot be read: {problem}", self._uri, mend) from problem
+
+
+def open_files(uri: str, app: str) -> DeltaFiles:
+    """A member's opener (`client/shell/looker.py`)."""
+    return DeltaFiles(uri, app)

@@ -1,0 +1,154 @@
+"""Whether a batch is in its Delta table, asked when its writer has said nothing.
+
+The writer commits its rows under an application id of its own, with the offset of its
+PendingCommit as `txnVersion`: the entry's token. It may be dead, or it may have stalled on its way
+to that commit. So whoever asks first shuts it out: a commit of no rows under the same application
+id, with a later token of the same log. From then on Delta refuses the writer's. What was there
+before that commit is there for ever, so everybody who asks finds the same.  # INV-91, INV-100
+
+    the application's version           the batch
+    the entry's                         is in the table: commit
+    lower, or none                      not yet: shut the writer out, and look again
+    higher                              look at the newest version of the table at which it was not
+
+A claim of an asker that died before it said anything hides nothing, since the last row looks below
+all claims. What an application wrote Delta keeps for ever, unless the table says for how long: then
+what is nearly as old is not decided here.
+
+This module is without IO; a `Table` does it, over Spark or over deltalake.
+"""
+
+import re
+from typing import Final, Protocol
+
+from coordlib.client.machine.wording import Identity
+from coordlib.errors import CannotReach, SetupError
+from coordlib.records.producers import ABORT, COMMIT, Result
+
+#: The table property that says for how long; as text of Spark's, such as `interval 7 days`.
+RETENTION: Final = "delta.setTransactionRetentionDuration"
+DAY_MS: Final = 86_400_000
+RETENTION_MIN_MS: Final = 7 * DAY_MS
+_UNITS_MS: Final = {
+    "week": 7 * DAY_MS,
+    "day": DAY_MS,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1_000,
+    "millisecond": 1,
+}
+_INTERVAL: Final = re.compile(
+    rf"(?:interval)?((?:\s*\d+\s+(?:{'|'.join(_UNITS_MS)})s?)+)", re.IGNORECASE
+)
+_PART: Final = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|\d|$)", re.IGNORECASE)
+#: A claim fails when something else is committed at the same moment.
+CLAIMS_MAX: Final = 20
+
+
+class Table(Protocol):
+    """A Delta table as one application sees it. All calls raise CannotReach, SetupError."""
+
+    def retention(self) -> str | None:
+        """Its RETENTION; None: not set."""
+
+    def newest(self) -> int:
+        """The newest version of the table."""
+
+    def app_version(self, version: int) -> int | None:
+        """The application's version as of this version of the table; None: it wrote nothing.
+
+        Raises Unreadable: Delta has removed the log up to there.
+        """
+
+    def claim(self, token: int) -> None:
+        """Commit no rows with this token, unless the application has a higher version.
+
+        Nothing is committed when something else of the application was at the same moment.
+        """
+
+
+class Unreadable(Exception):
+    """A version of a table is so old that its log is removed."""
+
+
+def app_id(identity: Identity, member: str) -> str:
+    """The `txnAppId` of a member: no later one, of any group or log, ever has it."""
+    return f"coordlib/{identity.incarnation}/{identity.group}/{member}"
+
+
+def retention_ms(text: str | None) -> int | None:
+    """For how long Delta keeps what an application wrote; None: for ever.
+
+    Raises SetupError: too short to rely on, or in words that are not known.
+    """
+    if text is None:
+        return None
+    found = _INTERVAL.fullmatch(text.strip())
+    parts = _PART.findall(found[1]) if found else []
+    kept_ms = sum(int(number) * _UNITS_MS[unit.lower()] for number, unit in parts)
+    if kept_ms < RETENTION_MIN_MS:
+        what = "The table forgets too soon which batches it has."
+        mend = f"Unset the table property {RETENTION}, or set it to 'interval 7 days' or more."
+        raise SetupError(what, f"{RETENTION} = {text!r}", mend)
+    return kept_ms
+
+
+def settle(table: Table, entry: int, claim: int, age_ms: int) -> Result:
+    """Shut the writer of an entry out, and find whether its batch is in the table.
+
+    Args:
+        table: as the entry's sender sees it.
+        entry: the entry's token.
+        claim: a later offset of the same log, at which the entry was not decided yet: the sender
+            has no other entry until then, so all its later tokens are above.
+        age_ms: how long ago the entry was made, within some minutes.
+
+    Raises:
+        CannotReach: the table does not answer, or its log is removed.
+        SetupError: the table is not one of which this can be known.
+    """
+    if claim <= entry:
+        raise ValueError(f"A claim at {claim} shuts nobody out that writes at {entry}.")
+    kept_ms = retention_ms(table.retention())
+    if kept_ms is not None and age_ms > kept_ms - DAY_MS:
+        what = "The table may have forgotten by now whether it has the batch."
+        mend = "Look for the batch's rows, then: coord transactions decide"
+        raise CannotReach(what, f"{RETENTION} = {table.retention()!r}", mend)
+    below = -1
+    for _ in range(CLAIMS_MAX):
+        newest = table.newest()
+        found = table.app_version(newest)
+        if found == entry:
+            return COMMIT
+        if found is not None and found > entry:
+            return COMMIT if _before_claims(table, entry, below, newest) == entry else ABORT
+        below = newest
+        table.claim(claim)
+    what = f"Other writers are always faster: {CLAIMS_MAX} claims have failed."
+    raise CannotReach(what, "Delta table", "It is tried again.")
+
+
+def _before_claims(table: Table, entry: int, below: int, above: int) -> int | None:
+    """The application's version at the newest table version at which it was not above the entry's.
+
+    Args:
+        below: a table version at which it was not; -1: before the table was made.
+        above: one at which it is.
+    """
+    step, is_known = 1, below >= 0
+    found: int | None = table.app_version(below) if is_known else None
+    while above - below > 1:
+        # Claims are young, so it goes back in growing steps until it is below them.
+        at = (above + below) // 2 if is_known else max(above - step, 0)
+        step *= 2
+        try:
+            version = table.app_version(at)
+        except Unreadable as problem:
+            what = f"Version {at} of the table is removed, and with it what could be known."
+            mend = "Look for the batch's rows, then: coord transactions decide"
+            raise CannotReach(what, "Delta table", mend) from problem
+        if version is not None and version > entry:
+            above = at
+        else:
+            below, found, is_known = at, version, True
+    return found

@@ -1,0 +1,354 @@
+"""What a transactional id and its coordinator say to each other, as a pure state machine.
+
+    init ─▶ (p, e)                                    begin ─▶ records and offsets
+    AddPartitionsToTxn before the first record of a partition, TxnOffsetCommit ─▶ NONE
+    EndTxn ─▶ NONE: decided, for ever ─▶ markers ─▶ TxnMarkersWritten ─▶ TransactionCompleted
+
+It is driven by the program's own thread: `heard` and `not_written` take what came, `turn` gives
+what is to be sent. Silence is not asked again: the job is away then, and the request stands in the
+log. Where the transaction before has not ended everywhere (CONCURRENT_TRANSACTIONS), the end is
+waited for, which the coordinator tells; only after two seconds it is asked by itself.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from coordlib.client.machine.asks import backoff_ms, throttle_ms
+from coordlib.client.machine.wording import WIRE_VERSION, Identity
+from coordlib.client.transactions.errors import Severity, TransactionError
+from coordlib.client.transactions.machine import severity_of
+from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.client.transactions.unmarked import Place, Unmarked
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+from coordlib.records.data_headers import Stamp, Txn
+from coordlib.records.producers import (
+    ABORT,
+    COMMIT,
+    EndedTransaction,
+    Result,
+    places_of,
+    rows_of_places,
+)
+
+#: After this time it is asked by itself whether the transaction before has ended.
+ENDS_WITHIN_MS: Final = 2_000
+
+_CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS.name
+_UNMAPPED: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING.name
+_NONE: Final = ErrorCode.NONE.name
+_OF_TRANSACTION: Final = rq.AddPartitionsToTxn | rq.TxnOffsetCommit
+
+
+@dataclass(slots=True)
+class _Question:
+    request: rq.Request
+    #: When to send it; None: sent, and waiting for the answer.
+    send_ms: int | None
+    #: Whether it is sent earlier, as soon as the transaction before has ended.
+    waits_for_end: bool = False
+    attempt: int = 0
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """What belongs to the open transaction."""
+
+    #: Records of each partition.
+    counts: dict[Place, int] = field(default_factory=dict)
+    #: Partitions of which the coordinator is not told yet, in order.
+    new: dict[Place, None] = field(default_factory=dict)
+    #: Those of which it was, and those of which it has said so.
+    named: set[Place] = field(default_factory=set)
+    added: set[Place] = field(default_factory=set)
+    commits: int = 0
+    accepted: int = 0
+    #: What EndTxn asks; None: it was not asked.
+    result: Result | None = None
+    is_decided: bool = False
+    is_over: bool = False
+
+
+class Life:
+    """One process of a transactional id.
+
+    Args:
+        identity: its group is the transactional id.
+        timeout_ms: after which the coordinator aborts a transaction.
+    """
+
+    def __init__(self, identity: Identity, timeout_ms: int) -> None:
+        self.identity, self._timeout_ms = identity, timeout_ms
+        self._where = f"transactional id {identity.group}"
+        #: Producer id and epoch of this transaction, or of the next one; None: not known.
+        self.producer: tuple[int, int] | None = None
+        #: Why it cannot go on as it is: the first refusal in this transaction, or a fatal one.
+        self.problem: TransactionError | None = None
+        #: What ended, and lacks markers; None: nothing does.
+        self.unmarked: Unmarked | None = None
+        self._now = _Transaction()
+        self._questions: dict[str, _Question] = {}
+        self._count = 0
+        #: Until when nothing is added, unless the end of the one before comes; None: that is over.
+        self._gate_ms: int | None = None
+        #: Producer id and epoch of the newest transaction that ended everywhere.
+        self._completed: tuple[int, int] | None = None
+
+    # ---- what the program does ----------------------------------------------------------------
+
+    def init(self, now_ms: int) -> None:
+        """Ask for a producer id and an epoch, unless it is asked already."""
+        if self.producer is not None or self._asks(rq.InitProducerId):
+            return
+        self._ask(rq.InitProducerId(**self._envelope(), timeout_ms=self._timeout_ms), now_ms)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._now = _Transaction()
+        self._forget(_OF_TRANSACTION | rq.EndTxn)
+
+    def stamp(self, place: Place) -> Stamp:
+        """The header of the next record of the transaction in this partition."""
+        assert self.producer is not None, "initialized"
+        now, (p, e) = self._now, self.producer
+        number = now.counts.get(place, 0)
+        now.counts[place] = number + 1
+        if place not in now.named:
+            now.new[place] = None
+        identity = self.identity
+        return Stamp(i=identity.incarnation, t=identity.group, p=p, e=e, s=number)
+
+    def is_added(self, place: Place) -> bool:
+        """Whether records may be written there."""
+        return place in self._now.added
+
+    @property
+    def all_are_added(self) -> bool:
+        """Whether the coordinator has all partitions of the transaction."""
+        return self._now.added.issuperset(self._now.counts)
+
+    def send_offsets(
+        self, metadata: GroupMetadata, rows: tuple[rq.CommittedOffset, ...], now_ms: int
+    ) -> int:
+        """Ask a group to let these wait for the end; returns a number for `is_accepted`."""
+        number, self._now.commits = self._now.commits, self._now.commits + 1
+        request = rq.TxnOffsetCommit(
+            **self._named(),
+            of_group=metadata.identity.group,
+            number=number,
+            generation=metadata.generation,
+            member=metadata.member,
+            instance=metadata.identity.instance,
+            offsets=rows,
+        )
+        self._ask(request, now_ms if self._gate_ms is None else self._gate_ms, is_gated=True)
+        return number
+
+    def is_accepted(self, number: int) -> bool:
+        """Whether the group has accepted them."""
+        return self._now.accepted > number
+
+    @property
+    def has_unaccepted(self) -> bool:
+        """Whether a group has not accepted its offsets."""
+        return self._now.accepted < self._now.commits
+
+    def end(self, result: Result, now_ms: int) -> None:
+        """Ask for the end of the transaction, unless that is asked already.
+
+        For a commit all must be added, accepted and written before.
+
+        Raises TransactionError: a commit is decided.
+        """
+        now = self._now
+        if now.result == result:
+            return
+        if now.is_decided and now.result == COMMIT:
+            what = "The transaction is committed, and is not aborted any more."
+            raise TransactionError(Severity.FATAL, what, self._where)
+        now.result = result
+        if result == ABORT:
+            self._forget(_OF_TRANSACTION | rq.EndTxn)
+            now.new.clear()
+            if self.problem is not None and not self.problem.fatal():
+                self.problem = None
+        is_nothing = not now.named and not now.commits
+        if is_nothing or self.producer is None:
+            now.is_decided = now.is_over = True
+            return
+        accepted = now.accepted if result == COMMIT else 0
+        self._ask(rq.EndTxn(**self._named(), result=result, accepted=accepted), now_ms)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the end that was asked for stands."""
+        return self._now.is_decided
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another transaction may begin."""
+        return self._now.is_over
+
+    def marked(self, places: Iterable[Place], now_ms: int) -> None:
+        """These partitions have their marker, or are gone."""
+        unmarked, done = self.unmarked, list(places)
+        if unmarked is None or not done:
+            return
+        left = {place: n for place, n in unmarked.places.items() if place not in done}
+        self.unmarked = Unmarked(unmarked.txn, unmarked.result, left) if left else None
+        written = rq.TxnMarkersWritten(
+            **self._envelope(),
+            producer_id=unmarked.txn.producer_id,
+            epoch=unmarked.txn.epoch,
+            partitions=rows_of_places(done),
+        )
+        self._ask(written, now_ms)
+
+    # ---- what comes, and what is to be sent ---------------------------------------------------
+
+    def turn(self, now_ms: int) -> list[rq.Request]:
+        """The requests that are due."""
+        now = self._now
+        if now.new and now.result is None and (self._gate_ms is None or self._gate_ms <= now_ms):
+            rows = rows_of_places(now.new)
+            now.named.update(now.new)
+            now.new.clear()
+            self._ask(rq.AddPartitionsToTxn(**self._named(), partitions=rows), now_ms)
+        due = [q for q in self._questions.values() if q.send_ms is not None and q.send_ms <= now_ms]
+        for question in due:
+            question.send_ms = None
+        return [question.request for question in due]
+
+    def heard(self, message: rs.AnyResponse, now_ms: int) -> None:
+        """An answer, or that a transaction of this id has ended everywhere."""
+        if isinstance(message, rs.TransactionCompleted):
+            self._completed = message.producer_id, message.epoch
+            self._gate_ms = None
+            for waiting in self._questions.values():
+                if waiting.waits_for_end and waiting.send_ms is not None:
+                    waiting.send_ms, waiting.waits_for_end = now_ms, False
+            return
+        if not isinstance(message, rs.Response) or message.id not in self._questions:
+            return
+        question = self._questions[message.id]
+        if message.error == _NONE:
+            del self._questions[message.id]
+            self._granted(question.request, message, now_ms)
+        elif message.error == _CONCURRENT:
+            self._let_wait(question, message, now_ms)
+        elif severity_of(message.error) is Severity.RETRIABLE:
+            question.attempt += 1
+            wait_ms = max(backoff_ms(question.attempt), throttle_ms(message))
+            question.send_ms = now_ms + wait_ms
+        else:
+            del self._questions[message.id]
+            self._refused(question.request, message)
+
+    def not_written(self, id_: str, why: str, is_final: bool, now_ms: int) -> None:
+        """A request is not in the log."""
+        question = self._questions.get(id_)
+        if question is None:
+            return
+        question.attempt += 1
+        question.send_ms = now_ms + backoff_ms(question.attempt)
+        if is_final:
+            what = f"A request could not be written: {why}"
+            del self._questions[id_]
+            if isinstance(question.request, rq.TxnMarkersWritten):
+                return  # the next process is told of these markers, and says it again
+            self._fail(TransactionError(Severity.ABORTABLE, what, self._where))
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _granted(self, asked: rq.Request, answer: rs.Response, now_ms: int) -> None:
+        match asked, answer:
+            case rq.InitProducerId(), rs.InitProducerIdResponse(producer_id=int(p), epoch=int(e)):
+                self.producer, self._gate_ms = (p, e), None
+                self.problem = None
+            case rq.AddPartitionsToTxn(), _:
+                self._now.added.update(Place(*each) for each in places_of(asked.partitions))
+            case rq.TxnOffsetCommit(), _:
+                self._now.accepted += 1
+            case rq.EndTxn(), rs.EndTxnResponse(producer_id=int(p), epoch=int(e)):
+                self._decide(asked, now_ms)
+                self.producer, self._now.is_over = (p, e), True
+
+    def _decide(self, asked: rq.EndTxn, now_ms: int) -> None:
+        now, ended = self._now, (asked.producer_id, asked.epoch)
+        if now.is_decided:
+            return
+        now.is_decided = True
+        if now.named:
+            txn = Txn(self.identity.incarnation, self.identity.group, *ended)
+            counts = {place: now.counts.get(place, 0) for place in sorted(now.named)}
+            self.unmarked = Unmarked(txn, asked.result, counts)
+        if self._completed != ended:
+            self._gate_ms = now_ms + ENDS_WITHIN_MS
+
+    def _let_wait(self, question: _Question, answer: rs.Response, now_ms: int) -> None:
+        """The transaction before has not ended everywhere."""
+        if isinstance(question.request, rq.EndTxn):
+            # It was asked before, and the answer is lost: it is decided as it was asked.
+            self._decide(question.request, now_ms)
+        if isinstance(answer, rs.InitProducerIdResponse):
+            self._note_unwritten(answer)
+        question.send_ms, question.waits_for_end = now_ms + ENDS_WITHIN_MS, True
+
+    def _note_unwritten(self, answer: rs.InitProducerIdResponse) -> None:
+        """Whoever had the id before this process has not written all of its markers."""
+        if self.unmarked is not None or self._asks(rq.TxnMarkersWritten):
+            return  # they are being written
+        ended, rows = answer.ended, answer.unwritten
+        if isinstance(rows, tuple) and rows and isinstance(ended, EndedTransaction):
+            identity = self.identity
+            self.unmarked = Unmarked.told(identity.incarnation, identity.group, ended, rows)
+
+    def _refused(self, asked: rq.Request, answer: rs.Response) -> None:
+        if isinstance(asked, rq.TxnMarkersWritten):
+            return  # the next process has written them, and goes on
+        if answer.error == _UNMAPPED:
+            self.producer = None  # the id has expired: there is nothing of it that is open
+            if isinstance(asked, rq.EndTxn) and (asked.result == ABORT or self._now.is_decided):
+                self._now.is_decided = self._now.is_over = True
+                return
+        said = answer.message if isinstance(answer.message, str) else ""
+        what = f"The coordinator has refused {type(asked).__name__}: {answer.error}."
+        self._fail(TransactionError(severity_of(answer.error), what, self._where, said))
+
+    def _fail(self, error: TransactionError) -> None:
+        if error.txn_requires_abort() and self._now.is_decided:
+            # There is nothing that could be aborted, and the next epoch is not known.
+            error = TransactionError(Severity.FATAL, error.what, error.where, error.mend)
+        if self.problem is None or (error.fatal() and not self.problem.fatal()):
+            self.problem = error
+
+    def _asks(self, kind: type[rq.Request]) -> bool:
+        return any(isinstance(each.request, kind) for each in self._questions.values())
+
+    def _forget(self, kinds: Any) -> None:
+        """Nobody waits for these answers any more, and they are not asked again."""
+        for id_, each in list(self._questions.items()):
+            if isinstance(each.request, kinds):
+                del self._questions[id_]
+
+    def _ask(self, request: rq.Request, send_ms: int, is_gated: bool = False) -> None:
+        is_gated = is_gated and self._gate_ms is not None
+        self._questions[request.id] = _Question(request, send_ms, is_gated)
+
+    def _envelope(self) -> dict[str, Any]:
+        self._count += 1
+        identity = self.identity
+        return {
+            "v": WIRE_VERSION,
+            "id": f"{identity.token}-{self._count}",
+            "client": identity.client,
+            "group": identity.group,
+            "reply": identity.reply,
+        }
+
+    def _named(self) -> dict[str, Any]:
+        assert self.producer is not None, "initialized"
+        p, e = self.producer
+        return {**self._envelope(), "producer_id": p, "epoch": e}

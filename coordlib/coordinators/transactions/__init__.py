@@ -1,0 +1,1 @@
+"""Transactional ids: producer ids, epochs, and transactions that one coordinator decides."""

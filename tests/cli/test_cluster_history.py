@@ -1,0 +1,113 @@
+"""`coord cluster history`: who led what and why, from the tables alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordlib.cli.cluster_history import LEADER_COLUMNS, STATE_COLUMNS
+from coordlib.cli.main import main
+from coordlib.exit_codes import FAILED, OK, UNREACHABLE
+from tests.history.cluster_life import CLUSTER, a_life_of_a_cluster
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_life_of_a_cluster().write(tmp_path_factory.mktemp("tables"))
+
+
+def told(
+    tables: Path, capsys: pytest.CaptureFixture[str], *options: str
+) -> tuple[list[str], list[str]]:
+    """Lines of the result, and what was said."""
+    assert main(["cluster", "history", CLUSTER, *options, "--tables", str(tables)]) == OK
+    printed = capsys.readouterr()
+    return printed.out.splitlines(), printed.err.splitlines()
+
+
+def objects(tables: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    (line,), _ = told(tables, capsys, *options, "--format", "json")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_one_partition_has_its_leaders_and_why_they_changed(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who led orders/0 at three, and why not broker 1?"""
+    lines, said = told(tables, capsys, "--topic", "orders", "--partition", "0")
+
+    shown = [line.split(maxsplit=len(LEADER_COLUMNS) - 1) for line in lines]
+    assert shown == [
+        [*LEADER_COLUMNS],
+        ["2026-03-01T15:00:00.000Z", "2026-03-01T15:00:23.000Z", "orders", "0", "1", "0", "0", "12",
+         "first", "topic created"],
+        ["2026-03-01T15:00:23.000Z", "2026-03-01T15:00:32.000Z", "orders", "0", "-", "-", "1", "-",
+         "-", "former leader may still act: superseded by a newer registration"],
+        ["2026-03-01T15:00:32.000Z", "-", "orders", "0", "2", "79", "2", shown[3][7], "offline",
+         "former leader must have stopped"],
+    ]  # fmt: skip
+    assert said == ["As of the newest event of this cluster: 2026-03-01T15:00:39.000Z"]
+
+
+def test_a_broker_has_its_states_and_what_it_led(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = objects(tables, capsys, "--broker", "2")
+
+    states = [(row["state"], row["incarnation"], row["reason"]) for row in found["brokers"]]
+    assert states == [
+        ("Inactive", 4, "registered"),
+        ("Active", 4, "broker comes"),
+        ("Inactive", 4, "session expired"),
+        ("Inactive", 79, "registered"),
+        ("Active", 79, "broker comes"),
+    ]
+    assert {row["leader"] for row in found["leaders"]} == {2}
+    assert list(found["brokers"][0]) == [name.lower() for name in STATE_COLUMNS]
+    assert list(found["leaders"][0]) == [name.lower() for name in LEADER_COLUMNS]
+
+
+def test_without_a_choice_brokers_come_before_leaders(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, _ = told(tables, capsys)
+
+    assert lines[0].split() == [*STATE_COLUMNS]
+    assert lines[lines.index("") + 1].split() == [*LEADER_COLUMNS]
+    topics = {line.split()[2] for line in lines[lines.index("") + 2 :]}
+    assert topics == {"orders", "audit", "gone"}
+
+
+def test_the_newest_lines_are_shown_oldest_first(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, short = objects(tables, capsys), objects(tables, capsys, "--limit", "2")
+
+    for part in ("leaders", "brokers"):
+        assert len(whole[part]) > 2
+        assert short[part] == whole[part][-2:]
+        assert whole[part] == sorted(whole[part], key=lambda row: row["since"])
+    assert "brokers" not in objects(tables, capsys, "--topic", "orders")
+
+
+def test_a_cluster_without_history_is_told_in_three_lines(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cluster", "history", "shpo", "--tables", str(tables)]) == FAILED
+    lines = capsys.readouterr().err.splitlines()
+    assert (len(lines), lines[0]) == (3, "GROUP_ID_NOT_FOUND")
+
+    nowhere = str(tables / "nowhere")
+    assert main(["cluster", "history", CLUSTER, "--tables", nowhere]) == UNREACHABLE
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_the_history_of_a_group_points_to_that_of_a_cluster(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["groups", "history", CLUSTER, "--tables", str(tables)]) == FAILED
+
+    mend = capsys.readouterr().err.splitlines()[-1]
+    assert mend == f"This is a cluster of brokers. See: coord cluster describe {CLUSTER}"

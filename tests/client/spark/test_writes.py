@@ -1,0 +1,354 @@
+"""Batches and offsets in one unit: real members over the real core; Spark and Delta are played."""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.spark import reader as spark_reader
+from coordlib.client.spark import writes as spark_writes
+from coordlib.client.spark.reader import SparkGroupReader
+from coordlib.client.spark.share import Share
+from coordlib.errors import CoordError, SetupError
+from coordlib.records import requests as rq
+from tests.client.spark.test_share import share as share_of
+from tests.client.spark.world import ReaderWorld
+from tests.client.transactions.test_in_doubt import FakeTable
+from tests.client.world import t
+
+
+class FakeBatch:
+    """A batch of the topic `t`: partition -> its greatest offset."""
+
+    sparkSession = None  # noqa: N815  # Spark's name
+
+    def __init__(self, **greatest: int) -> None:
+        self.greatest = greatest
+        self.is_cached = False
+
+    def persist(self) -> None:
+        self.is_cached = True
+
+    def unpersist(self) -> None:
+        self.is_cached = False
+
+    def groupBy(self, *names: str) -> Self:  # noqa: N802  # Spark's name
+        assert names == ("topic", "partition")
+        return self
+
+    def agg(self, wanted: dict[str, str]) -> Self:
+        assert wanted == {"offset": "max"}
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        assert self.is_cached, "read from Kafka once"
+        return [
+            {"topic": "t", "partition": int(name[1:]), "max(offset)": offset}
+            for name, offset in self.greatest.items()
+        ]
+
+
+class Lake:
+    """One table, with the rows of each application's commits."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, FakeTable] = {}
+        self.rows: list[Any] = []
+        #: Called in the middle of a write, before Delta compares the versions.
+        self.in_the_middle: Callable[[], None] = lambda: None
+        #: What a write ends with, after its commit.
+        self.failure: Exception | None = None
+
+    def open(self, _spark: Any, path: str, app: str) -> "LakeTable":
+        assert path in ("lake", LakeTable.uri)
+        return LakeTable(self, self.apps.setdefault(app, FakeTable(None)))
+
+
+class LakeTable:
+    """`SparkTable` over a lake."""
+
+    uri = "file:///lake"
+
+    def __init__(self, lake: Lake, app: FakeTable) -> None:
+        self._lake, self._app = lake, app
+
+    def prepare(self, _rows: Any) -> None:
+        """It is there."""
+
+    def append(self, rows: Any, token: int) -> None:
+        self._lake.in_the_middle()
+        if self._app.write(token):
+            self._lake.rows.append(rows)
+        if self._lake.failure is not None:
+            raise self._lake.failure
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+
+class LakeReaders(ReaderWorld):
+    """Readers that commit with their writes into one lake."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        super().__init__(monkeypatch, folder)
+        self.lake = Lake()
+        self.looks: list[Callable[[], None]] = []
+        for module in (spark_reader, spark_writes):
+            monkeypatch.setattr(module, "SparkTable", self.lake.open)
+
+    def read(self, client: str = "spark", **more: Any) -> SparkGroupReader:
+        return super().read(client, **{"commits": "with-writes", **more})
+
+    def follow(self, reader: SparkGroupReader) -> None:
+        """Looks of this reader run when the world comes to them."""
+        looker = reader.member.looker
+        looker.spawn = self.looks.append
+        looker.opener = lambda _uri, app: self.lake.open(None, "lake", app)
+
+    def poll_all(self) -> None:
+        super().poll_all()
+        looks = list(self.looks)
+        self.looks.clear()
+        for look in looks:
+            look()
+
+    def write(self, share: Share, **greatest: int) -> Exception | None:
+        """foreachBatch in Spark's thread, while all others go on; what it raised."""
+        doing = self.begin_write(share, **greatest)
+        self.wait_for(doing)
+        return doing.problem
+
+    def begin_write(self, share: Share, **greatest: int) -> "Doing":
+        source, rows = FakeBatch(**greatest), greatest
+        doing = Doing(lambda: share.write_once(source, rows, "lake"))  # type: ignore[arg-type]
+        doing.start()
+        return doing
+
+    def wait_for(self, doing: "Doing") -> None:
+        for _ in range(500):
+            self.log.pump()
+            doing.join(0.02)
+            if not doing.is_alive():
+                return
+        raise AssertionError("the write does not end")
+
+    @property
+    def committed_now(self) -> dict[int, int]:
+        """What the group has committed, partition -> offset."""
+        found: dict[int, int] = {}
+        for output in self.log.outputs:
+            if output.topic == "committed" and output.value:
+                key, value = map(json.loads, (output.key, output.value))
+                found[key[2]] = value["offset"]
+        return found
+
+
+class Doing(threading.Thread):
+    """A thread that keeps what its function raised."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._function = function
+        self.problem: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._function()
+        except Exception as problem:  # noqa: BLE001  for the test
+            self.problem = problem
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LakeReaders:
+    return LakeReaders(monkeypatch, tmp_path)
+
+
+# ---- batches ----------------------------------------------------------------------------------
+
+
+def test_rows_and_offsets_come_together(world: LakeReaders) -> None:
+    """Batch after batch; Spark's progress commits nothing by itself."""
+    world.read(commit_interval_s=1)
+    query = world.query
+
+    for number in (4, 9):
+        query.begin()
+        assert world.write(query.share, t0=number, t2=number) is None
+        query.end(t0=number + 1, t1=0, t2=number + 1)
+        world.run(3_000)
+
+    assert world.lake.rows == [{"t0": 4, "t2": 4}, {"t0": 9, "t2": 9}]
+    assert world.committed_now == {0: 10, 2: 10}
+    assert world.of("spark", rq.OffsetCommit) == []
+    words = world.of("spark", rq.DecidePending)
+    assert [each.result for each in words] == ["commit", "commit"]
+
+
+def test_the_next_owner_goes_on_behind_what_is_written(world: LakeReaders) -> None:
+    """A hand-over between two batches repeats nothing, and its Release carries no offsets."""
+    world.read()
+    query = world.query
+    assert world.write(query.share, t0=4, t1=4, t2=4, t3=4) is None
+    query.end(t0=5, t1=5, t2=5, t3=5)
+
+    world.read("other")
+    world.run(3_000)
+
+    assert [each.offsets for each in world.releases("spark")] == [()]
+    began = {each: at for query in world.reading for each, at in query.began.items()}
+    assert began == dict.fromkeys(t(0, 1, 2, 3), 5)
+
+
+def test_a_batch_without_records_writes_nothing(world: LakeReaders) -> None:
+    """Spark makes one of what is only markers of transactions."""
+    world.read()
+
+    assert world.write(world.query.share) is None
+
+    assert world.lake.rows == []
+    assert world.of("spark", rq.PendingCommit) == []
+
+
+def test_a_second_table_for_the_same_batch_is_refused(world: LakeReaders) -> None:
+    """Two commits of Delta are no unit."""
+    world.read()
+    query = world.query
+    assert world.write(query.share, t0=4) is None
+
+    problem = world.write(query.share, t0=4)
+
+    assert isinstance(problem, CoordError)
+    assert "in a table already" in problem.what
+    assert len(world.lake.rows) == 1
+
+
+def test_rows_of_other_partitions_are_refused(world: LakeReaders) -> None:
+    """A batch of another query was given as the source."""
+    world.read()
+
+    problem = world.write(world.query.share, t0=4, t7=4)
+
+    assert isinstance(problem, CoordError)
+    assert "t-7" in problem.what
+
+
+# ---- who is shut out ----------------------------------------------------------------------------
+
+
+def test_a_writer_that_was_overtaken_begins_again_from_what_is_committed(
+    world: LakeReaders,
+) -> None:
+    """INV-100: it stalled after the acceptance, and somebody has looked into the table."""
+    reader = world.read()
+    query, app = world.query, f"coordlib/FakeLog0/orders/{reader.member.member_id}"
+
+    def overtake() -> None:
+        world.lake.apps[app].write(10**6)
+
+    world.lake.in_the_middle = overtake
+
+    problem = world.write(query.share, t0=4)
+    query.fail(ValueError("MemberFenced, in Spark's words"))
+    world.lake.in_the_middle = lambda: None
+
+    assert isinstance(problem, MemberFenced)
+    assert world.lake.rows == []
+    world.follow(reader)
+    world.run(20_000)
+    assert world.query is not query
+    assert world.query.began == dict.fromkeys(t(0, 1, 2, 3), 0)
+    assert world.of("spark", rq.DecidePending)[-1].result == "abort"
+
+
+def test_a_write_that_fails_after_its_commit_has_written(world: LakeReaders) -> None:
+    """Delta writes a checkpoint after some commits, and the disk is full."""
+    world.read()
+    world.lake.failure = OSError("no space left")
+
+    assert world.write(world.query.share, t0=4) is None
+
+    world.run(1_000)
+    assert world.committed_now == {0: 5}
+
+
+def test_a_batch_that_fails_ends_the_reader_and_is_found_not_written(world: LakeReaders) -> None:
+    """The user's query has a defect: its offsets wait until the next owner has looked."""
+    reader = world.read()
+    query = world.query
+
+    def fail() -> None:
+        raise ValueError("no such column")
+
+    world.lake.in_the_middle = fail
+    problem = world.write(query.share, t0=4)
+    assert isinstance(problem, ValueError)
+    later = world.write(query.share, t0=9)
+    assert isinstance(later, CoordError), "a later batch would pass over this one"
+    query.fail(problem)
+    with pytest.raises(CoordError, match="The query failed"):
+        world.run(500)
+    world.stop(reader)
+    world.lake.in_the_middle = lambda: None
+
+    heir = world.read("heir")
+    world.follow(heir)
+    world.run(20_000)
+
+    assert world.query.began == dict.fromkeys(t(0, 1, 2, 3), 0)
+    assert world.lake.rows == []
+
+
+def test_a_batch_waits_for_the_job_and_is_given_up_with_its_run(world: LakeReaders) -> None:
+    """The job is away; meanwhile the reader is stopped. What is judged later is not written."""
+    reader = world.read()
+    query = world.query
+    world.log.job_is_up = False
+    query.begin()
+    doing = world.begin_write(query.share, t0=4)
+    for _ in range(10):
+        world.log.pump()
+        doing.join(0.02)
+    assert doing.is_alive()
+
+    reader._give_up("a test")
+    world.wait_for(doing)
+    world.log.job_is_up = True
+    world.run(20_000)
+
+    assert isinstance(doing.problem, MemberFenced)
+    assert world.lake.rows == []
+    assert world.of("spark", rq.DecidePending)[-1].result == "abort"
+    assert world.query.began == dict.fromkeys(t(0, 1, 2, 3), 0)
+
+
+def test_one_that_has_lost_its_partitions_writes_nothing(world: LakeReaders) -> None:
+    """Cut off for longer than its session."""
+    transport = world.log.transport()
+    world.read(transport=transport)
+    query = world.query
+    query.begin()
+    transport.is_cut = True
+    world.join("python")
+    world.run(8_000)
+
+    assert isinstance(world.write(query.share, t0=4), MemberFenced)
+    assert world.lake.rows == []
+
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+def test_a_reader_that_commits_its_progress_has_no_such_writes() -> None:
+    """Both would commit."""
+    with pytest.raises(SetupError, match="commits its progress"):
+        share_of().write_once(FakeBatch(), FakeBatch(), "lake")  # type: ignore[arg-type]
+
+
+def test_there_are_two_ways_to_commit(world: LakeReaders) -> None:
+    """A slip of the pen must not mean the usual way."""
+    with pytest.raises(SetupError, match="no such way"):
+        world.read(commits="with_writes")

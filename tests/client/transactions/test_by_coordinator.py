@@ -1,0 +1,598 @@
+"""Producers whose transactions the coordinator decides, over the real core in memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from coordlib.client.exactly_once import exactly_once
+from coordlib.client.machine import signals as sg
+from coordlib.client.producer import CoordinatedProducer
+from coordlib.client.shell import data_cluster
+from coordlib.client.shell.by_coordinator import ByCoordinator
+from coordlib.client.shell.data_cluster import DataCluster, MarkerWriter, write_markers
+from coordlib.client.transactions.errors import TransactionError
+from coordlib.client.transactions.machine import State
+from coordlib.client.transactions.unmarked import Place, Unmarked
+from coordlib.errors import CannotReach, SetupError
+from coordlib.records import requests as rq
+from coordlib.records.data_headers import Marker, Stamp, Txn
+from coordlib.records.producers import ABORT, COMMIT
+from coordlib.testing.fake_log import FakeLog, FakeTransport
+from tests.client.test_consumer import Program
+from tests.client.transactions.data import FakeCluster
+
+BROKEN = KafkaError(KafkaError._FATAL, "broken", True, False, False)
+
+
+@pytest.fixture(autouse=True)
+def policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics' settings are asked of an admin client."""
+
+    def policy(self: DataCluster, topic: str) -> str:
+        cluster = self._producer._cluster  # type: ignore[attr-defined]
+        return "compact" if topic in cluster.compacted else "delete"
+
+    monkeypatch.setattr(data_cluster.DataCluster, "cleanup_policy", policy)
+
+
+class Copier:
+    """A program that copies t to out, unit by unit."""
+
+    def __init__(self, log: FakeLog, cluster: FakeCluster, name: str = "a", id_: str = "") -> None:
+        self.log, self.cluster = log, cluster
+        self.program = Program(log, name)
+        self.transport: FakeTransport = log.transport()
+        self.producer = CoordinatedProducer(
+            {
+                "bootstrap.servers": "there",
+                "transactional.id": id_ or name,
+                "client.id": name,
+                "coord.decided.by": "coordinator",
+                "transaction.timeout.ms": 10_000,
+            },
+            transport=self.transport,
+            open_producer=cluster.producer,
+        )
+
+    @property
+    def consumer(self) -> Any:
+        return self.program.consumer
+
+    def ready(self) -> "Copier":
+        self.producer.init_transactions(1.0)
+        self.program.settle()
+        return self
+
+    def unit(
+        self, count: int = 2, during: Callable[[], None] = lambda: None, timeout_s: float = 1.0
+    ) -> None:
+        with exactly_once(self.consumer, self.producer, timeout_s):
+            for message in self.consumer.consume(count, 0):
+                self.producer.produce("out", f"v{message.offset()}", partition=0)
+            during()
+
+    def write(self, *values: str, partition: int = 0) -> None:
+        for value in values:
+            self.producer.produce("out", value, partition=partition)
+
+    def committed(self) -> int:
+        future = self.consumer.member.committed_async()
+        self.log.advance(3_000, self.program.poll)
+        (row,) = future.result(0).offsets
+        return int(row.offset)
+
+
+@pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
+def log(request: pytest.FixtureRequest) -> FakeLog:
+    return FakeLog({"t": 1}, shards=request.param)
+
+
+@pytest.fixture
+def cluster(log: FakeLog) -> FakeCluster:
+    return FakeCluster(log)
+
+
+@pytest.fixture
+def one(log: FakeLog, cluster: FakeCluster) -> Copier:
+    return Copier(log, cluster).ready()
+
+
+def asked(log: FakeLog, kind: type[rq.Request]) -> list[Any]:
+    return [r for each in log.batches for r in each if isinstance(r, kind)]
+
+
+def test_what_is_read_counts_with_what_is_written(one: Copier) -> None:
+    one.unit()
+    one.unit(1)
+
+    assert one.cluster.committed() == ["v0", "v1", "v2"]
+    assert one.committed() == 3
+    assert one.producer.state is State.READY
+
+
+def test_records_carry_their_number_and_markers_their_count(one: Copier) -> None:
+    """What a reader in another cluster has to go by."""
+    one.producer.begin_transaction()
+    one.write("x", "y")
+    one.write("z", partition=1)
+    one.producer.commit_transaction(1.0)
+
+    stamps = [(each.t, each.s) for each in one.cluster.headers() if isinstance(each, Stamp)]
+    assert stamps == [("a", 0), ("a", 1)]
+    counts = [
+        (each.r, each.n)
+        for partition in (0, 1)
+        for each in one.cluster.headers(partition=partition)
+        if isinstance(each, Marker)
+    ]
+    assert counts == [(COMMIT, 2), (COMMIT, 1)]
+
+
+def test_no_record_is_written_before_its_partition_is_part_of_the_transaction(
+    one: Copier, log: FakeLog
+) -> None:
+    """Else nobody would write its marker, and readers would wait for ever."""
+    one.producer.begin_transaction()
+    log.job_is_up = False
+    one.write("x")
+    one.producer.poll(0.05)
+    assert one.cluster.headers() == []
+    log.job_is_up = True
+    assert one.producer.flush(1.0) == 0
+
+    assert one.cluster.committed() == []
+    assert len(one.cluster.headers()) == 1
+
+
+def test_partitions_that_come_together_are_named_together(one: Copier, log: FakeLog) -> None:
+    one.producer.begin_transaction()
+    one.write("x")
+    one.write("y", partition=1)
+    one.producer.commit_transaction(1.0)
+    one.producer.begin_transaction()
+    one.write("x")
+    one.producer.commit_transaction(5.0)
+
+    partitions = [r.partitions[0].partitions for r in asked(log, rq.AddPartitionsToTxn)]
+    assert partitions == [(0, 1), (0,)]
+
+
+def test_an_exception_aborts_and_sets_the_consumer_back(one: Copier) -> None:
+    def fails() -> None:
+        one.producer.flush(1.0)
+        raise ValueError("in the user's own work")
+
+    with pytest.raises(ValueError, match="own work"):
+        one.unit(2, fails)
+    assert len(one.cluster.headers()) == 3, "two records and a marker"
+    one.unit(2)
+
+    assert one.cluster.committed() == ["v0", "v1"]
+    assert one.committed() == 2
+
+
+def test_a_transaction_in_which_nothing_is_done_asks_nothing(one: Copier, log: FakeLog) -> None:
+    one.producer.begin_transaction()
+    one.producer.commit_transaction(1.0)
+    one.producer.begin_transaction()
+    one.producer.abort_transaction(1.0)
+
+    assert asked(log, rq.EndTxn) == []
+
+
+def test_a_record_that_is_not_delivered_aborts(one: Copier) -> None:
+    one.producer.begin_transaction()
+    one.cluster.fails = KafkaError(KafkaError._MSG_TIMED_OUT)
+    one.write("x")
+    with pytest.raises(TransactionError) as refused:
+        one.producer.commit_transaction(1.0)
+    assert refused.value.txn_requires_abort()
+    one.cluster.fails = None
+    one.producer.abort_transaction(1.0)
+    one.unit(1)
+
+    assert one.cluster.committed() == ["v0"]
+
+
+def test_a_data_producer_that_failed_for_ever_is_replaced_by_the_abort(one: Copier) -> None:
+    """The transaction is lost, and not the transactional id."""
+    one.producer.begin_transaction()
+    one.cluster.fails = BROKEN
+    one.write("x")
+    with pytest.raises(TransactionError) as refused:
+        one.producer.commit_transaction(1.0)
+    assert refused.value.txn_requires_abort()
+    one.cluster.fails = None
+    before = one.producer._way._data._producer  # type: ignore[attr-defined]
+    one.producer.abort_transaction(1.0)
+
+    assert one.producer._way._data._producer is not before  # type: ignore[attr-defined]
+    assert one.producer.state is State.READY
+
+
+def test_a_commit_whose_markers_are_late_goes_on(one: Copier) -> None:
+    """It is decided; the other cluster is away for a while."""
+    one.producer.begin_transaction()
+    one.write("x")
+    assert one.producer.flush(1.0) == 0
+    one.cluster.is_up = False
+    with pytest.raises(TransactionError) as late:
+        one.producer.commit_transaction(0.1)
+    assert late.value.retriable()
+    assert "decided" in str(late.value)
+    one.cluster.is_up = True
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["x"]
+    assert one.producer.state is State.READY
+
+
+def test_a_committed_unit_is_not_read_again_where_its_word_is_refused(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator is not told of a marker, for good, while another one is still missing."""
+    send, life = one.transport.send, one.producer._way._life  # type: ignore[attr-defined]
+
+    def refuses(handler: Any, request: rq.Request) -> None:
+        if not isinstance(request, rq.TxnMarkersWritten):
+            send(handler, request)
+        else:
+            handler.feed(sg.NotWritten(0, request.id, "denied", is_final=True))
+
+    turn = data_cluster.MarkerWriter.turn
+
+    def one_by_one(writer: Any) -> Any:
+        done = sorted(turn(writer))
+        waiting.extend(done)
+        return [waiting.pop(0)] if waiting else []
+
+    waiting: list[Any] = []
+    monkeypatch.setattr(data_cluster.MarkerWriter, "turn", one_by_one)
+    monkeypatch.setattr(one.transport, "send", refuses)
+    one.unit(2, lambda: one.write("other", partition=1))
+
+    assert life.is_decided
+    assert one.cluster.committed() == ["v0", "v1"]
+    assert [each.offset for each in one.consumer.position(one.consumer.assignment())] == [2]
+    assert one.producer.may_be_committed
+
+
+def test_a_partition_that_is_no_more_counts_as_written(one: Copier) -> None:
+    one.producer.begin_transaction()
+    one.write("x")
+    assert one.producer.flush(1.0) == 0
+    del one.cluster.topics["out"]
+    one.producer.commit_transaction(1.0)
+    one.cluster.topics["out"] = 2
+    one.unit(1)
+
+    assert one.producer.state is State.READY
+
+
+def test_the_next_transaction_waits_for_the_end_of_the_one_before(
+    one: Copier, log: FakeLog
+) -> None:
+    """TransactionCompleted is told; nothing is asked that would be refused."""
+    for number in range(3):
+        one.producer.begin_transaction()
+        one.write(f"x{number}")
+        one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["x0", "x1", "x2"]
+    said = [
+        output.value for output in log.responses if b"CONCURRENT_TRANS" in (output.value or b"")
+    ]
+    assert said == []
+
+
+# ---- processes that die, and those that come after them --------------------------------------
+
+
+def dies(copier: Copier) -> None:
+    """SIGKILL: nothing it has under way goes on."""
+    copier.transport.is_cut = True
+
+
+def test_the_successor_writes_the_markers_of_who_died_behind_the_decision(
+    one: Copier, log: FakeLog, cluster: FakeCluster
+) -> None:
+    """Between EndTxn and the markers: the transaction is committed, and nobody reads it yet."""
+    one.producer.begin_transaction()
+    one.write("x", "y")
+    one.write("z", partition=1)
+    assert one.producer.flush(1.0) == 0
+    cluster.is_up = False
+    with pytest.raises(TransactionError):
+        one.producer.commit_transaction(0.1)
+    dies(one)
+    cluster.is_up = True
+    assert cluster.committed() == []
+
+    heir = Copier(log, cluster, "b", id_="a").ready()
+
+    assert (cluster.committed(), cluster.committed(partition=1)) == (["x", "y"], ["z"])
+    heir.producer.begin_transaction()
+    heir.write("w")
+    heir.producer.commit_transaction(1.0)
+    assert cluster.committed() == ["x", "y", "w"]
+
+
+def test_the_successor_aborts_what_was_open(
+    one: Copier, log: FakeLog, cluster: FakeCluster
+) -> None:
+    one.producer.begin_transaction()
+    one.write("x")
+    assert one.producer.flush(1.0) == 0
+    dies(one)
+
+    Copier(log, cluster, "b", id_="a").ready()
+
+    assert cluster.committed() == []
+    assert [each.r for each in cluster.headers() if isinstance(each, Marker)] == [ABORT]
+
+
+def test_whoever_is_fenced_ends_and_its_late_records_are_dropped(
+    one: Copier, log: FakeLog, cluster: FakeCluster
+) -> None:
+    """It was stalled, not dead: it wakes up while its successor works."""
+    one.producer.begin_transaction()
+    one.write("x")
+    assert one.producer.flush(1.0) == 0
+    heir = Copier(log, cluster, "b", id_="a").ready()
+    one.write("late")
+    assert one.producer.flush(1.0) == 0
+    with pytest.raises(TransactionError) as fenced:
+        one.producer.commit_transaction(1.0)
+    assert fenced.value.fatal()
+    heir.producer.begin_transaction()
+    heir.write("w")
+    heir.producer.commit_transaction(1.0)
+
+    assert cluster.committed() == ["w"]
+    with pytest.raises(TransactionError):
+        one.producer.begin_transaction()
+
+
+def test_markers_in_a_cluster_that_is_not_named_are_for_the_operator(
+    one: Copier, log: FakeLog, cluster: FakeCluster
+) -> None:
+    """The successor was given other brokers."""
+    one.producer.begin_transaction()
+    one.write("x")
+    assert one.producer.flush(1.0) == 0
+    dies(one)
+    heir = Copier(log, FakeCluster(log, "elsewhere"), "b", id_="a")
+
+    with pytest.raises(TransactionError, match="another cluster") as told:
+        heir.producer.init_transactions(1.0)
+
+    assert told.value.fatal()
+    assert "coord transactions finish a" in told.value.mend
+
+
+def test_an_operator_writes_missing_markers(one: Copier, cluster: FakeCluster) -> None:
+    one.producer.begin_transaction()
+    one.write("x", "y")
+    assert one.producer.flush(1.0) == 0
+    life = one.producer._way._life  # type: ignore[attr-defined]
+    life.end(COMMIT, 0)
+    one.log.advance(1_000, lambda: one.producer.poll(0) if not life.is_decided else None)
+    unmarked = Unmarked(life.unmarked.txn, COMMIT, dict.fromkeys(life.unmarked.places))
+    given = DataCluster({}, cluster.producer)
+
+    written = write_markers([given], unmarked, 1.0)
+
+    assert [(each.cluster, each.partitions) for each in written] == [("there", (0,))]
+    assert cluster.committed() == ["x", "y"]
+    assert write_markers([DataCluster({}, FakeCluster(one.log, "no").producer)], unmarked) == ()
+
+
+def test_no_failed_marker_is_forgotten_where_the_cluster_cannot_be_asked(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a partition is gone is not known: its marker, and all others, are written later."""
+
+    def away(_: Place) -> bool:
+        raise CannotReach("No metadata from Kafka.")
+
+    data = DataCluster({}, cluster.producer)
+    places = [Place(data.id, "out", number) for number in range(2)]
+    txn = Txn("FakeLog0", "a", 1, 0)
+    writer = MarkerWriter({data.id: data}, Unmarked(txn, COMMIT, dict.fromkeys(places)))
+    cluster.fails = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    writer.turn()
+    data.poll()
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "has", away)
+        with pytest.raises(CannotReach):
+            writer.turn()
+    cluster.fails = None
+    done = writer.turn()
+    data.poll()
+    done += writer.turn()
+
+    assert sorted(each.partition for each in done) == [0, 1]
+
+
+def test_a_producer_goes_on_after_its_transaction_timed_out(one: Copier, log: FakeLog) -> None:
+    """A slow process is no zombie."""
+    one.producer.begin_transaction()
+    one.write("slow")
+    assert one.producer.flush(1.0) == 0
+    log.advance(30_000, one.program.poll)
+    with pytest.raises(TransactionError) as late:
+        one.producer.commit_transaction(1.0)
+    assert late.value.txn_requires_abort()
+    one.producer.abort_transaction(1.0)
+    one.producer.begin_transaction()
+    one.write("quick")
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["quick"]
+
+
+def test_an_id_that_has_expired_is_taken_anew(one: Copier, log: FakeLog) -> None:
+    """Seven days without a transaction: the coordinator knows nothing of its producer."""
+    one.unit(1)
+    log.advance(3_000)
+    one.producer._way._life.producer = (999, 0)  # type: ignore[attr-defined]
+    one.producer.begin_transaction()
+    one.write("x")
+    with pytest.raises(TransactionError) as gone:
+        one.producer.commit_transaction(1.0)
+    assert gone.value.txn_requires_abort()
+    one.producer.abort_transaction(1.0)
+    one.producer.begin_transaction(1.0)
+    one.write("y")
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["v0", "y"]
+
+
+def test_whatever_an_abort_raises_at_the_end_all_is_given_back(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what the program raised first is what is seen."""
+    detached: list[Any] = []
+    monkeypatch.setattr(one.producer._way, "abort", _breaks)
+    monkeypatch.setattr(one.transport, "detach", detached.append)
+
+    def work() -> None:
+        with one.producer:
+            one.producer.begin_transaction()
+            raise ValueError("in the user's own work")
+
+    with pytest.raises(ValueError, match="own work"):
+        work()
+
+    assert detached == [one.producer._way]
+
+
+def test_a_producer_of_data_that_fails_at_the_end_leaves_nothing_open(
+    one: Copier, cluster: FakeCluster, log: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Any] = []
+    transport = log.transport()
+    monkeypatch.setattr(transport, "close", lambda: closed.append(transport))
+    config = {"transactional.id": "z", "coord.decided.by": "coordinator"}
+    way = ByCoordinator(config, transport, cluster.producer)
+    way._own = True
+    monkeypatch.setattr(way._data, "flush", _breaks)
+    with pytest.raises(CannotReach):
+        way.close(is_usable=True)
+
+    assert closed == [transport]
+
+
+def _breaks(*_: Any) -> None:
+    raise CannotReach("no broker")
+
+
+# ---- the group ---------------------------------------------------------------------------------
+
+
+def test_offsets_that_the_group_refuses_abort(one: Copier, log: FakeLog) -> None:
+    """A rebalance inside the unit: what was read before belongs to nobody any more."""
+    others: list[Program] = []
+
+    def joins() -> None:
+        others.append(Program(log, "other"))
+        for _ in range(12):
+            log.advance(500)
+            one.program.poll()
+            others[0].poll()
+
+    with pytest.raises(TransactionError) as refused:
+        one.unit(2, joins)
+
+    assert refused.value.txn_requires_abort()
+    assert one.producer.state is State.READY
+    assert one.cluster.committed() == []
+
+
+def test_two_commits_of_one_transaction_count_both(one: Copier, log: FakeLog) -> None:
+    one.producer.begin_transaction()
+    metadata = one.consumer.consumer_group_metadata()
+    one.producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], metadata, 1.0)
+    one.producer.send_offsets_to_transaction([TopicPartition("t", 0, 2)], metadata, 1.0)
+    one.producer.commit_transaction(1.0)
+
+    assert [r.number for r in asked(log, rq.TxnOffsetCommit)] == [0, 1]
+    assert one.committed() == 2
+
+
+def test_offsets_that_are_not_accepted_are_waited_for(one: Copier, log: FakeLog) -> None:
+    one.producer.begin_transaction()
+    metadata = one.consumer.consumer_group_metadata()
+    log.job_is_up = False
+    position = [TopicPartition("t", 0, 1)]
+    with pytest.raises(TransactionError) as late:
+        one.producer.send_offsets_to_transaction(position, metadata, 0.05)
+    assert late.value.retriable()
+    with pytest.raises(TransactionError, match="has not accepted"):
+        one.producer.commit_transaction()
+    log.job_is_up = True
+    one.producer.send_offsets_to_transaction(position, metadata, 1.0)
+    one.producer.commit_transaction(1.0)
+
+    assert len(asked(log, rq.TxnOffsetCommit)) == 1, "the same question went on"
+    assert one.committed() == 1
+
+
+# ---- what is not offered -----------------------------------------------------------------------
+
+
+def test_a_compacted_topic_is_refused(one: Copier, cluster: FakeCluster) -> None:
+    """An aborted record would swallow a committed one."""
+    cluster.topics["tables"] = 1
+    cluster.compacted.add("tables")
+    one.producer.begin_transaction()
+
+    with pytest.raises(SetupError, match="compacted"):
+        one.producer.produce("tables", "x")
+    with pytest.raises(SetupError, match="no such topic"):
+        one.producer.produce("nowhere", "x")
+    assert one.producer.state is State.IN_TRANSACTION
+
+
+@pytest.mark.parametrize("headers", [{"coord-txn": b"{}"}, [("coord-marker", b"{}")]])
+def test_a_record_that_uses_our_headers_is_refused(one: Copier, headers: Any) -> None:
+    one.producer.begin_transaction()
+
+    with pytest.raises(SetupError, match="headers"):
+        one.producer.produce("out", "x", headers=headers)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"transactional.id": ""},
+        {"coord.decided.by": "chance"},
+        {"coord.nonsense": 1},
+        {"partitioner": "murmur2"},
+    ],
+)
+def test_a_wrong_key_is_refused(log: FakeLog, cluster: FakeCluster, config: Any) -> None:
+    usual = {"transactional.id": "a", "coord.decided.by": "coordinator"}
+
+    with pytest.raises(SetupError):
+        CoordinatedProducer(
+            {**usual, **config}, transport=log.transport(), open_producer=cluster.producer
+        )
+
+
+def test_a_program_changes_one_key(log: FakeLog, cluster: FakeCluster) -> None:
+    """Keys of the other way are taken, and mean nothing here."""
+    config = {
+        "transactional.id": "a",
+        "coord.decided.by": "coordinator",
+        "coord.new.epoch": "always",
+        "coord.new.epoch.after.ms": 100,
+        "coord.prefix": "coord",
+        "coord.bootstrap.servers": "here",
+    }
+    made = CoordinatedProducer(config, transport=log.transport(), open_producer=cluster.producer)
+
+    assert made.state is State.UNINIT

@@ -1,0 +1,287 @@
+"""Batches and offsets that one commit of a Delta table decides, over real Delta, broker and Spark.
+
+First a writer and whoever shuts it out at the same moment, in both orders: Delta's own check
+decides. Then a member that is killed at each point between acceptance and its word.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from coordlib.client import CoordinatedConsumer
+from coordlib.client.spark.delta import SparkTable, uri_of
+from coordlib.client.spark.reader import SparkGroupReader
+from coordlib.client.transactions.delta_files import DeltaFiles
+from coordlib.client.transactions.in_doubt import RETENTION, settle
+from coordlib.errors import CannotReach, SetupError
+from coordlib.local.stack import Stack
+from tests.stack.conftest import wait_until
+from tests.stack.lake_member import TIMING, start_into
+from tests.stack.processes import ROOT
+from tests.stack.test_claim_meets_a_late_write import CONCURRENT, Table
+from tests.stack.wire import close
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.stack
+APP = "coordlib/AbCdEfGh/orders/m-1"
+PATIENCE_S = 120.0
+PARTITIONS, RECORDS = 4, 1_000
+
+
+# -- a writer, and whoever shuts it out ------------------------------------------------------
+
+
+@pytest.fixture
+def table(spark: "SparkSession", tmp_path: Path) -> Table:
+    return Table(spark, tmp_path)
+
+
+def seen(spark: "SparkSession", table: Table, how: str) -> Any:
+    """The table as an asker opens it, with Spark or without."""
+    if how == "spark":
+        return SparkTable(spark, table.path, APP)
+    return DeltaFiles(uri_of(spark, table.path), APP)
+
+
+@pytest.mark.parametrize("how", ["spark", "deltalake"])
+def test_a_writer_that_is_overtaken_writes_nothing(
+    spark: "SparkSession", table: Table, how: str
+) -> None:
+    """It stands in the middle of its commit when it is shut out; then it tries again."""
+    writer, asker = SparkTable(spark, table.path, APP), seen(spark, table, how)
+    said = []
+
+    problem = table.meanwhile(
+        lambda: writer.append(table.slow(["late"]), 10),
+        lambda: said.append(settle(asker, 10, 20, 0)),
+    )
+
+    assert said == ["abort"]
+    assert CONCURRENT in problem
+    writer.append(table.rows(["late"]), 10)
+    assert table.values() == ["before"]
+    assert writer.app_version(writer.newest()) == 20
+    assert settle(seen(spark, table, how), 10, 30, 0) == "abort"
+
+
+@pytest.mark.parametrize("how", ["spark", "deltalake"])
+def test_an_asker_that_is_overtaken_finds_the_batch(
+    spark: "SparkSession", table: Table, how: str
+) -> None:
+    """The writer's commit comes between the asker's look and its claim."""
+    writer, asker = SparkTable(spark, table.path, APP), seen(spark, table, how)
+    claim = asker.claim
+
+    def late_claim(token: int) -> None:
+        asker.claim = claim
+        writer.append(table.rows(["in time"]), 10)
+        claim(token)
+
+    asker.claim = late_claim
+
+    assert settle(asker, 10, 20, 0) == "commit"
+    assert table.values() == ["before", "in time"]
+
+
+def test_a_claim_that_stands_half_done_fails_beside_the_batch(
+    spark: "SparkSession", table: Table
+) -> None:
+    """The other order of the same moment."""
+    writer, asker = SparkTable(spark, table.path, APP), SparkTable(spark, table.path, APP)
+
+    problem = table.meanwhile(
+        lambda: asker.append(table.slow([]), 20),
+        lambda: writer.append(table.rows(["in time"]), 10),
+    )
+
+    assert CONCURRENT in problem
+    assert settle(asker, 10, 20, 0) == "commit"
+    assert table.values() == ["before", "in time"]
+
+
+@pytest.mark.parametrize("how", ["spark", "deltalake"])
+@pytest.mark.parametrize(("landed", "result"), [(True, "commit"), (False, "abort")])
+def test_claims_of_askers_that_died_hide_nothing(
+    spark: "SparkSession", table: Table, how: str, landed: bool, result: str
+) -> None:
+    """Each of them knows Delta's log, of Spark's commits and of delta-rs'."""
+    writer = SparkTable(spark, table.path, APP)
+    if landed:
+        writer.append(table.rows(["a batch"]), 10)
+    for other, token in (("spark", 20), ("deltalake", 30)):
+        asker = seen(spark, table, other)
+        asker.newest()
+        asker.claim(token)
+        SparkTable(spark, table.path, "another").append(table.rows(["of others"]), token)
+
+    assert settle(seen(spark, table, how), 10, 40, 0) == result
+    writer.append(table.rows(["late"]), 10)
+    assert "late" not in table.values()
+
+
+@pytest.mark.parametrize("how", ["spark", "deltalake"])
+def test_a_table_that_is_not_there_decides_nothing(
+    spark: "SparkSession", tmp_path: Path, how: str
+) -> None:
+    """Somebody has deleted it: an operator decides."""
+    path = str(tmp_path / "nothing")
+
+    def ask() -> None:
+        opened: Any = SparkTable if how == "spark" else lambda _, *rest: DeltaFiles(*rest)
+        settle(opened(spark, uri_of(spark, path), APP), 10, 20, 0)
+
+    with pytest.raises(CannotReach) as told:
+        ask()
+
+    assert "coord transactions decide" in told.value.mend
+    assert not Path(path).exists()
+
+
+def test_a_table_that_forgets_too_soon_is_refused(spark: "SparkSession", table: Table) -> None:
+    """Delta would forget which batches it has, and they would be written again."""
+    spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('{RETENTION}' = '1 days')")
+
+    for how in ("spark", "deltalake"):
+        with pytest.raises(SetupError, match="forgets too soon"):
+            settle(seen(spark, table, how), 10, 20, 0)
+    with pytest.raises(SetupError, match="forgets too soon"):
+        SparkTable(spark, table.path, APP).prepare(table.rows([]))
+
+
+# -- members that are killed -----------------------------------------------------------------
+
+
+class Lake:
+    """A topic with records, a table for them, and processes of `tests.stack.lake_member`."""
+
+    def __init__(self, servers: str, group: str, folder: Path) -> None:
+        self.servers, self.group, self.folder = servers, group, folder
+        self.topic, self.table = f"records-of-{group}", str(folder / "table")
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
+        producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+        for number in range(RECORDS):
+            producer.produce(self.topic, str(number).encode(), partition=number % PARTITIONS)
+        assert producer.flush(30) == 0
+        close(producer)
+
+    def start(self, name: str, hold: str) -> None:
+        """Start a member that will stand still at this point."""
+        (self.folder / f"{name}.hold").write_text(hold)
+        given = {
+            "bootstrap": self.servers,
+            "group": self.group,
+            "topic": self.topic,
+            "table": self.table,
+            "folder": str(self.folder),
+            "name": name,
+        }
+        options = [word for key, value in given.items() for word in (f"--{key}", value)]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "tests.stack.lake_member", *options],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill_held(self, name: str) -> None:
+        held = self.folder / f"{name}.held"
+        wait_until(f"{name} stands still", lambda: held.exists() or self._has_ended(name), 180.0)
+        assert not self._has_ended(name), (self.folder / f"{name}.log").read_text()[-3_000:]
+        process = self._processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+
+    def _has_ended(self, name: str) -> bool:
+        return self._processes[name].poll() is not None
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait(30)
+
+    def written(self, spark: "SparkSession") -> Counter[str]:
+        """How often each record is in the table."""
+        rows = spark.read.format("delta").load(self.table).select("value").collect()
+        return Counter(row["value"] for row in rows)
+
+
+@pytest.fixture
+def lake(shared_stack: Stack, group: str, tmp_path: Path) -> Iterator[Lake]:
+    made = Lake(shared_stack.bootstrap_servers, group, tmp_path)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(["written"], id="after the write"),
+        pytest.param(["accepted", "written", "said"], id="everywhere", marks=pytest.mark.chaos),
+    ],
+)
+def test_every_record_is_in_the_table_once_wherever_a_member_is_killed(
+    lake: Lake, spark: "SparkSession", tmp_path: Path, points: list[str]
+) -> None:
+    """INV-100: killed between acceptance, write and word; the next one finds out which."""
+    for point in points:
+        lake.start(f"dies-{point}", point)
+        lake.kill_held(f"dies-{point}")
+    heir = SparkGroupReader(
+        spark,
+        lake.group,
+        [lake.topic],
+        start_into(lake.table),
+        config={"bootstrap.servers": lake.servers},
+        folder=tmp_path / "heir",
+        timing=TIMING,
+        commits="with-writes",
+    )
+
+    with heir:
+        wait_until("all is written", lambda: len(lake.written(spark)) == RECORDS, PATIENCE_S)
+
+    assert [record for record, count in lake.written(spark).items() if count != 1] == []
+
+
+@pytest.mark.chaos
+def test_a_member_without_spark_finds_out_what_a_killed_one_has_written(
+    lake: Lake, spark: "SparkSession"
+) -> None:
+    """A Python consumer joins the group: it goes on behind what is in the table."""
+    lake.start("dies", "written")
+    lake.kill_held("dies")
+    written = lake.written(spark)
+    config = {
+        "bootstrap.servers": lake.servers,
+        "group.id": lake.group,
+        "group.protocol": "assigned",
+        "auto.offset.reset": "earliest",
+    }
+    left: Counter[str] = Counter()
+
+    with CoordinatedConsumer(config) as consumer:
+        consumer.subscribe([lake.topic])
+
+        def all_is_read() -> bool:
+            left.update((m.value() or b"").decode() for m in consumer.consume(100, 0.5))
+            return sum(left.values()) + sum(written.values()) >= RECORDS
+
+        wait_until("the rest is read", all_is_read, PATIENCE_S)
+
+    assert sum(written.values()) > 0
+    assert written + left == Counter(str(number) for number in range(RECORDS))

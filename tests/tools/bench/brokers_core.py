@@ -1,0 +1,218 @@
+"""The pure core with a large cluster: bytes of requests in, effects as bytes out, one core.
+
+Each figure is a whole batch as the job judges it, from a saved blob to the next one; `idle` is what
+the blob alone costs, in a batch with one heartbeat. Times are the processor's, so that work beside
+this one counts little.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from coordlib import limits
+from coordlib.coordinators.brokers.rows import PARTITIONS, Partition
+from coordlib.coordinators.shard.table import Place
+from coordlib.coordinators.shard.transition import REQUESTS
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from tests.tools.bench.figures import percentile, summary, tell, tell_machine, timed
+from tests.tools.core import Fold, InputRecord, Shard, ShardSettings, fold
+
+BENCH: Final = "brokers"
+NAME: Final = "shop"
+INCARNATION: Final = "bench000"
+SESSION_MS, RELEASE_MS = 9_000, 18_000
+#: Rule 1: a shard's clock moves by so much with one record, at most.
+CAP_MS: Final = SESSION_MS // 5
+SETTINGS: Final = ShardSettings(
+    shard=0, shards=1, reply_partitions=4, incarnation=INCARNATION, families={}
+)
+START_MS: Final = 1_700_000_000_000
+PARTITIONS_PER_TOPIC: Final = 1_000
+#: How many partitions one request makes, in whole topics.
+ROWS_PER_REQUEST: Final = limits.ROWS_PER_REQUEST_MAX // PARTITIONS_PER_TOPIC * PARTITIONS_PER_TOPIC
+LEADERS: Final = 300
+HEARTBEATS: Final = 20_000
+
+
+class Fleet:
+    """A cluster at rest in memory: its log, and the blob of its shard."""
+
+    def __init__(self, brokers: int, partitions: int, replicas: int) -> None:
+        self.next_offset, self.now_ms = 0, START_MS
+        self.brokers = range(brokers)
+        self.members = [f"b{n}-{INCARNATION}-0-{n}" for n in self.brokers]
+        self.blob: bytes = fold(None, self._register(), SETTINGS).blob
+        for first in range(0, partitions, ROWS_PER_REQUEST):
+            count = min(ROWS_PER_REQUEST, partitions - first)
+            self.fold([self._create(first, count, replicas), self.tick()])
+
+    def write(self, request: rq.AnyRequest) -> InputRecord:
+        record = InputRecord(REQUESTS, self.next_offset, self.now_ms, codec.encode(request))
+        self.next_offset += 1
+        return record
+
+    def fold(self, records: Sequence[InputRecord]) -> Fold:
+        """Judge a batch, and go on from its blob."""
+        outcome = fold(self.blob, records, SETTINGS)
+        self.blob = outcome.blob
+        return outcome
+
+    def tick(self) -> InputRecord:
+        return self.write(rq.Tick(v=1, published=self.next_offset - 1))
+
+    def heartbeat(self, broker: int) -> InputRecord:
+        return self.write(
+            rq.Heartbeat(
+                **self._envelope(broker),
+                generation=0,
+                member=self.members[broker],
+                space="cluster",
+            )
+        )
+
+    def alter(self, place: Place, row: Partition) -> InputRecord:
+        """The leader of a partition asks for an ISR without its last member."""
+        isr = row.isr[:-1] if row.isr[-1] != row.leader else row.isr[1:]
+        wanted = rq.AlteredPartition(
+            partition=place[1],
+            leader_epoch=row.leader_epoch,
+            partition_epoch=row.partition_epoch,
+            isr=tuple(rq.InSyncReplica(each, each) for each in isr),
+        )
+        return self.write(
+            rq.AlterPartition(
+                **self._envelope(row.leader),
+                broker=row.leader,
+                incarnation=row.leader,
+                topics=(rq.AlteredTopic(place[0], (wanted,)),),
+            )
+        )
+
+    def rows(self) -> dict[Place, Partition]:
+        """All partitions."""
+        shard = Shard(self.blob, SETTINGS)
+        entries = shard.row(NAME, "cluster").entries(PARTITIONS)
+        return {(topic, number): row for topic, number, row in entries}
+
+    def silence(self, dead: range) -> list[InputRecord]:
+        """Time passes until the sessions of these are over but for one tick, which is returned."""
+        steps = SESSION_MS // CAP_MS
+        for step in range(steps):
+            self.now_ms += CAP_MS
+            alive = [each for each in self.brokers if each not in dead]
+            if step == steps - 1:
+                return [self.tick()]
+            self.fold([self.heartbeat(each) for each in alive])
+        raise AssertionError("a session is longer than CAP")
+
+    def _register(self) -> list[InputRecord]:
+        register = [
+            self.write(
+                rq.RegisterBroker(
+                    **self._envelope(number),
+                    broker=number,
+                    endpoints=(rq.Endpoint("in", f"host-{number}", 9092),),
+                    session_timeout_ms=SESSION_MS,
+                    release_timeout_ms=RELEASE_MS,
+                    storage=f"disk-{number}",
+                )
+            )
+            for number in self.brokers
+        ]
+        register.append(self.tick())
+        targets = [
+            self.write(
+                rq.BrokerHeartbeat(
+                    **self._envelope(number),
+                    broker=number,
+                    incarnation=number,
+                    since=number,
+                    target_state="Active",
+                )
+            )
+            for number in self.brokers
+        ]
+        return [*register, *targets, self.tick()]
+
+    def _create(self, first: int, count: int, replicas: int) -> InputRecord:
+        topics = tuple(
+            rq.NewTopic(
+                topic=f"topic-{(first + done) // PARTITIONS_PER_TOPIC:04}",
+                partitions=min(PARTITIONS_PER_TOPIC, count - done),
+                replication_factor=replicas,
+            )
+            for done in range(0, count, PARTITIONS_PER_TOPIC)
+        )
+        return self.write(rq.CreateTopics(**self._envelope(0), topics=topics))
+
+    def _envelope(self, broker: int) -> dict[str, Any]:
+        request = f"0123456789abcdef-{self.next_offset}"
+        return {"v": 1, "id": request, "client": f"b{broker}", "group": NAME, "reply": broker % 4}
+
+
+def run(brokers: int, partitions: int, replicas: int, repeats: int) -> int:
+    """All figures of the core, as JSON lines."""
+    tell_machine(BENCH)
+    size: dict[str, Any] = {"brokers": brokers, "partitions": partitions, "replicas": replicas}
+    fleet = Fleet(brokers, partitions, replicas)
+    tell(BENCH, "blob", **size, bytes=len(fleet.blob))
+    tell(BENCH, "idle", **size, **_idle(fleet, repeats))
+    for dead in (1, min(LEADERS, brokers // 3)):
+        tell(BENCH, "deaths", **size, dead=dead, **_deaths(fleet, dead, repeats))
+    tell(BENCH, "alter partition", **size, **_alter(fleet, min(LEADERS, brokers), repeats))
+    bare = Fleet(brokers, 0, replicas)
+    found = {"with_rows": _heartbeats(fleet, repeats), "without": _heartbeats(bare, repeats)}
+    share = round(found["with_rows"] / found["without"], 2)
+    tell(BENCH, "heartbeats per s", **size, batch=HEARTBEATS, **found, share=share)
+    return 0
+
+
+def _idle(fleet: Fleet, repeats: int) -> dict[str, float]:
+    took = []
+    for _ in range(repeats):
+        record = fleet.heartbeat(0)
+        took.append(timed(lambda record=record: fleet.fold([record]))[1])  # type: ignore[misc]
+    return summary(took)
+
+
+def _deaths(fleet: Fleet, dead: int, repeats: int) -> dict[str, float]:
+    """Each time from the same blob: `dead` brokers are silent at once."""
+    kept = fleet.blob, fleet.next_offset, fleet.now_ms
+    records = fleet.silence(range(dead))
+    ready, took = fleet.blob, []
+    for _ in range(repeats):
+        outcome, spent = timed(lambda: fold(ready, records, SETTINGS))
+        took.append(spent)
+    changed = sum(b'"partition"' in each.key for each in outcome.outputs)
+    values = [each.value or b"" for each in outcome.outputs]
+    notices = sum(len(each) for each in values if b'"MetadataChanged"' in each)
+    assert changed > 0, "nobody died"
+    fleet.blob, fleet.next_offset, fleet.now_ms = kept
+    return {**summary(took), "rows": changed, "notice_bytes": notices}
+
+
+def _alter(fleet: Fleet, leaders: int, repeats: int) -> dict[str, float]:
+    """One row of each of so many leaders, in one batch."""
+    by_leader = {row.leader: (place, row) for place, row in fleet.rows().items()}
+    chosen = [by_leader[each] for each in sorted(by_leader)[:leaders]]
+    records = [fleet.alter(place, row) for place, row in chosen]
+    took = []
+    for _ in range(repeats):
+        outcome, spent = timed(lambda: fold(fleet.blob, records, SETTINGS))
+        took.append(spent)
+    accepted = sum(b'"error":"NONE"' in (each.value or b"") for each in outcome.outputs)
+    assert accepted >= len(records), f"{accepted} of {len(records)} were accepted"
+    rates = [round(len(records) / each.cpu_ms * 1_000) for each in took]
+    rate = percentile(rates, 0.5)
+    return {**summary(took), "rows": len(records), "rows_per_s": rate, "best_per_s": max(rates)}
+
+
+def _heartbeats(fleet: Fleet, repeats: int) -> float:
+    rates = []
+    for _ in range(repeats):
+        fleet.now_ms += 300
+        count = len(fleet.brokers)
+        records = [fleet.heartbeat(number % count) for number in range(HEARTBEATS)]
+        spent = timed(lambda records=records: fleet.fold(records))[1]  # type: ignore[misc]
+        rates.append(HEARTBEATS / spent.cpu_ms * 1_000)
+    return round(percentile(rates, 0.5))

@@ -1,0 +1,1 @@
+"""Users' transactions in simulated worlds: copiers, their producers, and what the driver does."""

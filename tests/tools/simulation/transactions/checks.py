@@ -1,0 +1,174 @@
+"""What must be true of copiers: their history is whole, and so is what the log says of decisions.
+
+The history is checked as any recorded one (`coord log check`). Here are the lines that only the
+topics know, and a second reading of which offsets wait and what a fetch may be told.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from coordlib.checking.history import Happened
+from coordlib.coordinators.groups.offsets.pending_table import PENDING_KEY
+from coordlib.records import requests as rq
+from tests.tools.simulation.cluster import Outcome
+from tests.tools.simulation.evidence import Asked, Evidence
+from tests.tools.simulation.signing import controls, effective
+from tests.tools.simulation.transactions.copier import DRAFT, FAIR
+from tests.tools.simulation.transactions.copying import GROUP, READER, Copying
+from tests.tools.simulation.violation import Violation
+from tests.tools.simulation.world import PREFIX, World
+
+UNSTABLE: Final = "UNSTABLE_OFFSET_COMMIT"
+Partition = tuple[str, int]
+
+
+def check_copied(copying: Copying) -> None:
+    """INV-96, INV-97: after the faults all is decided, copied and committed within the bound."""
+    world = copying.world
+    waiting = [key for key, _ in _pending(copying)]
+    if waiting:
+        raise Violation(f"INV-96: the offsets of {waiting[0]} still wait for a decision")
+    committed = _committed(copying)
+    for number in range(copying.sources):
+        end = world.cluster.partitions[DRAFT, number].end
+        if committed.get((DRAFT, number), 0) != end:
+            raise Violation(
+                f"INV-97: {DRAFT}-{number} ends at {end}, and the copiers have committed "
+                f"{committed.get((DRAFT, number))}"
+            )
+    for number in range(copying.targets):
+        partition = world.cluster.partitions[FAIR, number]
+        if partition.last_stable != partition.end:
+            raise Violation(f"INV-96: a transaction is open in {FAIR}-{number}")
+
+
+def _pending(copying: Copying) -> Iterator[tuple[str, dict[str, Any]]]:
+    known = copying.world.cluster.newest_by_key(f"{PREFIX}.transactions", copying.shard)
+    for key, value in known.items():
+        parts = msgspec.json.decode(key)
+        if parts[0] == PENDING_KEY and parts[1] == GROUP:
+            yield parts[2], msgspec.json.decode(value)
+
+
+def _committed(copying: Copying) -> dict[Partition, int]:
+    known = copying.world.cluster.newest_by_key(f"{PREFIX}.committed", copying.shard)
+    rows = [(msgspec.json.decode(key), value) for key, value in known.items()]
+    return {
+        (topic, number): msgspec.json.decode(value)["offset"]
+        for (group, topic, number), value in rows
+        if group == GROUP
+    }
+
+
+# ---- lines for the history ----------------------------------------------------------------------
+
+
+def lines(world: World, evidence: Evidence) -> Iterator[Happened]:
+    """What the group's members were told of its offsets, and what there is at the end."""
+    copying = world.copying
+    if copying is None:
+        return
+    for each in evidence.asked:
+        if isinstance(each.request, rq.OffsetFetch) and each.request.group == GROUP:
+            for answer, record in evidence.answered(each.coordinate):
+                rows = [row for row in answer.get("offsets") or () if row["error"] == "NONE"]
+                if rows:
+                    offsets = {f"{row['topic']}-{row['partition']}": row["offset"] for row in rows}
+                    yield _fetched(each.request.client, each.true_ms, record.true_ms, offsets)
+    now_ms = world.scheduler.now_ms
+    offsets = {f"{topic}-{number}": at for (topic, number), at in _committed(copying).items()}
+    yield from copying.tellers.lines()
+    yield _fetched(READER, now_ms, now_ms, offsets)
+
+
+def _fetched(member: str, began_ms: int, t_ms: int, offsets: dict[str, int]) -> Happened:
+    return Happened(t_ms, "fetched", member=member, group=GROUP, offsets=offsets, began_ms=began_ms)
+
+
+# ---- a second reading of decisions --------------------------------------------------------------
+
+
+def check(copying: Copying, evidence: Evidence) -> None:
+    """INV-91 to INV-93, record by record of the log of the copiers' shard."""
+    copying.tellers.check(evidence)
+    world, shard = copying.world, copying.shard
+    counting = effective(world, shard)
+    decided: dict[int, rq.TxnDecided] = {
+        offset: each
+        for offset, each in controls(world, shard).items()
+        if isinstance(each, rq.TxnDecided) and offset in counting
+    }
+    for offset, record in decided.items():
+        _check_true(world, shard, offset, record)
+    asked = {each.offset: each for each in evidence.asked if each.shard == shard}
+    waiting = Waiting(shard)
+    for offset in sorted({*decided, *asked}):
+        if offset in decided:
+            waiting.decide(decided[offset])
+        elif asked[offset].request.group == GROUP:
+            waiting.judge(asked[offset], evidence.answers.get(asked[offset].coordinate, []))
+
+
+def _check_true(world: World, shard: int, offset: int, record: rq.TxnDecided) -> None:
+    """INV-92: what the driver tells a shard is how the transaction has ended."""
+    log = world.cluster.partitions[f"{PREFIX}.requests", shard].records
+    for told, outcome in ((record.committed, Outcome.COMMITTED), (record.aborted, Outcome.ABORTED)):
+        for each in told:
+            transaction = log[each].transaction
+            ended = Outcome.COMMITTED if transaction is None else transaction.outcome
+            if ended is not outcome:
+                raise Violation(
+                    f"INV-92: r{shard}-{offset} says that r{shard}-{each} was {outcome.value}, and "
+                    f"its transaction is {ended.value}"
+                )
+
+
+class Waiting:
+    """Which offsets of the copiers wait, and which are committed, up to a record of the log."""
+
+    def __init__(self, shard: int) -> None:
+        self._shard = shard
+        self.committed: dict[Partition, int] = {}
+        #: Offset of the PendingCommit -> its rows.
+        self.pending: dict[int, dict[Partition, int]] = {}
+
+    def decide(self, record: rq.TxnDecided) -> None:
+        """Also what was decided while the group was set aside: nobody is told before."""
+        for offset in sorted({*record.committed, *record.aborted}):
+            rows = self.pending.pop(offset, {})
+            if offset in record.committed:
+                self._write(rows, offset)
+
+    def judge(self, each: Asked, answers: list[dict[str, Any]]) -> None:
+        """A request of the group, with its answers. Raises Violation."""
+        request = each.request
+        taken = bool(answers) and answers[0]["error"] == "NONE"
+        if isinstance(request, rq.PendingCommit) and taken:
+            rows = {(row.topic, row.partition): row.offset for row in request.offsets}
+            self.pending[each.offset] = rows
+        elif isinstance(request, rq.OffsetFetch):
+            for answer in answers:
+                for row in answer.get("offsets") or ():
+                    self._check_told(each, row)
+
+    def _write(self, rows: dict[Partition, int], offset: int) -> None:
+        """Committed; older entries have nothing to say about these partitions any more."""
+        self.committed |= rows
+        for older in [older for older in self.pending if older < offset]:
+            for place in rows:
+                self.pending[older].pop(place, None)
+
+    def _check_told(self, each: Asked, row: dict[str, Any]) -> None:
+        """INV-93: nothing that waits is told, and nothing that was committed is kept back."""
+        place = (row["topic"], row["partition"])
+        waits = any(place in rows for rows in self.pending.values())
+        if waits != (row["error"] == UNSTABLE):
+            told = row["error"] if waits else "that it waits"
+            raise Violation(f"INV-93: {each.coordinate} was told {told} of {place}")
+        if not waits and row["error"] == "NONE" and row["offset"] != self.committed.get(place, -1):
+            raise Violation(
+                f"INV-93: {each.coordinate} was told offset {row['offset']} of {place}, committed "
+                f"is {self.committed.get(place)}"
+            )

@@ -1,0 +1,101 @@
+"""Users' code that blocks, on virtual time: a thread that runs only while the scheduler waits.
+
+`exactly_once` and the calls of a producer wait inside of each other, so a copier cannot be cut into
+events as the user of a consumer is. One thread runs at any moment, and the seed says which.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib import import_module
+from unittest.mock import patch
+
+from coordlib.client import consumer
+from coordlib.client.shell import by_kafka, member
+from coordlib.client.transactions import question
+from coordlib.client.transactions.question import OffsetsQuestion
+from tests.tools.simulation.scheduler import Gone, Process, Scheduler
+
+#: How often one that waits for something looks whether it is there.
+SLICE_MS = 200
+#: How often one looks that waits for the answer of its group.
+LOOK_S = 0.05
+
+
+class Fiber:
+    """The thread of one process's user. Daemon: a world that ends badly must not hang."""
+
+    def __init__(self, process: Process, work: Callable[[], None]) -> None:
+        self._process, self._work = process, work
+        self._mine, self._theirs = threading.Lock(), threading.Lock()
+        self._mine.acquire()
+        self._theirs.acquire()
+        self._problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=process.name, daemon=True)
+        self.is_over = False
+        #: Whether it is what runs now.
+        self.is_running = False
+
+    def resume(self) -> None:
+        """In the scheduler's thread: let it run until it waits. Raises what its user's code has."""
+        if self.is_over:
+            return
+        if self._thread.ident is None:
+            self._thread.start()
+        self.is_running = True
+        self._mine.release()
+        self._theirs.acquire()
+        self.is_running = False
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            raise problem
+
+    def sleep(self, for_ms: float) -> None:
+        """In its own thread: let everything else go on. Raises Gone: its process is dead."""
+        if self._process.is_alive:
+            self._process.after(for_ms, self.resume)
+            self._theirs.release()
+            self._mine.acquire()
+        if not self._process.is_alive:
+            raise Gone
+
+    def _run(self) -> None:
+        self._mine.acquire()
+        try:
+            if self._process.is_alive:
+                self._work()
+        except Gone:
+            pass
+        except BaseException as problem:  # noqa: BLE001  # raised where the world goes on
+            if self._process.is_alive:  # else it is what a killed process would not have done
+                self._problem = problem
+        self.is_over = True
+        self._theirs.release()
+
+
+class WorldTime:
+    """As much of the module `time` as clients use that wait."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def monotonic(self) -> float:
+        return self._scheduler.now_ms / 1_000
+
+
+@contextmanager
+def on_world_time(scheduler: Scheduler) -> Iterator[None]:
+    """While it lasts, all that copiers call asks the world for the time."""
+    time = WorldTime(scheduler)
+    with ExitStack() as patches:
+        # By its path: the package has a function of the same name.
+        units = import_module("coordlib.client.exactly_once")
+        for module in (by_kafka, units, member):
+            patches.enter_context(patch.object(module, "time", time))
+        patches.enter_context(patch.object(consumer, "monotonic", time.monotonic))
+        patches.enter_context(patch.object(consumer, "SLICE_S", SLICE_MS / 1_000))
+        patches.enter_context(patch.object(question, "_POLL_S", LOOK_S))
+        asking = partial(OffsetsQuestion, now_s=time.monotonic)
+        patches.enter_context(patch.object(by_kafka, "OffsetsQuestion", asking))
+        yield

@@ -1,0 +1,173 @@
+"""All tellers of a world, and what must be true of the transactions that the job decides."""
+
+from collections import Counter
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from coordlib.checking.history import Happened
+from coordlib.coordinators.groups.offsets.txn_messages import key_of
+from coordlib.records import codec
+from coordlib.records import requests as rq
+from coordlib.records.producers import COMMIT
+from tests.tools.simulation.evidence import Evidence, Told
+from tests.tools.simulation.transactions.teller import BOOK, Teller
+from tests.tools.simulation.violation import Violation
+from tests.tools.simulation.world import PREFIX, World
+
+STARTS_MS: Final = 5_000
+LOOKS_MS: Final = 1_000
+READER: Final = "reader of books"
+#: Requests that may come once more, from wherever they were held up.
+_WORDS: Final = (rq.InitProducerId, rq.TxnOffsetCommit, rq.EndTxn)
+_NEWEST: Final = 300
+_OUTCOMES: Final = {"OffsetsCommitted": "commit", "OffsetsDropped": "abort"}
+
+
+class Tellers:
+    """Up to two transactional ids, each with a process that a supervisor starts again."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.luck = world, world.stream("tellers")
+        ids = self.luck.choice([0, 1, 1, 2])
+        self.groups = {f"teller-{n}": tuple(f"books-{n}-{m}" for m in range(3)) for n in range(ids)}
+        self.numbers = {name: count(1) for name in self.groups}
+        self.tellers: list[Teller] = []
+        self.newest: dict[str, Teller] = {}
+        self.met: Counter[str] = Counter()
+        self._is_ending = False
+
+    def begin(self) -> None:
+        """One after the other."""
+        for name in self.groups:
+            self.world.scheduler.after(
+                self.luck.uniform(0, STARTS_MS), partial(self._start_first, name)
+            )
+        self.world.every(LOOKS_MS, self._look_after)
+
+    def _start_first(self, name: str) -> None:
+        self.start(name)
+
+    def start(self, name: str) -> Teller:
+        """One more process of this id; older ones are fenced by it."""
+        world = self.world
+        process = f"{name}-{len(self.tellers)}"
+        teller = Teller(
+            world.cluster,
+            process,
+            name,
+            self.groups[name],
+            world.plan.shards,
+            PREFIX,
+            world.stream(f"teller {process}"),
+            self.numbers[name],
+            world.history.append,
+        )
+        self.tellers.append(teller)
+        self.newest[name] = teller
+        return teller
+
+    def _look_after(self) -> bool:
+        for name, teller in list(self.newest.items()):
+            if teller.is_done and not self._is_ending:
+                self.start(name)
+        return True
+
+    def running(self) -> list[Teller]:
+        """The newest of each id, without those that are stopped."""
+        return [each for each in self.newest.values() if not (each.is_done or each.is_stopped)]
+
+    def words_again(self, luck: Random) -> None:
+        """One of the newest requests of tellers stands in its log once more."""
+        place = f"{PREFIX}.requests", luck.randrange(self.world.plan.shards)
+        records = self.world.cluster.partitions[place].records[-_NEWEST:]
+        told = [each for each in records if isinstance(codec.decode_request(each.value), _WORDS)]
+        if told:
+            again = luck.choice(told)
+            self.met["teller's request came again"] += 1
+            self.world.cluster.append(place, again.key, again.value)
+
+    def heal(self) -> None:
+        """Older processes are gone."""
+        for teller in self.tellers:
+            if teller not in self.newest.values():
+                teller.kill()
+
+    def end(self) -> None:
+        """Each ends behind its transaction."""
+        self._is_ending = True
+        for teller in self.tellers:
+            teller.is_ending = True
+
+    def kill(self) -> None:
+        """The world is over: no thread stays."""
+        self._is_ending = True
+        for teller in self.tellers:
+            teller.kill()
+
+    # ---- what must be true ---------------------------------------------------------------------
+
+    def check(self, evidence: Evidence) -> None:
+        """INV-91, INV-92, INV-95, INV-96, by the history of the job."""
+        decided = _decided(evidence)
+        done: dict[tuple[str, str], str] = {}
+        for event in evidence.told:
+            if event.type not in _OUTCOMES or event.detail.get("decided_by") != "coordinator":
+                continue
+            key, outcome = event.detail["transaction"], _OUTCOMES[event.type]
+            if (event.group, key) in done:
+                raise Violation(f"INV-95: {event.group} was told of {key} twice")
+            done[event.group, key] = outcome
+            if decided.get(key) != outcome:
+                raise Violation(
+                    f"INV-91: {event.group} has {outcome} of {key}, and it is {decided.get(key)}"
+                )
+        for group, key in _waited(evidence):
+            if (group, key) not in done:
+                raise Violation(f"INV-96: offsets of {key} still wait in {group}")
+        self._check_told()
+
+    def _check_told(self) -> None:
+        """INV-95, INV-96: nothing is left to be told to another shard."""
+        for shard in range(self.world.plan.shards):
+            outbox = self.world.cluster.newest_by_key(f"{PREFIX}.outbox", shard)
+            left = [key for key in outbox if isinstance(msgspec.json.decode(key)[0], int)]
+            if left:
+                raise Violation(f"INV-96: {left[0].decode()} was never fed, or never confirmed")
+
+    def lines(self) -> list[Happened]:
+        """What each group has at the end, for the history."""
+        now_ms, found = self.world.scheduler.now_ms, []
+        for shard in range(self.world.plan.shards):
+            known = self.world.cluster.newest_by_key(f"{PREFIX}.committed", shard)
+            for key, value in known.items():
+                group, topic, number = msgspec.json.decode(key)
+                if topic == BOOK:
+                    at = {f"{topic}-{number}": msgspec.json.decode(value)["offset"]}
+                    fields: dict[str, Any] = {"group": group, "offsets": at, "began_ms": now_ms}
+                    found.append(Happened(now_ms, "fetched", member=READER, **fields))
+        return found
+
+
+def _decided(evidence: Evidence) -> dict[str, str]:
+    """Key of a transaction -> its result. Raises Violation: it was decided twice."""
+    found: dict[str, str] = {}
+    for event in evidence.told:
+        if event.type == "TransactionPrepared":
+            key = key_of(event.detail["producer_id"], event.detail["epoch"])
+            if key in found:
+                raise Violation(f"INV-92: {key} was decided twice")
+            found[key] = COMMIT if event.detail["result"] == COMMIT else "abort"
+    return found
+
+
+def _waited(evidence: Evidence) -> set[tuple[str, str]]:
+    """Group and key of all offsets that a transaction of the coordinator has left to wait."""
+
+    def is_ours(event: Told) -> bool:
+        return event.type == "OffsetsPending" and event.detail.get("decided_by") == "coordinator"
+
+    return {(each.group, each.detail["transaction"]) for each in evidence.told if is_ours(each)}
