@@ -21,7 +21,9 @@ UNAVAILABLE = set_aside.UNAVAILABLE
 def _plan(is_theirs: bool) -> Plan:
     """A world whose only fault is a step that raises: of the members' group, or of a neighbour."""
     calm = next(
-        each for each in map(draw, range(1_000)) if each.shards == 1 and not each.group_size_max
+        each
+        for each in map(draw, range(1_000))
+        if each.shards == 1 and not each.group_size_max and not each.copiers
     )
     for dice in range(100):
         chosen = replace(calm, faults=(Fault(20_000, "poison-step", 8_000, dice),))

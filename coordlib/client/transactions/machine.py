@@ -174,8 +174,12 @@ class Machine:
             self.error = None
 
     def _refused(self, call: Call) -> TransactionError:
-        """Why a call is not allowed: the error before it, or the state."""
-        if self.error is not None:
+        """Why a call is not allowed: the error before it, or the state.
+
+        While an abort has not ended, the state: the error before it may be one after which the
+        program is to begin another transaction, and it would for ever.
+        """
+        if self.error is not None and self.state is not State.ABORTING:
             error = self.error
             return TransactionError(error.severity, error.what, error.where, error.mend)
         what = f"{call.value} is not allowed in the state {self.state.value}."

@@ -101,6 +101,18 @@ def test_the_first_reason_of_a_fatal_error_stays() -> None:
         machine.call(Call.ABORT)
 
 
+def test_while_an_abort_has_not_ended_it_is_what_a_program_is_told_to_call() -> None:
+    """Told of the error before it, a program would begin another unit, and again, for ever."""
+    machine = in_state(State.ABORTABLE_ERROR)
+    machine.call(Call.ABORT)
+    machine.failed(error(Severity.RETRIABLE))
+
+    with pytest.raises(TransactionError, match="Call abort_transaction again") as refused:
+        machine.call(Call.BEGIN)
+
+    assert not refused.value.txn_requires_abort()
+
+
 def test_an_aborted_transaction_is_forgotten() -> None:
     machine = in_state(State.ABORTABLE_ERROR)
     machine.call(Call.ABORT)

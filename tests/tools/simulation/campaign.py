@@ -127,8 +127,20 @@ def _results(seeds: list[int], kinds: tuple[str, ...], jobs: int, of: str) -> It
         yield from (play(seed, kinds, of) for seed in seeds)
         return
     # Spawned, not forked: librdkafka does not survive a fork.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
         yield from pool.map(partial(play, kinds=kinds, of=of), seeds, chunksize=CHUNK)
+    except BaseException:
+        _kill(pool)  # to wait for the other seeds would hide why
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """Whatever its processes do: one that never ends must not keep the run that it broke."""
+    for each in list((pool._processes or {}).values()):
+        each.kill()
 
 
 def _result(outcome: Outcome) -> Result:

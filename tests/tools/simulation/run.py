@@ -108,17 +108,21 @@ def watched(world: AnyWorld, *plays: Callable[[AnyWorld], None]) -> Outcome:
 
 def _to_its_end(world: World) -> None:
     """Raises Violation. Threads of copiers end with it, whatever happens."""
-    with on_world_time(world.scheduler) if world.plan.copiers else nullcontext():
-        try:
-            play(world)
-            look_back(world)
-        finally:
-            if world.copying is not None:
-                world.copying.kill()
+    try:
+        play(world)
+        look_back(world)
+    finally:
+        if world.copying is not None:
+            world.copying.kill()
 
 
 def play(world: World) -> None:
     """Faults, then peace, then everybody leaves. Raises Violation."""
+    with on_world_time(world.scheduler) if world.plan.copiers else nullcontext():
+        _play(world)
+
+
+def _play(world: World) -> None:
     length_ms = world.plan.length_ms
     _begin(world)
     world.scheduler.run(length_ms, world.check)

@@ -165,6 +165,8 @@ class Copier(Process):
             try:
                 if producer.state is State.COMMITTING:
                     producer.commit_transaction(PATIENCE_S)
+                elif producer.state is State.ABORTING:
+                    producer.abort_transaction(PATIENCE_S)
                 return producer
             except TransactionError:
                 pass

@@ -19,6 +19,9 @@ from tests.tools.simulation.scheduler import Gone, Process, Scheduler
 
 #: How often one that waits for something looks whether it is there.
 SLICE_MS = 200
+#: Of real time: a user's code that runs so long without waiting waits for what cannot come, and
+#: virtual time stands still meanwhile.
+STUCK_S = 60.0
 #: How often one looks that waits for the answer of its group.
 LOOK_S = 0.05
 
@@ -38,14 +41,18 @@ class Fiber:
         self.is_running = False
 
     def resume(self) -> None:
-        """In the scheduler's thread: let it run until it waits. Raises what its user's code has."""
+        """In the scheduler's thread: let it run until it waits. Raises what its user's code has.
+
+        Raises AssertionError: it runs, and never waits.
+        """
         if self.is_over:
             return
         if self._thread.ident is None:
             self._thread.start()
         self.is_running = True
         self._mine.release()
-        self._theirs.acquire()
+        if not self._theirs.acquire(timeout=STUCK_S):
+            raise AssertionError(f"{self._thread.name} has run for {STUCK_S:.0f} s and not waited")
         self.is_running = False
         problem, self._problem = self._problem, None
         if problem is not None:
