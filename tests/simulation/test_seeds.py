@@ -17,7 +17,7 @@ from tests.tools.simulation.sometimes import SITUATIONS
 
 #: Of these seeds a change plays as many as draw each kind of fault so often; `make nightly` plays
 #: as many as the night has.
-SEEDS, TIMES = range(400), 5
+SEEDS, TIMES = range(400), 3
 DIGEST = """
 import hashlib, sys
 import msgspec

@@ -58,6 +58,7 @@ def told(stack: Stack) -> dict[str, object]:
     return dict(stack.status().job.get("claims") or {})
 
 
+@pytest.mark.chaos
 def test_groups_are_answered_while_claims_fail_and_history_is_exactly_once_afterwards(
     stack: Stack, start: StartJob
 ) -> None:

@@ -187,6 +187,7 @@ def test_sigterm_ends_the_job_between_batches_with_0(running: Stack, start: Star
         outputs_are_exactly_once(wire)
 
 
+@pytest.mark.chaos
 def test_a_lost_checkpoint_is_refused_and_rebuilt(
     running: Stack, start: StartJob, group: str
 ) -> None:

@@ -44,6 +44,7 @@ def test_an_eager_member_is_refused_by_a_cooperative_group(
     assert not read_twice(crew)
 
 
+@pytest.mark.chaos
 def test_a_group_is_upgraded_process_by_process(
     crew: Crew, flow: Flow, wire: Wire, group: str
 ) -> None:

@@ -47,6 +47,7 @@ def start(stack: Stack, cluster: Standalone, *more: str) -> None:
     stack.job.start(arguments, [*flags(cluster), *more], timeout_s=READY_TIMEOUT_S)
 
 
+@pytest.mark.chaos
 def test_an_executor_is_killed_and_another_goes_on(stack: Stack, cluster: Standalone) -> None:
     """The kernel ends it for want of memory. The next one has the environment from the driver, and
     the shards' states from the checkpoint.  # INV-34"""

@@ -77,6 +77,7 @@ def test_a_clean_restart_costs_no_rebalance(crew: Crew, flow: Flow, wire: Wire, 
     assert not read_twice(crew)
 
 
+@pytest.mark.chaos
 def test_the_twin_of_one_that_was_killed_waits_until_that_one_must_have_stopped(
     crew: Crew, flow: Flow, wire: Wire, group: str
 ) -> None:

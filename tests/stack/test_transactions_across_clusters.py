@@ -124,6 +124,7 @@ def copying(
     made.end(signal.SIGTERM)
 
 
+@pytest.mark.chaos
 def test_a_copier_that_dies_behind_the_decision_has_copied_all_or_nothing(
     copying: Copying,
 ) -> None:

@@ -20,6 +20,7 @@ REBALANCE_MS: Final = 10_000
 NS_PER_MS: Final = 1_000_000
 
 
+@pytest.mark.chaos
 def test_who_wakes_up_in_the_middle_of_its_work_touches_nothing_any_more(
     crew: Crew, flow: Flow, wire: Wire, group: str, tell: Tell
 ) -> None:
