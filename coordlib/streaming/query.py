@@ -202,13 +202,14 @@ class Coordinator:
         )
 
     def check(self) -> None:
-        """Tell what fails beside the query. Raises CannotReach when ticks or feeder have ended."""
+        """Tell what fails beside the query. Raises CannotReach when a thread has ended without
+        which the job does only a part of its work."""
         self._query.plan_other_batches()
         # Not with the batches: those that do not come are when somebody looks.
         with self._status.lock:
             if self._note_troubles():
                 self._status.write()
-        for thread in (self._ticks, self._feeder):
+        for thread in (self._ticks, self._feeder, self._decisions):
             if thread is not None:
                 thread.check()
 

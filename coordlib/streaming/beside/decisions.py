@@ -24,6 +24,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # no
 
 from coordlib import limits
 from coordlib.coordinators.shard.shard import Status
+from coordlib.errors import CannotReach
 from coordlib.kafka.clients import open_admin, reader_config
 from coordlib.kafka.reading import PASSING
 from coordlib.records.requests import TxnDecided
@@ -191,8 +192,10 @@ class Broker(Protocol):
 class DecisionWatch:
     """Finds decisions beside the query and writes them. `learn` may come from another thread.
 
-    It never ends the job: without it offsets wait. Its failures are the trouble "decisions"; what
-    it can never decide is the trouble "decisions of removed records".
+    A question that fails is the trouble "decisions", and what it can never decide is the trouble
+    "decisions of removed records": both leave the job running. A defect ends the thread, and then
+    the job (`check`): without the thread the offsets of all groups wait, and the next start mends
+    that.
     """
 
     def __init__(
@@ -210,6 +213,7 @@ class DecisionWatch:
         self._lost: deque[str] = deque(maxlen=1)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
+        self._failure: Exception | None = None
         self._crash, self._batches = Crash.from_environment(), 0
 
     def start(self) -> None:
@@ -219,6 +223,15 @@ class DecisionWatch:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(15)
+
+    def check(self) -> None:
+        """Raises CannotReach when the thread has ended."""
+        if self._failure is not None:
+            raise CannotReach(
+                f"The decisions of users' transactions have ended: {self._failure!r}",
+                "requests topic",
+                "Start the job again; it finds out anew how these transactions ended.",
+            ) from self._failure
 
     def learn(self, statuses: Iterable[Status]) -> None:
         """A batch was committed."""
@@ -299,9 +312,9 @@ class DecisionWatch:
             while not self._stop.wait(_PAUSE_S):
                 if not self.turn():
                     self._stop.wait(_RETRY_PAUSE_S)
-        except Exception as problem:  # noqa: BLE001  in the job's status; the job goes on
-            _log.exception("decisions are found no more")
-            self._troubles.failed(DECISIONS, f"found no more: {problem!r}")
+        except Exception as problem:  # noqa: BLE001  raised by check(), which ends the job
+            _log.exception("decisions have ended")
+            self._failure = problem
         finally:
             self._broker.close()
 

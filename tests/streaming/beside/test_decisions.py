@@ -1,6 +1,8 @@
 """How the driver finds out how users' transactions ended, and what it must never conclude."""
 
+import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib import limits
 from coordlib.coordinators.shard.shard import Status
+from coordlib.errors import CannotReach
 from coordlib.records.requests import TxnDecided
 from coordlib.records.stored import ShardPosition
 from coordlib.streaming.beside.decisions import (
@@ -22,6 +25,7 @@ from coordlib.streaming.beside.decisions import (
     outcomes,
 )
 from coordlib.streaming.beside.troubles import Troubles
+from coordlib.streaming.query import Coordinator, CoordinatorOptions
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
@@ -328,10 +332,15 @@ def test_many_decisions_are_several_records() -> None:
     assert [len(each.committed) for each in told] == [limits.DECISIONS_PER_RECORD_MAX, 1]
 
 
-def test_the_thread_ends_with_a_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A defect: the job goes on, offsets wait, and its status says so."""
+def test_a_defect_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The job would go on, and the offsets of all groups would wait until somebody looks."""
     watch = Watch(shard0=Log(COMMITTED))
     watch.watch.learn([status(0, 0)])
+    no_spark: Any = None
+    options = CoordinatorOptions(bootstrap_servers="127.0.0.1:1", checkpoint=str(tmp_path))
+    coordinator = Coordinator(no_spark, options)
+    coordinator._decisions = watch.watch
+    coordinator.check()
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("a defect of this test")
@@ -340,5 +349,28 @@ def test_the_thread_ends_with_a_trouble(monkeypatch: pytest.MonkeyPatch) -> None
     watch.watch.start()
     watch.watch._thread.join(10)
 
-    assert not watch.watch._thread.is_alive()
-    assert "a defect" in watch.troubles.now[DECISIONS].error
+    with pytest.raises(CannotReach, match="a defect") as told:
+        coordinator.check()
+    assert "Start the job again" in told.value.mend
+
+
+def test_a_broker_that_is_away_ends_nothing() -> None:
+    """The thread asks again; the job goes on meanwhile."""
+    watch = Watch(shard0=Log(COMMITTED))
+    watch.watch.learn([status(0, 0)])
+    watch.cluster.fault = TimeoutError("late")
+    watch.watch.start()
+    until(lambda: watch.cluster.questions > 0)
+
+    watch.watch.check()
+    watch.cluster.fault = None
+    until(lambda: bool(watch.cluster.written))
+    watch.watch.stop()
+    watch.watch.check()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
