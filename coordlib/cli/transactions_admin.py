@@ -122,7 +122,9 @@ def _fence(where: Where, name: str, reason: str | None, yes: bool) -> int:
     return told(where, "abort", said, kafka=True, **{"transactional-id": name})
 
 
-def release(transactional_id: TransactionalId, /, *, where: Where = HERE) -> int:
+def release(
+    transactional_id: TransactionalId, /, *, yes: bool = False, where: Where = HERE
+) -> int:
     """Let a quarantined transactional id go on, from its state before the request that failed.
 
     Its event GroupQuarantined has the exception. An open transaction gets its full timeout again.
@@ -131,13 +133,43 @@ def release(transactional_id: TransactionalId, /, *, where: Where = HERE) -> int
     ----------
     transactional_id
         The transactional id.
+    yes
+        Release without asking.
     """
+    from coordlib.cli.transaction_view import find_id
     from coordlib.records.producers import TRANSACTION
 
+    topics = where.reach()
+    seen = find_id(where.client(), topics, where.topic_prefix(), transactional_id)
+    _require_quarantined(seen)
+    say(_what_is_released(seen))
+    confirm("Releasing it from quarantine", f"transactional id {transactional_id}", yes)
     with asking(where) as admin:
         admin.release_quarantine(transactional_id, space=TRANSACTION)
     said = f"{visible(transactional_id)} is released"
     return told(where, "release", said, **{"transactional-id": transactional_id})
+
+
+def _require_quarantined(seen: "SeenId") -> None:
+    """Raises GroupError: there is nothing to release. What cannot be read may be quarantined."""
+    if seen.value is not None and not seen.is_quarantined:
+        mend = f"It is not quarantined: coord transactions describe {seen.name}"
+        raise GroupError(ErrorCode.INVALID_REQUEST, f"transactional id {seen.name}", mend)
+
+
+def _what_is_released(seen: "SeenId") -> str:
+    """How it goes on."""
+    value = seen.value
+    if value is None:
+        return visible(f"{seen.name}: it cannot be read: {seen.unreadable}")
+    if seen.is_decided:
+        assert value.ended is not None, "it is decided"
+        then = f"{value.ended.result} is told to all that have not been told"
+    elif seen.pending_key is not None:
+        then = f"its open transaction has {duration_text(value.timeout_ms)} again"
+    else:
+        then = "no transaction is open"
+    return visible(f"{seen.name}: quarantined in state {value.state}; when it goes on, {then}")
 
 
 def told(where: Where, command: str, said: str, **fields: object) -> int:

@@ -47,6 +47,7 @@ BASE: dict[tuple[str, ...], list[str]] = {
     ("transactions", "abort"): ["--yes"],
     ("transactions", "decide"): ["--yes", "--commit", "--reason", "x"],
     ("transactions", "finish"): ["--yes"],
+    ("transactions", "release"): ["--yes"],
 }
 #: Of these exactly one is given.
 EXCLUSIVE = {"--member", "--instance", "--all"}
@@ -374,7 +375,7 @@ def test_no_variable_of_the_environment_does_harm(
 
 #: Commands that ask the coordinator itself to change something.
 ASKING = [path for path in ARGUMENTS if path in BASE and path != ("down",)]
-ASKING += [("groups", "release"), ("transactions", "release")]
+ASKING += [("groups", "release")]
 
 
 @pytest.mark.parametrize("path", ASKING, ids=" ".join)

@@ -3,16 +3,20 @@
 import io
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from coordlib.cli.main import main
 from coordlib.cli.transaction_view import find_id
+from coordlib.errors import CoordError
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.kafka import fencing
+from coordlib.records import requests as rq
 from tests.cli.shop import REACHED, WHERE
 from tests.cli.till import Till, open_till
+from tests.tools.defects import Defect, in_force
 
 
 @pytest.fixture
@@ -125,12 +129,74 @@ def test_an_id_that_is_not_there_is_not_aborted(
     assert "TRANSACTIONAL_ID_NOT_FOUND" in lines(capsys)[0]
 
 
-def test_release_needs_a_quarantined_id(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("release", "copier") == FAILED
-    assert len(lines(capsys)) == 3
+def quarantine(till: Till) -> None:
+    """One of the job's steps about the id fails."""
+    with in_force([Defect("copier", "AddPartitionsToTxn", first=0)]), suppress(CoordError):
+        rows = (rq.TopicsOfCluster(cluster="c", topic="out", partitions=(7,)),)
+        till.ask("copier", rq.AddPartitionsToTxn, producer_id=0, epoch=0, partitions=rows)
 
-    assert run("release", "nobody") == FAILED
-    assert len(lines(capsys)) == 3
+
+def is_quarantined() -> bool:
+    return find_id({}, REACHED, "coord", "copier").is_quarantined
+
+
+def test_an_id_is_released_after_it_was_shown(
+    till: Till, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job is mended; what failed is asked for again, and the transaction goes on."""
+    quarantine(till)
+    assert is_quarantined()
+
+    assert run("release", "copier", "--yes") == OK
+
+    assert lines(capsys) == [
+        "copier: quarantined in state Ongoing; when it goes on, its open transaction has 1m00s again",
+        "copier is released",
+    ]
+    assert not is_quarantined()
+    assert state() == "Ongoing"
+    till.end("copier", 0, 0)
+
+
+def test_what_was_decided_before_the_quarantine_is_told_after_it(
+    till: Till, capsys: pytest.CaptureFixture[str]
+) -> None:
+    till.end("copier", 0, 0)
+    quarantine(till)
+
+    assert run("release", "copier", "--yes", "--format", "json") == OK
+
+    told = capsys.readouterr()
+    assert "commit is told to all that have not been told" in told.err
+    found = json.loads(told.out)
+    assert (found["_command"], found["transactional-id"]) == ("transactions release", "copier")
+    assert state() == "PrepareCommit"
+
+
+def test_without_a_terminal_nothing_is_released(
+    till: Till, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that forgot --yes."""
+    quarantine(till)
+    assert run("release", "copier") == USAGE
+
+    assert lines(capsys)[1:] == [
+        "Releasing it from quarantine cannot be undone, and there is no terminal to ask on.",
+        "transactional id copier",
+        "Nothing was done. Say --yes if it is meant.",
+    ]
+    assert is_quarantined()
+
+
+def test_release_needs_a_quarantined_id(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("release", "copier", "--yes") == FAILED
+    what, where, mend = lines(capsys)
+    assert "INVALID_REQUEST" in what
+    assert where == "transactional id copier"
+    assert mend == "It is not quarantined: coord transactions describe copier"
+
+    assert run("release", "nobody", "--yes") == FAILED
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in lines(capsys)[0]
 
 
 # -- ids of Kafka's own ---------------------------------------------------------------------------
