@@ -149,10 +149,10 @@ def test_an_id_is_released_after_it_was_shown(
 
     assert run("release", "copier", "--yes") == OK
 
-    assert lines(capsys) == [
-        "copier: quarantined in state Ongoing; when it goes on, its open transaction has 1m00s again",
-        "copier is released",
-    ]
+    shown, said = lines(capsys)
+    assert shown.startswith("copier: quarantined in state Ongoing; when it goes on, ")
+    assert shown.endswith("its open transaction has 1m00s again")
+    assert said == "copier is released"
     assert not is_quarantined()
     assert state() == "Ongoing"
     till.end("copier", 0, 0)

@@ -28,7 +28,8 @@ from coordlib.client import (
 from coordlib.client.shell.data_cluster import MarkerWriter
 from coordlib.records.transactions import COORDINATOR
 
-TIMEOUT_S = 30.0
+#: The job may be started twice meanwhile.
+TIMEOUT_S = 120.0
 MESSAGES = 100
 
 

@@ -14,7 +14,7 @@ from coordlib.streaming import crash
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire
 
-#: test_transactions_across_clusters.py has the same crash with a client, in `make test`.
+#: In `make test` a client dies behind a decision: test_transactions_across_clusters.py.
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 
 SHARDS = 2

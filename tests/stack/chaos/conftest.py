@@ -10,6 +10,7 @@ import pytest
 from coordlib.local.stack import Stack
 from coordlib.streaming.crash import PLACES
 from tests.stack.chaos.scene import Scene
+from tests.stack.lists import Lists
 from tests.stack.recorded import checked_history
 
 Tell = Callable[[str], None]
@@ -33,6 +34,13 @@ _SURVIVED: Final = _Survived()
 def scene(own_stack: Stack, tmp_path: Path) -> Iterator[Scene]:
     with Scene(own_stack, tmp_path) as scene:
         yield scene
+
+
+@pytest.fixture
+def lists(own_stack: Stack) -> Iterator[Lists]:
+    """What appenders append to."""
+    with Lists(own_stack.bootstrap_servers, "lists", 3) as lists:
+        yield lists
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib import exit_codes
+from coordlib.checking.history import Happened, write
 from coordlib.errors import SetupError
 from coordlib.local.job import READY_TIMEOUT_S
 from coordlib.local.programs import Program, belonging_to
@@ -23,6 +24,8 @@ from coordlib.streaming import crash
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
+from tests.stack.lists import Lists
+from tests.stack.recorded import HISTORY
 from tests.stack.truths import holds, outputs_are_exactly_once
 from tests.stack.wire import Wire
 
@@ -184,6 +187,38 @@ class Scene(AbstractContextManager["Scene"]):
 
     def note(self, what: str, detail: str) -> None:
         self.crew.note(what, detail)
+
+    # ---- transactions ---------------------------------------------------------------------------
+
+    def starts_appender(self, name: str, lists: Lists) -> None:
+        """Start a process that appends in transactions which Kafka decides."""
+        more: dict[str, Any] = {
+            "program": "tests.stack.appender",
+            "sink": lists.topic,
+            "lists": lists.lists,
+            "transactional__id": f"appender-{name}",
+            "transaction__timeout__ms": 8_000,
+            "max__poll__interval__ms": 30_000,
+        }
+        self.crew.start(name, **more)
+
+    def appenders_work(self, lists: Lists, *names: str) -> None:
+        """Start these; returns when each has ended a transaction."""
+        for name in names:
+            self.starts_appender(name, lists)
+        self.flow.begin()
+        members = [self.crew[name] for name in names]
+        self.crew.until("all append", lambda: all(each.told("ended") for each in members))
+
+    def appenders_end(self, lists: Lists, folder: Path) -> list[Happened]:
+        """Let them append all that is there, and end; the history, which `tell` checks."""
+        self.flow.pause()
+        self.crew.until("all is copied", lambda: lists.count >= sum(self.flow.ends.values()))
+        self.crew.stop()
+        lists.read_all(GROUP, self.flow.topic, self.flow.partitions)
+        history = lists.history(self.crew, GROUP)
+        write(folder / HISTORY, history)
+        return history
 
     # ---- the end --------------------------------------------------------------------------------
 

@@ -1,12 +1,21 @@
 """The job is killed or suspended, wherever it stands."""
 
+import signal
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from coordlib.streaming import crash
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import SESSION_MS, Scene, sleep_for_ms
 from tests.stack.conftest import wait_until
+from tests.stack.copying import Copying
+from tests.stack.lists import Lists
 
+#: Where only a job comes by that has transactions.
+WORDS_OF_TRANSACTIONS: Final = ("fed", "decided")
+PLACES: Final = tuple(each for each in crash.PLACES if each not in WORDS_OF_TRANSACTIONS)
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 
 
@@ -17,7 +26,7 @@ def test_the_job_dies_at_every_place_one_after_the_other(scene: Scene, tell: Tel
     scene.crew_works("a", "b")
     scene.mark()
     scene.stack.kill_job()
-    for place in crash.PLACES:
+    for place in PLACES:
         scene.job_crashes(place)
         scene.is_undisturbed()
     scene.start_job()
@@ -25,7 +34,35 @@ def test_the_job_dies_at_every_place_one_after_the_other(scene: Scene, tell: Tel
     scene.is_undisturbed()
 
     assert scene.expelled() == []
-    tell(f"{len(crash.PLACES)} crashes in a row, nobody told: {scene.ends_well()}")
+    tell(f"{len(PLACES)} crashes in a row, nobody told: {scene.ends_well()}")
+
+
+def test_the_job_dies_behind_each_word_about_transactions(
+    scene: Scene, lists: Lists, tell: Tell, tmp_path: Path
+) -> None:
+    """It has fed one message of a transaction over shards; then it has told one shard of Kafka's
+    decision. Each time the next driver says it all again, and nothing counts twice.  # INV-91"""
+    servers, folder = scene.stack.bootstrap_servers, tmp_path / "copier"
+    folder.mkdir()
+    copying = Copying(servers, servers, folder, records=3_000)
+    scene.flow.per_second = 30
+    scene.start_job()
+    try:
+        scene.appenders_work(lists, "a", "b")
+        copying.start()
+        copying.begins()
+        scene.stack.kill_job()
+        for place in WORDS_OF_TRANSACTIONS:
+            scene.job_crashes(place)
+        scene.start_job()
+        scene.job_goes_on()
+        copying.ends_well()
+        scene.appenders_end(lists, tmp_path)
+    finally:
+        copying.end(signal.SIGTERM)
+
+    words = " and ".join(WORDS_OF_TRANSACTIONS)
+    tell(f"crashes at {words}; {copying.records} records were copied once, all was appended once")
 
 
 def test_the_job_dies_in_the_same_place_again(scene: Scene, tell: Tell) -> None:

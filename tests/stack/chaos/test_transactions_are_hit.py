@@ -8,41 +8,30 @@ The load is Jepsen's list-append, and its history is checked for anomalies.  # I
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from coordlib.checking.history import write
-from coordlib.local.stack import Stack
 from tests.stack.chaos.conftest import Tell
-from tests.stack.chaos.scene import GROUP, Scene
+from tests.stack.chaos.scene import Scene
 from tests.stack.lists import Lists
-from tests.stack.recorded import HISTORY
 
 SECONDS: Final = float(os.environ.get("COORD_CHAOS_SECONDS", "600"))
 SEED: Final = int(os.environ.get("COORD_CHAOS_SEED", "1"))
 NAMES: Final = ("a", "b", "c")
-LISTS: Final = 3
 #: Records a second.
 PER_SECOND: Final = 30
 #: Between the end of a fault and the next one.
 CALM_S: Final = (4.0, 12.0)
-TRANSACTION_TIMEOUT_MS: Final = 8_000
 pytestmark = [
     pytest.mark.stack,
     pytest.mark.fault,
     pytest.mark.chaos,
     pytest.mark.timeout(int(SECONDS) + 900),
 ]
-
-
-@pytest.fixture
-def lists(own_stack: Stack) -> Iterator[Lists]:
-    with Lists(own_stack.bootstrap_servers, "lists", LISTS) as lists:
-        yield lists
 
 
 class Nemesis:
@@ -122,32 +111,16 @@ def test_transactions_are_whole_whatever_is_killed(
     """SIGKILL and SIGSTOP of everything in turn, while three processes append."""
 
     def start(name: str) -> None:
-        more: dict[str, Any] = {
-            "program": "tests.stack.appender",
-            "sink": lists.topic,
-            "lists": LISTS,
-            "transactional__id": f"appender-{name}",
-            "transaction__timeout__ms": TRANSACTION_TIMEOUT_MS,
-            "max__poll__interval__ms": 30_000,
-        }
-        scene.crew.start(name, **more)
+        scene.starts_appender(name, lists)
 
     scene.flow.per_second = PER_SECOND
     scene.start_job()
-    for name in NAMES:
-        start(name)
-    scene.flow.begin()
-    scene.crew.until("all append", lambda: all(scene.crew[name].told("ended") for name in NAMES))
+    scene.appenders_work(lists, *NAMES)
     nemesis, until_s = Nemesis(scene, start, SEED), time.monotonic() + SECONDS
     with scene.supervised() as ended:
         while time.monotonic() < until_s:
             nemesis.strike()
-        scene.flow.pause()
-        scene.crew.until("all is copied", lambda: lists.count >= sum(scene.flow.ends.values()))
-        scene.crew.stop()
-        lists.read_all(GROUP, scene.flow.topic, scene.flow.partitions)
-    history = lists.history(scene.crew, GROUP)
-    write(tmp_path / HISTORY, history)
+        history = scene.appenders_end(lists, tmp_path)
 
     transactions = sum(each.what == "begin" for each in history)
     outcomes = Counter(each.detail for each in history if each.what == "ended")
