@@ -122,9 +122,7 @@ def _fence(where: Where, name: str, reason: str | None, yes: bool) -> int:
     return told(where, "abort", said, kafka=True, **{"transactional-id": name})
 
 
-def release(
-    transactional_id: TransactionalId, /, *, yes: bool = False, where: Where = HERE
-) -> int:
+def release(transactional_id: TransactionalId, /, *, yes: bool = False, where: Where = HERE) -> int:
     """Let a quarantined transactional id go on, from its state before the request that failed.
 
     Its event GroupQuarantined has the exception. An open transaction gets its full timeout again.

@@ -196,6 +196,12 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
             "commits offsets in a transaction of its own",
         ),
         Row(Kind.TOPIC, OUTPUT, Operation.WRITE, "writes its results in that transaction"),
+        Row(
+            Kind.TOPIC,
+            OUTPUT,
+            Operation.DESCRIBE_CONFIGS,
+            "refuses a compacted topic, where the coordinator decides",
+        ),
         _UNUSED,
     ),
     Role.AGENT: (

@@ -27,8 +27,9 @@ from coordlib.kafka.compacted import newest_of_each
 from coordlib.kafka.options import KafkaOptions
 from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.streaming.batch import Batch
-from coordlib.streaming.beside.decisions import DecisionWatch, KafkaDecisions
+from coordlib.streaming.beside.decisions import DecisionWatch
 from coordlib.streaming.beside.feeder import Feeder, FeederThread, Waiting, waiting_in
+from coordlib.streaming.beside.kafka_decisions import KafkaDecisions
 from coordlib.streaming.beside.offset_watch import OffsetWatch
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.ticks import KafkaTicks, TickThread, TickWriter

@@ -57,7 +57,8 @@ def test_a_member_with_transactions_is_granted_their_rows(
 
     assert found == list(rights(Role.MEMBER, "coord", ["t"], transactional_ids=["x", "y-*"]))
     told = capsys.readouterr().err
-    assert "Not granted: member: Write on each topic that --outputs names" in told
+    lacking = "Write on each topic and DescribeConfigs on each topic that --outputs names"
+    assert f"Not granted: member: {lacking}" in told
     assert "--transactional-ids" not in told
 
 

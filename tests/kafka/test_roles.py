@@ -36,6 +36,7 @@ def test_a_member_with_transactions_writes_what_is_named() -> None:
     assert set(copying) - set(without) == {
         Right(Kind.TRANSACTIONAL_ID, "copier-", Operation.WRITE, is_prefix=True),
         Right(Kind.TOPIC, "bills", Operation.WRITE),
+        Right(Kind.TOPIC, "bills", Operation.DESCRIBE_CONFIGS),
     }
     assert set(without) < set(copying)
 

@@ -21,12 +21,18 @@ from coordlib.client.shell.transactional import (
     not_delivered,
     transaction_error,
 )
-from coordlib.client.transactions.errors import Severity, TransactionError
+from coordlib.client.transactions.errors import (
+    Severity,
+    TransactionError,
+    TransactionNotAllowed,
+)
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.question import OffsetsQuestion
 from coordlib.client.transactions.way import OnDelivery
-from coordlib.errors import SetupError
+from coordlib.errors import NotAllowed, SetupError
+from coordlib.kafka.denied import is_denied, missing, unwritable, writing
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
+from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records import requests as rq
 
 NEW_EPOCH: Final = "coord.new.epoch"
@@ -35,6 +41,9 @@ _OURS: Final = "coord."
 #: Of `transaction.timeout.ms`, for the group's answer: the rest is for the end. Who asks for longer
 #: is fenced by Kafka's own abort, and can do nothing any more.
 _ASKING: Final = 2 / 3
+_LOOK_S: Final = 5.0
+#: Keys that a client which only asks must not have.
+_PRODUCERS_OWN: Final = frozenset({"transactional.id", "transaction.timeout.ms", "error_cb"})
 Open = Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Transactional]
 
 
@@ -71,6 +80,8 @@ class ByKafka:
         #: What groups were asked in this transaction: all must have accepted when it commits.
         self._questions: list[OffsetsQuestion] = []
         self._begun_s = 0.0
+        #: Topics of this transaction's records.
+        self._topics: set[str] = set()
         self._is_doubtful = False
         self._producer = self._open_one()
 
@@ -94,6 +105,7 @@ class ByKafka:
     def begin(self) -> None:
         """Begin a transaction."""
         self._forget_questions()
+        self._topics.clear()
         self._begun_s, self._is_doubtful = time.monotonic(), False
         with self._noting("begin_transaction"):
             self._producer.begin_transaction()
@@ -103,6 +115,7 @@ class ByKafka:
     ) -> None:
         """Let these positions wait for the end, and wait until the group has accepted."""
         question = self._question_of(rows, metadata)
+        self._topics.add(f"{metadata.identity.prefix}.requests")
         left_s = max(0.0, self._begun_s + _ASKING * self._timeout_s - time.monotonic())
         try:
             with self._noting("send_offsets_to_transaction"):
@@ -135,10 +148,13 @@ class ByKafka:
         self, topic: str, args: tuple[Any, ...], named: dict[str, Any], on_delivery: OnDelivery
     ) -> None:
         """As confluent-kafka's."""
+        self._topics.add(topic)
         self._producer.produce(topic, *args, on_delivery=on_delivery, **named)
 
     def lost(self, error: KafkaError) -> TransactionError:
         """What it means that a record was not delivered."""
+        if denied := self._denied(error):
+            return TransactionNotAllowed.of(Severity.ABORTABLE, denied)
         if error.fatal():
             return transaction_error(KafkaException(error), "A record", self.where)
         return not_delivered(error, self.where)
@@ -196,6 +212,23 @@ class ByKafka:
         """From when on Kafka aborts the transaction by itself, which fences its producer."""
         return self._begun_s + self._timeout_s
 
+    def _denied(self, error: KafkaError) -> NotAllowed | None:
+        """The right that is missing, if that is the reason.
+
+        A transaction that could not begin for want of a right purges its records, and names none.
+        """
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            name = str(self._config["transactional.id"])
+            return missing(Right(Kind.TRANSACTIONAL_ID, name, Operation.WRITE), self._config)
+        if not is_denied(error) and error.code() != KafkaError._PURGE_QUEUE:
+            return None
+        options = {key: self._config[key] for key in self._config if key not in _PRODUCERS_OWN}
+        try:
+            lacking = unwritable(options, sorted(self._topics), _LOOK_S)
+        except (KafkaException, TimeoutError):
+            return None  # the first failure is the one to tell
+        return missing(writing(lacking[0]), self._config) if lacking else None
+
     def _unanswered(self) -> TransactionError:
         what = "The group has not answered for two thirds of transaction.timeout.ms."
         mend = "Abort, then begin another one. Look whether the job runs: coord status."
@@ -206,8 +239,15 @@ class ByKafka:
         """Turns what confluent-kafka raises into what it means for the transaction."""
         try:
             yield
+        except TransactionError as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and (denied := self._denied(cause.args[0])):
+                raise TransactionNotAllowed.of(error.severity, denied) from error
+            raise
         except KafkaException as problem:
             error = transaction_error(problem, doing, self.where)
+            if denied := self._denied(problem.args[0]):
+                raise TransactionNotAllowed.of(error.severity, denied) from problem
             if error.fatal() and time.monotonic() >= ends_s:
                 # Or a newer process has fenced it: the two cannot be told apart.
                 error = TransactionError(Severity.FATAL, error.what, error.where, _TOO_LONG)

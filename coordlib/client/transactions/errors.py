@@ -1,8 +1,9 @@
 """What the calls of a transactional producer raise, in the shape of confluent-kafka's errors."""
 
 from enum import Enum
+from typing import Self
 
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, NotAllowed
 
 
 class Severity(Enum):
@@ -36,3 +37,12 @@ class TransactionError(CoordError):
     def fatal(self) -> bool:
         """Whether this producer can do nothing any more."""
         return self.severity is Severity.FATAL
+
+
+class TransactionNotAllowed(TransactionError, NotAllowed):
+    """The brokers have refused something, because the principal lacks a right."""
+
+    @classmethod
+    def of(cls, severity: Severity, denied: NotAllowed) -> Self:
+        """The same, with what the program can do."""
+        return cls(severity, denied.what, denied.where, denied.mend)

@@ -181,7 +181,7 @@ class Machine:
         """
         if self.error is not None and self.state is not State.ABORTING:
             error = self.error
-            return TransactionError(error.severity, error.what, error.where, error.mend)
+            return type(error)(error.severity, error.what, error.where, error.mend)
         what = f"{call.value} is not allowed in the state {self.state.value}."
         return TransactionError(Severity.WRONG_STATE, what, self._where, _MENDS[self.state])
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from confluent_kafka import KafkaError, KafkaException
+
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
 from coordlib.client.transactions.errors import Severity, TransactionError
@@ -61,7 +63,7 @@ class OffsetsQuestion:
         #: The key under which the offsets wait; None: not accepted yet.
         self.key: str | None = None
         self.identity = metadata.asking()
-        self._heard: queue.SimpleQueue[rs.Response | Exception | str] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[rs.Response | Exception | KafkaError] = queue.SimpleQueue()
         self._id, self._attempt = "", 0
         self._is_attached = False
         #: When to ask again; None: asked, and waiting.
@@ -153,16 +155,18 @@ class OffsetsQuestion:
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:
-            self._heard.put(str(error))
+            self._heard.put(error)
 
     def _hear(self) -> None:
         while not self._heard.empty():
             heard = self._heard.get_nowait()
             if isinstance(heard, Exception):
                 raise heard
-            if isinstance(heard, str):
-                what = f"The offsets could not be written: {heard}"
-                raise TransactionError(Severity.ABORTABLE, what, self.where, "Abort, and begin.")
+            if isinstance(heard, KafkaError):
+                what = f"The offsets could not be written: {heard.str()}"
+                problem = KafkaException(heard)
+                mend = "Abort, and begin."
+                raise TransactionError(Severity.ABORTABLE, what, self.where, mend) from problem
             if heard.id == self._id:
                 self._answered(heard)
 

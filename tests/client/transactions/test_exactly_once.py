@@ -8,10 +8,11 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from coordlib.client.exactly_once import exactly_once, send_offsets_to_transaction
 from coordlib.client.producer import CoordinatedProducer
+from coordlib.client.shell import by_kafka
 from coordlib.client.shell.transactional import TRANSACTION_TIMEOUT_MS
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.machine import State
-from coordlib.errors import SetupError
+from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MS
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -576,6 +577,86 @@ def test_who_took_longer_than_kafka_allows_is_told_so(monkeypatch: pytest.Monkey
         one.producer.commit_transaction()
 
     assert told.value.fatal()
+
+
+def test_an_id_that_this_principal_may_not_use_is_named() -> None:
+    """Brokers say that it is not for this principal; which right is missing they do not say."""
+    denied = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no", True, False, False)
+    made = copier(FakeLog({"t": 1}))
+    made.producer._machine.replaced()
+    made.opened[-1].fails["init"] = KafkaException(denied)
+
+    with pytest.raises(TransactionError) as told:
+        made.producer.init_transactions()
+
+    assert isinstance(told.value, NotAllowed)
+    assert told.value.fatal()
+    assert told.value.what == "A right is missing: Write on the transactional-id a."
+    with pytest.raises(NotAllowed):
+        made.producer.begin_transaction()
+
+
+def test_a_topic_that_this_principal_may_not_write_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its records are purged, without a reason; the transaction is aborted."""
+    asked = list[Any]()
+
+    def unwritable(options: Mapping[str, Any], topics: list[str], _: float) -> list[str]:
+        asked.append((sorted(options), topics))
+        return ["out"]
+
+    monkeypatch.setattr(by_kafka, "unwritable", unwritable)
+    log = FakeLog({"t": 1})
+    made = copier(log)
+    purged = KafkaError(KafkaError._PURGE_QUEUE)
+    made.opened[-1].produce_out = lambda told: told and told(purged, None)
+
+    with pytest.raises(TransactionError) as told:
+        made.unit()
+
+    assert isinstance(told.value, NotAllowed)
+    assert told.value.txn_requires_abort()
+    assert told.value.what == "A right is missing: Write on the topic out."
+    assert asked[0] == ([], ["out"])
+    assert made.producer.state is State.READY
+
+
+def test_offsets_that_this_principal_may_not_write_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The producer logs in as somebody else than the consumer, who may write requests."""
+    monkeypatch.setattr(by_kafka, "unwritable", lambda _, topics, __: topics[:1])
+    made = copier(FakeLog({"t": 1}))
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    refuse = {"produce_out": lambda told: told(denied, None)}
+
+    with pytest.raises(TransactionError) as told:
+        made.unit(2, lambda: vars(made.opened[-1]).update(refuse))
+
+    assert isinstance(told.value, NotAllowed)
+    assert told.value.what == "A right is missing: Write on the topic coord.requests."
+
+
+def test_what_was_purged_for_another_reason_is_told_as_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody answers, or every topic may be written."""
+    answers = list[Any]([TimeoutError("late"), []])
+
+    def unwritable(*_: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(by_kafka, "unwritable", unwritable)
+    way = copier(FakeLog({"t": 1})).producer._way
+    for _ in range(2):
+        error = way.lost(KafkaError(KafkaError._PURGE_QUEUE))
+        assert not isinstance(error, NotAllowed)
+        assert error.txn_requires_abort()
+    assert answers == []
 
 
 def test_a_fenced_producer_closes_without_an_error() -> None:

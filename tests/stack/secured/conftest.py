@@ -11,7 +11,7 @@ from coordlib.kafka.cluster import create_topic
 from coordlib.local.stack import Stack
 from tests.stack.conftest import JOB_ARGS
 from tests.stack.secured.principals import Principals
-from tests.stack.secured.scene import COORDINATION, RECORDS, TOPIC, TRIAL, Scene
+from tests.stack.secured.scene import COORDINATION, OUTPUT, RECORDS, TOPIC, TRIAL, Scene
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,8 @@ def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     home = tmp_path_factory.mktemp("secured") / "stack"
     stack = Stack(home, is_secured=True, claims=COORDINATION)
     stack.start_broker()
-    create_topic(stack.client(), TOPIC, 2)
+    for topic in (TOPIC, OUTPUT):
+        create_topic(stack.client(), topic, 2)
     topics.create(stack.client(), TRIAL, 1, 1, 1)
     coordination.create(stack.client(), TRIAL, COORDINATION, 1)
     _fill(stack.client())

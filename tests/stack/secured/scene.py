@@ -3,18 +3,20 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient
 
 from coordlib.cli.main import main
-from coordlib.client import BrokerAgent, CoordinatedConsumer
+from coordlib.cli.transaction_view import find_id
+from coordlib.client import BrokerAgent, CoordinatedConsumer, CoordinatedProducer, exactly_once
+from coordlib.client.admin import Admin
 from coordlib.client.claims import ConsumerOptions, Marshaler
 from coordlib.client.claims.shell.survey import Survey
 from coordlib.client.spark.progress import Publication
@@ -27,7 +29,9 @@ from coordlib.kafka.roles import Right, Role, options_of, rights
 from coordlib.local.private_files import write_private
 from coordlib.local.stack import Stack
 from coordlib.records import requests as rq
+from coordlib.records.producers import COMMIT, TRANSACTION
 from coordlib.records.stored import Layout
+from coordlib.records.transactions import COORDINATOR, KAFKA
 from coordlib.streaming.plane import Plane, claims, groups
 from coordlib.streaming.replay import KafkaInput
 from coordlib.streaming.sink import TransactionalSink
@@ -44,6 +48,9 @@ COORDINATION: Final = "__marshal.6s"
 OPERATED: Final = "__operated.6s"
 CLAIMING: Final = "claiming-"
 CLUSTER: Final = "shop"
+#: What members write in transactions, and how their transactional ids begin.
+OUTPUT: Final = "copied-orders"
+COPYING: Final = "copying-"
 _PATIENCE_S: Final = 60.0
 _numbers: Final = count(1)
 
@@ -61,6 +68,8 @@ def rights_of(role: Role) -> tuple[Right, ...]:
         [TOPIC] if "--topics" in taken and not mirrors else [],
         [f"{CLAIMING}*"] if "--groups" in taken and not mirrors else [],
         (OPERATED if role is Role.OPERATOR else COORDINATION) if "--claims" in taken else None,
+        transactional_ids=[f"{COPYING}*"] if "--transactional-ids" in taken else [],
+        outputs=[OUTPUT] if "--outputs" in taken else [],
     )
 
 
@@ -138,12 +147,31 @@ def _archive(scene: Scene, options: Options) -> None:
 
 
 def _member(scene: Scene, options: Options) -> None:
-    """Join a group, read a record, and commit."""
+    """Join a group, read a record, and commit; then copy one, whoever decides."""
     config = {**options, "group.id": f"{GROUP}-{next(_numbers)}", "auto.offset.reset": "earliest"}
     with CoordinatedConsumer({**config, "session.timeout.ms": 9_000}) as consumer:
         consumer.subscribe([TOPIC])
         _until(lambda: (got := consumer.poll(1.0)) is not None and got.error() is None)
         consumer.commit()
+        for decider in (KAFKA, COORDINATOR):
+            _copy(consumer, options, decider)
+
+
+def _copy(consumer: CoordinatedConsumer, options: Options, decider: str) -> None:
+    """One record, in a transaction."""
+    name = f"{COPYING}{next(_numbers)}"
+    config = {**options, "transactional.id": name, "coord.decided.by": decider, "log_level": 0}
+    with CoordinatedProducer(config) as producer:
+        producer.init_transactions(_PATIENCE_S)
+        with exactly_once(consumer, producer, _PATIENCE_S):
+            found = list[Any]()
+
+            def reads() -> bool:
+                found.extend(m for m in consumer.consume(1, 1.0) if m.error() is None)
+                return bool(found)
+
+            _until(reads)
+            producer.produce(OUTPUT, found[0].value())
 
 
 def _agent(scene: Scene, options: Options) -> None:
@@ -190,6 +218,36 @@ def _operator(scene: Scene, options: Options) -> None:
     scene.command(options, "cluster", "partitions", CLUSTER)
     scene.command(options, "offsets", "delete", GROUP, "--topics", "nothing", "--yes")
     _operate_claims(scene, partial(scene.command, options))
+    fenced = f"{COPYING}{next(_numbers)}"
+    scene.command(options, "transactions", "abort", fenced, "--of-kafka", "--yes")
+    scene.command(options, "transactions", "finish", _decided(scene), "--yes")
+
+
+def _decided(scene: Scene) -> str:
+    """A transactional id whose producer has ended behind its decision, without its marker."""
+    name, servers = f"{COPYING}{next(_numbers)}", scene.stack.client()
+    cluster = AdminClient(servers).list_topics(timeout=20).cluster_id
+    rows = (rq.TopicsOfCluster(cluster=str(cluster), topic=OUTPUT, partitions=(0,)),)
+    with Admin(servers, scene.stack.prefix) as admin:
+
+        def ask(kind: type[rq.Request], **fields: Any) -> Any:
+            (answer,) = admin._ask_in_space(name, TRANSACTION, kind, _PATIENCE_S, **fields)
+            return answer
+
+        given = ask(rq.InitProducerId, timeout_ms=60_000)
+        producer = {"producer_id": given.producer_id, "epoch": given.epoch}
+        ask(rq.AddPartitionsToTxn, **producer, partitions=rows)
+        ask(rq.EndTxn, **producer, result=COMMIT)
+    _until(lambda: _has_unwritten(servers, scene.stack.prefix, name))
+    return name
+
+
+def _has_unwritten(options: Options, prefix: str, name: str) -> bool:
+    """Whether the topics have it already: an answer comes a moment before."""
+    with suppress(CoordError):
+        seen = find_id(options, AdminClient(dict(options)).list_topics().topics, prefix, name)
+        return seen.value is not None and bool(seen.value.unwritten)
+    return False
 
 
 def _operate_claims(scene: Scene, command: Callable[..., None]) -> None:
