@@ -159,6 +159,25 @@ def test_partitions_that_come_together_are_named_together(one: Copier, log: Fake
     assert partitions == [(0, 1), (0,)]
 
 
+def test_the_end_waits_for_all_records(one: Copier, log: FakeLog) -> None:
+    """EndTxn names how many there are; what the other cluster has not taken would be torn."""
+    one.producer.begin_transaction()
+    one.write("x")
+    assert one.producer.flush(1.0) == 0
+    one.cluster.is_up = False
+    one.write("y")
+    with pytest.raises(TransactionError) as late:
+        one.producer.commit_transaction(0.2)
+    assert late.value.retriable()
+    assert asked(log, rq.EndTxn) == []
+
+    one.cluster.is_up = True
+    one.producer.commit_transaction(1.0)
+
+    assert len(asked(log, rq.EndTxn)) == 1
+    assert one.cluster.committed() == ["x", "y"]
+
+
 def test_an_exception_aborts_and_sets_the_consumer_back(one: Copier) -> None:
     def fails() -> None:
         one.producer.flush(1.0)
