@@ -101,7 +101,7 @@ def read_headers(headers: Headers | None, *, has_value: bool) -> Stamp | Marker 
             stamp = _decode_stamp(value)
             return stamp if (stamp.t is UNSET) == (stamp.e is UNSET) else None
         return None if has_value else _decode_marker(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # the last: `[[[[…`
         return None
 
 

@@ -14,7 +14,7 @@ from coordlib.coordinators.groups.classic.step import Step
 from coordlib.errors import ErrorCode
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from tests.tools.fuzz import brokers, claims, corpus, decoding, inputs, shards
+from tests.tools.fuzz import brokers, claims, corpus, decoding, inputs, shards, transactions
 from tests.tools.fuzz.targets import ACCEPTED, BY_NAME, TARGETS
 
 CORPUS = corpus.read(Path(__file__).parent / "fuzz_corpus.jsonl")
@@ -44,6 +44,14 @@ def test_a_shard_amid_mutated_requests_sets_no_group_aside() -> None:
 
     assert folded.failures == []
     assert (folded.quarantined, folded.records >= 6_000) == (0, True)
+
+
+def test_transactions_amid_mutated_requests_set_nothing_aside() -> None:
+    """INV-42: pending offsets, ids and channels, where somebody decides and feeds who may not."""
+    folded = transactions.fold(seed=1, count=3_000)
+
+    assert folded.failures == []
+    assert (folded.quarantined, folded.records >= 3_000) == (0, True)
 
 
 def test_a_cluster_amid_mutated_requests_stays_sound() -> None:

@@ -1,4 +1,4 @@
-"""An EndTxn that reaches a real broker late: what it does to a plain producer, and not to the sink.
+"""An EndTxn that reaches a real broker late: what it does to a plain producer, and not to ours.
 
 The connection breaks behind the request, so the client sends it again. If these tests fail because
 EndTxn has version 5, librdkafka has KIP-890, and the cure is needed no more.
@@ -14,6 +14,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
+from coordlib.client import CoordinatedProducer
+from coordlib.client.shell.by_kafka import ByKafka
 from coordlib.effects.routing import Output
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
@@ -118,6 +120,44 @@ def test_it_ends_the_next_transaction_of_a_plain_producer(
     assert committed(proxied, topic) == [b"first", b"one half"]
     assert committed(proxied, f"{prefix}.events") == []
     assert all(each.version < KIP_890 for each in proxy.seen if each.api == END_TXN)
+
+
+@pytest.mark.parametrize(
+    ("is_cured", "halves"), [(True, []), (False, [b"one half"])], ids=["cured", "not"]
+)
+def test_it_ends_nothing_of_a_coordinated_producer(
+    proxied: ProxiedBroker,
+    proxy: Proxy,
+    through: dict[str, str],
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    is_cured: bool,
+    halves: list[bytes],
+) -> None:
+    """INV-99: the same as above. The transaction before took so long that it is doubtful, so the
+    next one has a producer, and an epoch, of its own."""
+    if not is_cured:
+        monkeypatch.setattr(ByKafka, "needs_renewal", False)
+    topic = f"{prefix}.responses"
+    with CoordinatedProducer({**through, "transactional.id": prefix, "log_level": 2}) as producer:
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(topic, b"first", partition=0)
+        proxy.hold_next(END_TXN)
+        producer.commit_transaction(60)
+        first, again = proxy.times_of(END_TXN)
+        assert (again - first) * 1000 >= DOUBTFUL_AFTER_MS
+
+        producer.begin_transaction()
+        producer.produce(topic, b"one half", partition=0)
+        producer.flush(60)
+        proxy.deliver()
+        producer.produce(f"{prefix}.events", b"the other half", partition=0)
+        producer.flush(60)
+        producer.abort_transaction(60)
+
+    assert committed(proxied, topic) == [b"first", *halves]
+    assert committed(proxied, f"{prefix}.events") == []
 
 
 class Died(Exception):

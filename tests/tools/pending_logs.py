@@ -63,10 +63,18 @@ VERBS = (*["pend", "decide"] * 4, *["write", "say"] * 3, *["fetch"] * 2, *_REQUE
 
 
 def draw_log(
-    seed: int, length: int, how: ShardSettings, positions: bool = False
+    seed: int,
+    length: int,
+    how: ShardSettings,
+    positions: bool = False,
+    talk: Conversation | None = None,
 ) -> tuple[list[InputRecord], Conversation]:
-    """A log, and the conversation that it came of; `positions`: with records of `coord.offsets`."""
-    draw, talk = Random(seed), Conversation(how)
+    """A log, and the conversation that it came of.
+
+    `positions`: with records of `coord.offsets`. `talk`: a conversation of the caller's, which may
+    write more than it is told.
+    """
+    draw, talk = Random(seed), talk or Conversation(how)
     while len(talk.log) < length:
         verb, after_ms = draw.choice(VERBS), draw.choice(STEPS_MS)
         if verb == "tick":

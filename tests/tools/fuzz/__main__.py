@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.tools.fuzz import brokers, claims, corpus, decoding, shards
+from tests.tools.fuzz import brokers, claims, corpus, decoding, shards, transactions
 
 #: Inputs of one task: a worker's are drawn again by its seed alone.
 SLICE: Final = 50_000
@@ -49,7 +49,7 @@ def _run(
     decode = [pool.submit(decoding.fuzz, seed + n, size, found) for n, size in enumerate(sizes)]
     judge = [
         pool.submit(partial(fold, seed + n * FOLD_SLICE), size)
-        for fold in (shards.fold, claims.fold, brokers.fold)
+        for fold in (shards.fold, claims.fold, brokers.fold, transactions.fold)
         for n, size in enumerate(_slices(options.fold_records, FOLD_SLICE))
     ]
     decoded, folded = decoding.Outcome(), shards.Folded()

@@ -9,6 +9,7 @@ from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
+from coordlib.records.data_headers import Marker, Stamp, header_of
 from tests.tools import clusters as c
 from tests.tools import driving, producers
 from tests.tools.broker_logs import Life
@@ -54,6 +55,16 @@ def messages() -> tuple[bytes, ...]:
     drawn = {each.value for seed in range(4) for each in logs.hostile(seed, 60)}
     odd = (b"Heartbeat/+1/-2/i/c/g/t/007/9223372036854775807", b"ReleaseGroup/0/1/i/c/g//0/9")
     return (*odd, *sorted(value for value in drawn if value))
+
+
+@cache
+def headers() -> tuple[bytes, ...]:
+    """What a producer of ours writes beside its records, and its markers; all fields and few."""
+    stamp = Stamp(i="AbCdEfGh", t="copier \u4e2d", p=2**53 - 1, e=32_766, s=2**40)
+    without_id = Stamp(i="i", p=0, s=0)
+    marker = Marker(i="AbCdEfGh", t="copier", p=0, e=0, r="commit", n=2**31)
+    unknown = Marker(i="i", t="t", p=1, e=1, r="abort")
+    return tuple(header_of(each)[1] for each in (stamp, without_id, marker, unknown))
 
 
 @cache
@@ -181,6 +192,10 @@ def _full_requests() -> tuple[rq.AnyRequest, ...]:
         driving.delete("a"),
         driving.find("a"),
         driving.release("a"),
+        driving.pending_commit("a", 3, "a-t-0-0", instance="i", reply=1, offsets=(row, row)),
+        driving.with_writes("a", 3, "a-t-0-0", table="s3://lake/orders", offsets=(row,)),
+        driving.decide("a", "r0-42", "abort", member="a-t-0-0", generation=3, reason="\u4e2d"),
+        driving.ended((3, 2**40), (5,)),
         producers.init(2**40, 32_766, reply=1),
         producers.init(group=None),
         producers.add(3, 5),

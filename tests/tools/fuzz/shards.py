@@ -107,9 +107,16 @@ def _stream(seed: int) -> Folded:
         bytes_max=rnd.choice((9_000, 67_108_864)),
     )
     talk = HostileConversation(settings, rnd)
+    return judged(
+        seed, talk, lambda: draw_log(seed, STREAM_LENGTH, settings, positions=True, talk=talk)
+    )
+
+
+def judged(seed: int, talk: Conversation, run: Callable[[], object]) -> Folded:
+    """Run a stream to the end of its last batch; what came of it."""
     outcome = Folded()
     try:
-        draw_log(seed, STREAM_LENGTH, settings, positions=True, talk=talk)
+        run()
         talk.end_batch()
     except Exception as problem:  # noqa: BLE001  that is what is looked for
         outcome.failures.append((seed, repr(problem)[:300]))

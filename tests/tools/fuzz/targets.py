@@ -13,6 +13,13 @@ import msgspec
 from coordlib.coordinators.groups.dividing.assignors import sticky_data
 from coordlib.records import codec, marshal
 from coordlib.records import consumer_protocol as cp
+from coordlib.records.data_headers import (
+    MARKER_HEADER,
+    TXN_HEADER,
+    Stamp,
+    header_of,
+    read_headers,
+)
 from tests.tools.fuzz import inputs
 
 ACCEPTED: Final = "accepted"
@@ -83,6 +90,22 @@ def _message(value: bytes) -> str:
     return f"{ACCEPTED} {type(found).__name__}"
 
 
+def _headers(value: bytes) -> str:
+    """Of a record in a user's topic: as a stamp and as a marker, as bytes and as text."""
+    texts: tuple[bytes | str, ...] = (value, value.decode(errors="surrogateescape"))
+    found = {
+        read_headers([(name, text)], has_value=name == TXN_HEADER)
+        for name in (TXN_HEADER, MARKER_HEADER)
+        for text in texts
+    } - {None}
+    for each in found:
+        assert each is not None
+        again = read_headers([header_of(each)], has_value=isinstance(each, Stamp))
+        assert again == each, "it is written as another one"
+    kinds = sorted({type(each).__name__ for each in found})
+    return f"{ACCEPTED} {' '.join(kinds)}" if kinds else "of somebody else"
+
+
 def _kind_of(message: str) -> str:
     """A message without what it quotes and counts: inputs that get it are alike."""
     return _PARTICULARS.sub("#", message)[:120]
@@ -96,5 +119,6 @@ TARGETS: Final = (
     Target("assignment", False, 6, inputs.assignments, _assignment),
     Target("user data", False, 2, inputs.assignments, _user_data),
     Target("message", False, 8, inputs.messages, _message),
+    Target("headers", True, 6, inputs.headers, _headers),
 )
 BY_NAME: Final = {target.name: target for target in TARGETS}
