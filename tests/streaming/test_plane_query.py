@@ -14,6 +14,8 @@ from coordlib.streaming.plane_query import PlaneQuery, QueryOptions
 class FakeSink:
     """Takes batches, or cannot."""
 
+    marker = "a marker"
+
     def __init__(self, told: list[str]) -> None:
         self.told = told
         self.problem: CannotReach | None = None
@@ -22,7 +24,7 @@ class FakeSink:
         self.told.append("written")
         if self.problem is not None:
             raise self.problem
-        return "a marker"
+        return self.marker
 
 
 @pytest.fixture

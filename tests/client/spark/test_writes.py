@@ -302,6 +302,30 @@ def test_a_batch_that_fails_ends_the_reader_and_is_found_not_written(world: Lake
     assert world.lake.rows == []
 
 
+def test_a_batch_whose_word_was_never_said_is_found_written(world: LakeReaders) -> None:
+    """INV-100: cut off behind the acceptance, killed behind the write. The heir looks into the
+    table for the token of the commit, and goes on behind the batch."""
+    transport = world.log.transport()
+    world.read(transport=transport)
+    assert world.write(world.query.share, t1=0) is None
+
+    def cut() -> None:
+        transport.is_cut = True
+
+    world.lake.in_the_middle = cut
+    query = world.query
+    assert world.write(query.share, t0=4) is None
+    world.run(8_000)  # its session ends
+
+    heir = world.read("heir")
+    world.follow(heir)
+    world.run(20_000)
+
+    assert world.of("heir", rq.DecidePending)[-1].result == "commit"
+    assert world.committed_now == {0: 5, 1: 1}
+    assert world.lake.rows == [{"t1": 0}, {"t0": 4}]
+
+
 def test_a_batch_waits_for_the_job_and_is_given_up_with_its_run(world: LakeReaders) -> None:
     """The job is away; meanwhile the reader is stopped. What is judged later is not written."""
     reader = world.read()
