@@ -148,7 +148,7 @@ def rebuilt_while_pending(world: World, luck: Random, for_ms: int) -> None:
 
 
 def teller_killed(world: World, luck: Random, for_ms: int) -> None:
-    """Wherever it is: the next process of its id fences what it has left open."""
+    """Wherever it is: the next process of its id, or its timeout, ends what it has left open."""
     running = _copying(world).tellers.running()
     if running:
         luck.choice(running).kill()

@@ -3,10 +3,12 @@
 from typing import Any, Final
 
 from coordlib.records import requests as rq
+from coordlib.records.transactions import COORDINATOR
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions.checks import UNSTABLE
 from tests.tools.simulation.transactions.copying import GROUP
 from tests.tools.simulation.transactions.producer import POINTS
+from tests.tools.simulation.transactions.tellers import OUTCOMES, WORD_AGAIN
 from tests.tools.simulation.world import World
 
 #: What becomes of transactions, as their producers count it.
@@ -15,12 +17,23 @@ _ENDS: Final = {
     "aborted": "users' transaction aborted",
     "empty": "users' transaction without a record",
 }
+#: What the coordinator decides about tellers' transactions: result and reason -> the situation.
+_DECIDED: Final = {
+    ("commit", "client"): "teller's transaction committed",
+    ("abort", "client"): "teller's transaction aborted",
+    ("abort", "timeout"): "teller's transaction timed out",
+    ("abort", "fenced"): "teller's transaction ended by a newer process",
+}
+_OVER_SHARDS: Final = "teller's transaction told to several shards"
 #: What fails of the driver's looks.
 _LOOKS: Final = ("question failed", "look failed", "look was short")
 SITUATIONS: Final = (
     *(f"copier struck at {point}" for point in POINTS),
     *_ENDS.values(),
     *_LOOKS,
+    *_DECIDED.values(),
+    _OVER_SHARDS,
+    WORD_AGAIN,
     "rebuilt while offsets wait",
     "offsets of a transaction dropped",
     "offsets of a transaction refused",
@@ -36,7 +49,7 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
     copying = world.copying
     if copying is None:
         return
-    for name, times in copying.met.items():
+    for name, times in (*copying.met.items(), *copying.tellers.met.items()):
         found[name] += times
     for outcome, name in _ENDS.items():
         found[name] += copying.habits.counts.get(outcome, 0)
@@ -44,6 +57,19 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
         found[name] += copying.faults.counts.get(name, 0)
     _from_lines(found, world)
     _from_log(found, evidence)
+    _from_decisions(found, evidence)
+
+
+def _from_decisions(found: dict[str, int], evidence: Evidence) -> None:
+    told: dict[str, set[int]] = {}
+    for event in evidence.told:
+        if event.type == "TransactionPrepared":
+            name = _DECIDED.get((event.detail["result"], event.reason))
+            if name is not None:  # an operator's, which no world has
+                found[name] += 1
+        elif event.type in OUTCOMES and event.detail.get("decided_by") == COORDINATOR:
+            told.setdefault(event.detail["transaction"], set()).add(event.shard)
+    found[_OVER_SHARDS] += sum(len(shards) > 1 for shards in told.values())
 
 
 def _from_lines(found: dict[str, int], world: World) -> None:

@@ -13,18 +13,24 @@ from coordlib.coordinators.groups.offsets.txn_messages import key_of
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.producers import COMMIT
+from coordlib.records.transactions import COORDINATOR
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.transactions.teller import BOOK, Teller
 from tests.tools.simulation.violation import Violation
 from tests.tools.simulation.world import PREFIX, World
 
+#: A situation.
+WORD_AGAIN: Final = "teller's request came again"
 STARTS_MS: Final = 5_000
 LOOKS_MS: Final = 1_000
+#: For how long a supervisor leaves it alone: once longer than the timeout of a transaction.
+AWAY_MS: Final = (0, 0, 10_000)
 READER: Final = "reader of books"
 #: Requests that may come once more, from wherever they were held up.
 _WORDS: Final = (rq.InitProducerId, rq.TxnOffsetCommit, rq.EndTxn)
 _NEWEST: Final = 300
-_OUTCOMES: Final = {"OffsetsCommitted": "commit", "OffsetsDropped": "abort"}
+#: What the history of a group calls the two.
+OUTCOMES: Final = {"OffsetsCommitted": "commit", "OffsetsDropped": "abort"}
 
 
 class Tellers:
@@ -37,6 +43,8 @@ class Tellers:
         self.numbers = {name: count(1) for name in self.groups}
         self.tellers: list[Teller] = []
         self.newest: dict[str, Teller] = {}
+        #: When the next process of an id starts, of those whose newest has ended.
+        self._back_ms: dict[str, float] = {}
         self.met: Counter[str] = Counter()
         self._is_ending = False
 
@@ -71,9 +79,14 @@ class Tellers:
         return teller
 
     def _look_after(self) -> bool:
+        now_ms = self.world.scheduler.now_ms
         for name, teller in list(self.newest.items()):
             if teller.is_done and not self._is_ending:
-                self.start(name)
+                if name not in self._back_ms:
+                    self._back_ms[name] = now_ms + self.luck.choice(AWAY_MS)
+                if now_ms >= self._back_ms[name]:
+                    del self._back_ms[name]
+                    self.start(name)
         return True
 
     def running(self) -> list[Teller]:
@@ -87,7 +100,7 @@ class Tellers:
         told = [each for each in records if isinstance(codec.decode_request(each.value), _WORDS)]
         if told:
             again = luck.choice(told)
-            self.met["teller's request came again"] += 1
+            self.met[WORD_AGAIN] += 1
             self.world.cluster.append(place, again.key, again.value)
 
     def heal(self) -> None:
@@ -115,9 +128,9 @@ class Tellers:
         decided = _decided(evidence)
         done: dict[tuple[str, str], str] = {}
         for event in evidence.told:
-            if event.type not in _OUTCOMES or event.detail.get("decided_by") != "coordinator":
+            if event.type not in OUTCOMES or event.detail.get("decided_by") != COORDINATOR:
                 continue
-            key, outcome = event.detail["transaction"], _OUTCOMES[event.type]
+            key, outcome = event.detail["transaction"], OUTCOMES[event.type]
             if (event.group, key) in done:
                 raise Violation(f"INV-95: {event.group} was told of {key} twice")
             done[event.group, key] = outcome
@@ -168,6 +181,6 @@ def _waited(evidence: Evidence) -> set[tuple[str, str]]:
     """Group and key of all offsets that a transaction of the coordinator has left to wait."""
 
     def is_ours(event: Told) -> bool:
-        return event.type == "OffsetsPending" and event.detail.get("decided_by") == "coordinator"
+        return event.type == "OffsetsPending" and event.detail.get("decided_by") == COORDINATOR
 
     return {(each.group, each.detail["transaction"]) for each in evidence.told if is_ours(each)}
