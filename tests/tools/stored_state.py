@@ -20,18 +20,29 @@ from msgspec import UNSET
 
 from coordlib.coordinators.groups.dividing.strategies.model import Shares
 from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.effects.routing import CLUSTERS, COMMITTED, GROUPS, METADATA, Output
+from coordlib.effects.routing import (
+    CLUSTERS,
+    COMMITTED,
+    GROUPS,
+    METADATA,
+    OUTBOX,
+    TRANSACTIONS,
+    Output,
+)
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition, position_of_1
-from tests.tools import driving, stored_clusters
+from tests.tools import driving, stored_clusters, stored_transactions
 from tests.tools.assigned_groups import group_of, let_go, subscribe, topics
 from tests.tools.core import STATE_VERSION, InputRecord, fold, restore
 from tests.tools.driving import Conversation, commit, heartbeat, join, leave, sync
 
 FOLDER: Final = Path("tests/coordinators/shard/stored_states")
-#: What the name of the fixture of clusters says beside its version.
+#: What the names of the fixtures of clusters and transactions say beside their version.
 OF_CLUSTERS: Final = "-clusters"
+OF_TRANSACTIONS: Final = "-transactions"
+#: Compacted topics of which a fixture has all that they hold.
+_BESIDE: Final = (CLUSTERS, METADATA, TRANSACTIONS, OUTBOX)
 
 
 def failing(*_: object) -> Shares:
@@ -61,7 +72,7 @@ class Stored(msgspec.Struct, kw_only=True):
     position: ShardPosition
     #: What comes next: topic, offset, timestamp, value.
     log: list[tuple[str, int, int, bytes]]
-    #: Newest (topic, key, value) of `coord.clusters` and `coord.metadata`; older ones have none.
+    #: Newest (topic, key, value) of the other compacted topics; older ones have none.
     beside: list[tuple[str, bytes, bytes]] = []
     #: What follows from the blob, and from the compacted topics: lines of `lines_of`.
     outputs: list[str] = []
@@ -101,6 +112,11 @@ def made_clusters() -> Stored:
     return _made(stored_clusters.have_everything, stored_clusters.go_on)
 
 
+def made_transactions() -> Stored:
+    """The fixture of transactions, which came as late."""
+    return _made(stored_transactions.have_everything, stored_transactions.go_on)
+
+
 def _made(begin: Callable[[Conversation], None], go_on: Callable[[Conversation], None]) -> Stored:
     talk = Conversation(SETTINGS)
     begin(talk)
@@ -113,11 +129,7 @@ def _made(begin: Callable[[Conversation], None], go_on: Callable[[Conversation],
         committed=[(key, value) for (topic, key), value in written.items() if topic == COMMITTED],
         position=talk.shard.status().position,
         log=[],
-        beside=[
-            (topic, key, value)
-            for (topic, key), value in written.items()
-            if topic in (CLUSTERS, METADATA)
-        ],
+        beside=[(topic, key, value) for (topic, key), value in written.items() if topic in _BESIDE],
     )
     stored_until = len(talk.log)
     go_on(talk)
@@ -323,6 +335,7 @@ def main(arguments: list[str]) -> int:
         for path, make in (
             (path_of(STATE_VERSION), made),
             (path_of(STATE_VERSION, what=OF_CLUSTERS), made_clusters),
+            (path_of(STATE_VERSION, what=OF_TRANSACTIONS), made_transactions),
         )
         if not path.exists()
     }

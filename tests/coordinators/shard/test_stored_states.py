@@ -17,8 +17,12 @@ from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.group import State
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.family import GroupsState
+from coordlib.coordinators.groups.offsets.pending_table import PENDING
+from coordlib.coordinators.transactions.states import State as TransactionState
 from coordlib.errors import StartRefused
+from coordlib.records.producers import TRANSACTION
 from coordlib.records.stored import Marker
+from coordlib.records.transactions import COORDINATOR, DELTA, KAFKA
 from coordlib.streaming import plane
 from coordlib.streaming.rebuild import seed_blobs
 from tests.tools import clusters, stored_state
@@ -28,6 +32,9 @@ from tests.tools.stored_state import SETTINGS, Stored
 FOLDER = Path(__file__).parent / "stored_states"
 CURRENT = stored_state.read(stored_state.path_of(STATE_VERSION, FOLDER))
 CLUSTERS = stored_state.read(stored_state.path_of(STATE_VERSION, FOLDER, stored_state.OF_CLUSTERS))
+TRANSACTIONS = stored_state.read(
+    stored_state.path_of(STATE_VERSION, FOLDER, stored_state.OF_TRANSACTIONS)
+)
 FIXTURES = sorted(FOLDER.glob("v*.json"))
 
 
@@ -57,6 +64,7 @@ def test_todays_code_stores_what_the_fixture_holds() -> None:
     for made, stored in (
         (stored_state.made(), CURRENT),
         (stored_state.made_clusters(), CLUSTERS),
+        (stored_state.made_transactions(), TRANSACTIONS),
     ):
         assert made.blob == stored.blob
         assert (made.groups, made.committed) == (stored.groups, stored.committed)
@@ -159,6 +167,29 @@ def test_the_fixture_has_a_rich_cluster() -> None:
     assert any(topic.is_deleting for topic in topics)
     assert any(topic.unclean and topic.min_isr > 1 for topic in topics)
     assert ("cluster", "other") in shard.rows
+
+
+def test_the_fixture_has_rich_transactions() -> None:
+    """Ids in every state, pending offsets of every decider, and messages that nobody has judged."""
+    shard = Shard(TRANSACTIONS.blob, SETTINGS)
+    ids = [row.value for (space, _), row in shard.rows.items() if space == TRANSACTION]
+    entries = [entry for row in shard.groups.values() for _, _, entry in row.entries(PENDING)]
+
+    assert {each.state for each in ids} == set(TransactionState) - {TransactionState.DEAD}
+    assert any(each.is_quarantined for each in ids)
+    for name in ("groups", "partitions", "unwritten", "waits", "waiting", "ended"):
+        assert any(getattr(each, name) for each in ids), name
+    for name in ("last_epoch", "previous_producer_id", "next_producer_id", "started_ms"):
+        assert any(getattr(each, name) >= 0 for each in ids), name
+    assert {each.ended.reason for each in ids if each.ended} >= {"client", "timeout"}
+    assert {entry.decided_by for entry in entries} == {KAFKA, DELTA, COORDINATOR}
+    assert {bool(entry.decision) for entry in entries} == {True, False}
+    assert all(row.is_quarantined is (name == "h") for name, row in shard.groups.items())
+    channels = decode_blob(TRANSACTIONS.blob).channels
+    assert channels is not None
+    ((sent, heard),) = channels.sent.values()
+    assert 0 < heard < sent
+    assert {topic for topic, _, _ in TRANSACTIONS.beside} == {"transactions", "outbox"}
 
 
 def test_a_newer_blob_is_refused_with_the_mend() -> None:
