@@ -29,6 +29,7 @@ def have_everything(talk: Conversation) -> None:
     for name in ("complete-commit", "complete-abort", "last", "replaced"):
         _begin(talk, name, epoch=LAST_EPOCH if name in ("last", "replaced") else 0)
         _end(talk, name, "abort" if name == "complete-abort" else "commit")
+    _begin(talk, "ongoing")
     talk.feed()
     talk.hear()
     for name in ("complete-commit", "complete-abort", "last", "replaced", "timed-out"):
@@ -36,7 +37,6 @@ def have_everything(talk: Conversation) -> None:
     _begin(talk, "replaced")  # with the producer id behind the one that was used up
     _pend(talk)
     talk.send(p.init(group="empty", id="i"))
-    _begin(talk, "ongoing")
     for name, result in (("prepare-commit", "commit"), ("prepare-abort", "abort")):
         _begin(talk, name)
         _end(talk, name, result)
