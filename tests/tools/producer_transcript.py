@@ -17,11 +17,16 @@ the newest answer that gave it one; as=PRODUCER-EPOCH says otherwise.
 And the driver:
     feed              it writes the messages that wait into the logs of their shards
     hear              it tells their senders that they were judged
+
+And what takes thousands of transactions:
+    epoch N           the id is at this epoch
 """
 
 import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from coordlib.coordinators.transactions.transaction import Transaction
 from coordlib.effects.routing import RESPONSES
@@ -34,6 +39,13 @@ Words = list[str]
 _NUMBERS: Final = frozenset({"timeout", "generation", "number", "accepted", "reply"})
 _NAMES: Final = {"timeout": "timeout_ms", "of": "of_group", "id-of": "group"}
 _GIVE_A_PRODUCER: Final = ("InitProducerId", "EndTxn")
+
+
+def come_to(talk: Conversation, epoch: int) -> list[str]:
+    """Let `copier` be at this epoch."""
+    row = talk.shard.row(p.ID, TRANSACTION)
+    talk.shard._settle(row, replace(row.value, epoch=epoch), [])
+    return []
 
 
 class ProducerWords:

@@ -20,7 +20,9 @@ what it sends, or a word that nobody sends:
     C leave           itself; member= instance=I: whoever has that id; remain=1: keeps its place;
                       members=ID/INSTANCE,…: several at once, each by one of the two or both
     C commit T/P=OFFSET…     as a member;  C position T/P=OFFSET…  as no member, in coord.offsets
-    C fetch T/P…      these partitions; without any: all that are committed
+    C fetch T/P…      these partitions, or all that are committed; stable=1: none that wait
+    C pends T/P=OFFSET…      PendingCommit as a member, decided by Kafka, or by a table: table=NAME
+    C decides         DecidePending: pending=KEY result=commit|abort reason=
     C delete-offsets T/P…        OffsetDelete
     C subscribe       first Subscribe: topics=T,… (default t) pattern= exclude= strategy= capacity=
     C resubscribe     Subscribe under the id and generation that C knows
@@ -29,11 +31,13 @@ what it sends, or a word that nobody sends:
     C release         ReleaseQuarantine
     raw TEXT          a record of these bytes
     topics T=COUNT…   TopicMetadata: the cluster's topics, all of them
+    ended             TxnDecided: committed=OFFSET,… aborted=OFFSET,… of records that were pending
     tick              covers all that was written;  tick published=N  covers up to N
     wait MS           ticks of 1 s that cover nothing new
     batch             the batch ends, the next one begins from its blob
     rebuild           the same from the compacted topics alone
-    break STEP        from now on every JoinGroup, … or deadline of group g raises;  mend
+    break STEP NAME   from now on every JoinGroup, … or deadline of this group (g) or id raises;
+                      mend
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
@@ -136,6 +140,8 @@ class Session:
             rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
             rest = {name: value for name, value in words.items() if "/" not in name}
             return driving.fetch(client, topics=rows, **_typed(rest))
+        if verb in ("pends", "decides"):
+            return self._request_of_transactions(client, verb, _typed(words))
         if verb in _ABOUT_GROUPS:
             return _ABOUT_GROUPS[verb](client, **_typed(words))
         return self._request_of_kafka(client, verb, _typed(words))
@@ -168,6 +174,17 @@ class Session:
         if verb == "heartbeat":
             return driving.heartbeat(client, generation, member, **fields)
         return driving.commit(client, generation, member, **fields)
+
+    def _request_of_transactions(
+        self, client: str, verb: str, fields: dict[str, Any]
+    ) -> rq.AnyRequest:
+        member, generation = self._known.get(client, ("", -1))
+        fields = {"member": member, "generation": generation, **fields}
+        if verb == "decides":
+            return driving.decide(client, **fields)
+        fields["offsets"] = _offsets(fields)
+        pends = driving.with_writes if "table" in fields else driving.pending_commit
+        return pends(client, **fields)
 
     def _request_where_divided(self, client: str, verb: str, words: dict[str, str]) -> Any:
         """What only members of server-assigned groups write."""
@@ -249,8 +266,14 @@ class Session:
         yields += f" failed={group.failure.error}" if group.failure else ""
         return [yields, *members, *waits_for]
 
+    def ended(self, words: list[str]) -> list[str]:
+        """The driver has found out how transactions of Kafka ended."""
+        found = {name: map(int, value.split(",")) for name, value in _by_name(words).items()}
+        return self.talk.send(driving.ended(**found))
+
     def break_(self, words: list[str]) -> list[str]:
-        self._defects.append(Defect("g", words[0], self.talk.next_offset))
+        step, *name = words
+        self._defects.append(Defect(name[0] if name else "g", step, self.talk.next_offset))
         return []
 
     def mend(self, _words: list[str]) -> list[str]:
@@ -269,6 +292,8 @@ _WORDS: dict[str, Callable[[Session, list[str]], list[str]]] = {
     "wait": Session.wait,
     "feed": lambda session, _: session.talk.feed(),
     "hear": lambda session, _: session.talk.hear(),
+    "ended": Session.ended,
+    "epoch": lambda session, words: producer_transcript.come_to(session.talk, int(words[0])),
     "batch": Session.batch,
     "rebuild": Session.rebuild,
     "break": Session.break_,
@@ -317,6 +342,8 @@ def _typed(words: dict[str, str]) -> dict[str, Any]:
             fields["protocol_type"] = value
         elif name == "remain":
             fields[name] = bool(int(value))
+        elif name == "stable":
+            fields["require_stable"] = bool(int(value))
         else:
             fields[_NAMES.get(name, name)] = int(value) if name in _NUMBERS else value
     return fields
