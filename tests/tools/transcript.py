@@ -61,7 +61,6 @@ from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES
-from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from tests.tools import assigned_groups, driving, producer_transcript
 from tests.tools.broker_transcript import VERBS, BrokerWords
@@ -70,6 +69,7 @@ from tests.tools.core import restored
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import Conversation
 from tests.tools.producer_transcript import ProducerWords
+from tests.tools.transcript_words import by_name, leaver, offsets, places_in, typed
 
 RULER = "----"
 
@@ -117,7 +117,7 @@ class Session:
         if verb in VERBS:
             made = self._of_brokers.numbered(client, verb, words, self._count[client])
             return self.talk.send(made, after_ms)
-        fields = _by_name(words)
+        fields = by_name(words)
         fields.setdefault("id", f"{client}{self._count[client]}")
         request = self._request(client, verb, fields)
         return self.talk.send(request, after_ms, COMMITS if verb == "position" else REQUESTS)
@@ -131,38 +131,38 @@ class Session:
             return self._of_producers.request(client, words[0], words[1:])
         if words[0] in VERBS:
             return self._of_brokers.request(client, words[0], words[1:])
-        return self._request(client, words[0], _by_name(words[1:]))
+        return self._request(client, words[0], by_name(words[1:]))
 
     def _request(self, client: str, verb: str, words: dict[str, str]) -> Any:
         if verb in ("subscribe", "resubscribe", "lets-go"):
             return self._request_where_divided(client, verb, words)
-        if verb == "fetch" and (places := _places_in(words)):
+        if verb == "fetch" and (places := places_in(words)):
             rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
             rest = {name: value for name, value in words.items() if "/" not in name}
-            return driving.fetch(client, topics=rows, **_typed(rest))
+            return driving.fetch(client, topics=rows, **typed(rest))
         if verb in ("pends", "decides"):
-            return self._request_of_transactions(client, verb, _typed(words))
+            return self._request_of_transactions(client, verb, typed(words))
         if verb in _ABOUT_GROUPS:
-            return _ABOUT_GROUPS[verb](client, **_typed(words))
-        return self._request_of_kafka(client, verb, _typed(words))
+            return _ABOUT_GROUPS[verb](client, **typed(words))
+        return self._request_of_kafka(client, verb, typed(words))
 
     def _request_of_kafka(self, client: str, verb: str, fields: dict[str, Any]) -> rq.AnyRequest:
         member, generation = self._known.get(client, ("", -1))
         if verb == "join":
             return driving.join(client, **fields)
         if verb == "delete-offsets":
-            places = _places_in(fields)
+            places = places_in(fields)
             rest = {name: value for name, value in fields.items() if "/" not in name}
             return driving.delete_offsets(client, *places, **rest)
         if verb in ("commit", "position"):
-            fields["offsets"] = _offsets(fields)
+            fields["offsets"] = offsets(fields)
         if verb == "position":
             return driving.commit(client, **fields)
         member = fields.pop("member", member)
         if verb == "leave":
             leavers = [rq.Leaver(member, fields.pop("instance", None))]
             if "members" in fields:
-                leavers = [_leaver(each) for each in fields.pop("members").split(",")]
+                leavers = [leaver(each) for each in fields.pop("members").split(",")]
             return driving.leave(client, *leavers, **fields)
         generation = fields.pop("generation", generation)
         if verb == "rejoin":
@@ -182,18 +182,18 @@ class Session:
         fields = {"member": member, "generation": generation, **fields}
         if verb == "decides":
             return driving.decide(client, **fields)
-        fields["offsets"] = _offsets(fields)
+        fields["offsets"] = offsets(fields)
         pends = driving.with_writes if "table" in fields else driving.pending_commit
         return pends(client, **fields)
 
     def _request_where_divided(self, client: str, verb: str, words: dict[str, str]) -> Any:
         """What only members of server-assigned groups write."""
         wanted = {"topics": tuple(words.pop("topics").split(","))} if "topics" in words else {}
-        fields = {**_typed(words), **wanted}
+        fields = {**typed(words), **wanted}
         member, generation = self._known.get(client, ("", -1))
         member = fields.pop("member", member)
         if verb == "lets-go":
-            fields["offsets"] = _offsets(fields)
+            fields["offsets"] = offsets(fields)
             generation = fields.pop("generation", generation)
             cause = fields.pop("cause", None)
             due = self._demands[member].pop(0) if cause is None else cause
@@ -268,7 +268,7 @@ class Session:
 
     def ended(self, words: list[str]) -> list[str]:
         """The driver has found out how transactions of Kafka ended."""
-        found = {name: map(int, value.split(",")) for name, value in _by_name(words).items()}
+        found = {name: map(int, value.split(",")) for name, value in by_name(words).items()}
         return self.talk.send(driving.ended(**found))
 
     def break_(self, words: list[str]) -> list[str]:
@@ -311,56 +311,10 @@ _ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
     "delete": driving.delete,
     "find": driving.find,
 }
-_NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
-_NUMBERS = frozenset({"session", "rebalance", "generation", "reply", "capacity", "cause"})
-
-
-def _by_name(words: list[str]) -> dict[str, str]:
-    return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
 def _listing(words: list[str]) -> rq.TopicMetadata:
-    return assigned_groups.topics({name: int(n) for name, n in _by_name(words).items()})
-
-
-def _leaver(text: str) -> rq.Leaver:
-    member, _, instance = text.partition("/")
-    return rq.Leaver(member, instance or None)
-
-
-def _typed(words: dict[str, str]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, value in words.items():
-        if name == "protocols":
-            pairs = (pair.partition(":") for pair in value.split(","))
-            fields[name] = {protocol: metadata.encode() for protocol, _, metadata in pairs}
-        elif name == "topics":  # as Kafka's consumers say it
-            wanted = cp.Subscription(version=0, topics=tuple(value.split(",")))
-            fields["protocols"] = {"range": cp.encode_subscription(wanted)}
-            fields["protocol_type"] = cp.CONSUMER
-        elif name == "type":
-            fields["protocol_type"] = value
-        elif name == "remain":
-            fields[name] = bool(int(value))
-        elif name == "stable":
-            fields["require_stable"] = bool(int(value))
-        else:
-            fields[_NAMES.get(name, name)] = int(value) if name in _NUMBERS else value
-    return fields
-
-
-def _offsets(fields: dict[str, Any]) -> tuple[rq.CommittedOffset, ...]:
-    places = [name for name in fields if "/" in name]
-    return tuple(rq.CommittedOffset(*_place(name), int(fields.pop(name))) for name in places)
-
-
-def _places_in(fields: Mapping[str, Any]) -> list[tuple[str, int]]:
-    return [_place(name) for name in fields if "/" in name]
-
-
-def _place(text: str) -> tuple[str, int]:
-    topic, _, partition = text.rpartition("/")
-    return topic, int(partition)
+    return assigned_groups.topics({name: int(n) for name, n in by_name(words).items()})
 
 
 def replay(text: str) -> str:
