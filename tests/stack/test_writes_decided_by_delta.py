@@ -5,6 +5,7 @@ decides. Then a member that is killed at each point between acceptance and its w
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -146,6 +147,42 @@ def test_a_table_that_is_not_there_decides_nothing(
 
     assert "coord transactions decide" in told.value.mend
     assert not Path(path).exists()
+
+
+@pytest.mark.parametrize("how", ["spark", "deltalake"])
+def test_a_batch_that_was_taken_back_is_left_to_an_operator(
+    spark: "SparkSession", table: Table, how: str
+) -> None:
+    """RESTORE and overwrite take its rows, and leave its token in Delta's log: to commit its
+    offsets would lose it silently. A batch behind them counts."""
+    writer = SparkTable(spark, table.path, APP)
+    writer.append(table.rows(["a batch"]), 10)
+    SparkTable(spark, table.path, "another").append(table.rows(["of others"]), 1)
+    assert settle(seen(spark, table, how), 10, 20, 0) == "commit"
+    spark.sql(f"RESTORE TABLE delta.`{table.path}` TO VERSION AS OF 0")
+
+    with pytest.raises(CannotReach, match="taken back by a later RESTORE") as told:
+        settle(seen(spark, table, how), 10, 20, 0)
+    assert "coord transactions decide" in told.value.mend
+    writer.append(table.rows(["the next one"]), 11)
+    assert settle(seen(spark, table, how), 11, 20, 0) == "commit"
+    table.rows(["new"]).write.format("delta").mode("overwrite").save(table.path)
+    with pytest.raises(CannotReach, match="taken back by a later"):
+        settle(seen(spark, table, how), 11, 20, 0)
+
+
+@pytest.mark.parametrize("how", ["spark", "deltalake"])
+def test_a_table_that_was_made_anew_does_not_have_the_batch(
+    spark: "SparkSession", table: Table, how: str
+) -> None:
+    """It was deleted with the batch in it: the batch is read again, and goes into the new one."""
+    SparkTable(spark, table.path, APP).append(table.rows(["a batch"]), 10)
+    shutil.rmtree(table.path)
+    SparkTable(spark, table.path, "another").prepare(table.rows([]))
+
+    assert settle(seen(spark, table, how), 10, 20, 0) == "abort"
+    SparkTable(spark, table.path, APP).append(table.rows(["late"]), 10)
+    assert table.values() == []
 
 
 def test_a_table_that_forgets_too_soon_is_refused(spark: "SparkSession", table: Table) -> None:

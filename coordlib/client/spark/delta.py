@@ -6,7 +6,12 @@ application at the same moment one fails.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.client.transactions.in_doubt import RETENTION, Unreadable, retention_ms
+from coordlib.client.transactions.in_doubt import (
+    RETENTION,
+    Unreadable,
+    retention_ms,
+    takes_back,
+)
 from coordlib.errors import CannotReach
 from coordlib.history.files import hadoop_file
 
@@ -46,6 +51,16 @@ class SparkTable:
             snapshot = self._snapshot_at(version)
         found = snapshot.transactions().get(self._app)
         return int(found.get()) if found.isDefined() else None
+
+    def taken_back(self, after: int) -> str:
+        from delta.tables import DeltaTable
+
+        table = DeltaTable.forPath(self._spark, self.uri)
+        rows = table.history(int(self._snapshot().version()) - after)
+        for row in rows.select("version", "operation", "operationParameters").collect():
+            if row["version"] > after and takes_back(row["operation"], row["operationParameters"]):
+                return str(row["operation"])
+        return ""
 
     # ---- writing --------------------------------------------------------------------------------
 

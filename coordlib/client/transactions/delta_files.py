@@ -7,7 +7,7 @@ fails if the table has another one by then.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.client.transactions.in_doubt import RETENTION, Unreadable
+from coordlib.client.transactions.in_doubt import RETENTION, Unreadable, takes_back
 from coordlib.errors import CannotReach, SetupError
 from coordlib.installation import how_to_install
 
@@ -53,6 +53,13 @@ class DeltaFiles:
             return self._lake.DeltaTable(self._uri, version=version).transaction_version(self._app)
         except self._lake.exceptions.DeltaError as problem:
             raise Unreadable(str(problem)) from problem
+
+    def taken_back(self, after: int) -> str:
+        for row in self._table.history(int(self._table.version()) - after):
+            is_later = int(row["version"]) > after
+            if is_later and takes_back(row["operation"], row.get("operationParameters")):
+                return str(row["operation"])
+        return ""
 
     def claim(self, token: int) -> None:
         table = self._table

@@ -13,13 +13,17 @@ before that commit is there for ever, so everybody who asks finds the same.  # I
 
 A claim of an asker that died before it said anything hides nothing, since the last row looks below
 all claims. What an application wrote Delta keeps for ever, unless the table says for how long: then
-what is nearly as old is not decided here.
+what is nearly as old is not decided here. Delta keeps it, too, where RESTORE, an overwrite or a
+replacement of the table has taken the rows back: then nobody can say by the log alone whether they
+are to count, and it is left to an operator. A table that was deleted and made anew knows nothing of
+the application: its batch is not there.
 
 This module is without IO; a `Table` does it, over Spark or over deltalake.
 """
 
 import re
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from coordlib.client.machine.wording import Identity
 from coordlib.errors import CannotReach, SetupError
@@ -60,6 +64,9 @@ class Table(Protocol):
         Raises Unreadable: Delta has removed the log up to there.
         """
 
+    def taken_back(self, after: int) -> str:
+        """The newest operation behind this version that `takes_back`; empty: there is none."""
+
     def claim(self, token: int) -> None:
         """Commit no rows with this token, unless the application has a higher version.
 
@@ -74,6 +81,16 @@ class Unreadable(Exception):
 def app_id(identity: Identity, member: str) -> str:
     """The `txnAppId` of a member: no later one, of any group or log, ever has it."""
     return f"coordlib/{identity.incarnation}/{identity.group}/{member}"
+
+
+def takes_back(operation: str, parameters: Mapping[str, Any] | None) -> bool:
+    """Whether a commit removes what earlier ones have written, by the words of Delta's history.
+
+    Rows that DELETE, UPDATE or MERGE change were in the table, so their batch counts.
+    """
+    modes = {str(each).upper() for each in (parameters or {}).values()}
+    is_overwrite = operation in ("WRITE", "STREAMING UPDATE") and modes & {"OVERWRITE", "COMPLETE"}
+    return operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in operation or bool(is_overwrite)
 
 
 def retention_ms(text: str | None) -> int | None:
@@ -118,18 +135,53 @@ def settle(table: Table, entry: int, claim: int, age_ms: int) -> Result:
     for _ in range(CLAIMS_MAX):
         newest = table.newest()
         found = table.app_version(newest)
-        if found == entry:
-            return COMMIT
         if found is not None and found > entry:
-            return COMMIT if _before_claims(table, entry, below, newest) == entry else ABORT
+            at, found = _before_claims(table, entry, below, newest)
+            return _committed(table, entry, at, newest) if found == entry else ABORT
+        if found == entry:
+            return _committed(table, entry, newest, newest)
         below = newest
         table.claim(claim)
     what = f"Other writers are always faster: {CLAIMS_MAX} claims have failed."
     raise CannotReach(what, "Delta table", "It is tried again.")
 
 
-def _before_claims(table: Table, entry: int, below: int, above: int) -> int | None:
-    """The application's version at the newest table version at which it was not above the entry's.
+def _committed(table: Table, entry: int, at: int, newest: int) -> Result:
+    """The batch was committed, as of the table version `at`. Raises CannotReach: and taken back."""
+    version = _commit_of(table, entry, at)
+    how = table.taken_back(version) if version < newest else ""
+    if how:
+        what = f"The batch is version {version} of the table, and was taken back by a later {how}."
+        mend = "Look whether its rows are to count, then: coord transactions decide"
+        raise CannotReach(what, "Delta table", mend)
+    return COMMIT
+
+
+def _commit_of(table: Table, entry: int, at: int) -> int:
+    """The oldest table version that has the entry's commit; `at` is one that has it."""
+    below, is_known, step = -1, False, 1
+    while at - below > 1:
+        look = (at + below) // 2 if is_known else max(at - step, 0)
+        step *= 2
+        if _version_at(table, look) == entry:
+            at = look
+        else:
+            below, is_known = look, True
+    return at
+
+
+def _version_at(table: Table, at: int) -> int | None:
+    """The application's version there. Raises CannotReach: that part of the log is removed."""
+    try:
+        return table.app_version(at)
+    except Unreadable as problem:
+        what = f"Version {at} of the table is removed, and with it what could be known."
+        mend = "Look for the batch's rows, then: coord transactions decide"
+        raise CannotReach(what, "Delta table", mend) from problem
+
+
+def _before_claims(table: Table, entry: int, below: int, above: int) -> tuple[int, int | None]:
+    """The newest table version at which the application's was not above the entry's, and that.
 
     Args:
         below: a table version at which it was not; -1: before the table was made.
@@ -141,14 +193,9 @@ def _before_claims(table: Table, entry: int, below: int, above: int) -> int | No
         # Claims are young, so it goes back in growing steps until it is below them.
         at = (above + below) // 2 if is_known else max(above - step, 0)
         step *= 2
-        try:
-            version = table.app_version(at)
-        except Unreadable as problem:
-            what = f"Version {at} of the table is removed, and with it what could be known."
-            mend = "Look for the batch's rows, then: coord transactions decide"
-            raise CannotReach(what, "Delta table", mend) from problem
+        version = _version_at(table, at)
         if version is not None and version > entry:
             above = at
         else:
             below, found, is_known = at, version, True
-    return found
+    return below, found

@@ -1,17 +1,23 @@
 """Whether a batch is in its table: every order of writers, askers and their deaths."""
 
+from pathlib import Path
 from random import Random
+from typing import Any
 
+import pyarrow
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordlib.client.transactions.delta_files import DeltaFiles
 from coordlib.client.transactions.in_doubt import (
     CLAIMS_MAX,
     DAY_MS,
     Unreadable,
     retention_ms,
     settle,
+    takes_back,
 )
 from coordlib.errors import CannotReach, SetupError
 
@@ -27,6 +33,8 @@ class FakeTable:
         #: Table versions whose log is removed.
         self.removed = 0
         self.looks = 0
+        #: Table version -> the operation that made it, of those that took rows back.
+        self.operations: dict[int, str] = {}
         #: How many claims meet another commit at the same moment.
         self.conflicts = 0
 
@@ -42,6 +50,11 @@ class FakeTable:
         """Commits of other applications."""
         self.versions += [self.versions[-1]] * count
 
+    def restore(self) -> None:
+        """Somebody goes back to an older version: Delta keeps what applications wrote."""
+        self.others(1)
+        self.operations[len(self.versions) - 1] = "RESTORE"
+
     # ---- what `settle` uses ---------------------------------------------------------------------
 
     def retention(self) -> str | None:
@@ -55,6 +68,10 @@ class FakeTable:
         if version < self.removed:
             raise Unreadable
         return self.versions[version]
+
+    def taken_back(self, after: int) -> str:
+        self.looks += 1
+        return next((how for at, how in self.operations.items() if at > after), "")
 
     def claim(self, token: int) -> None:
         if self.conflicts:
@@ -133,6 +150,83 @@ def test_what_delta_has_removed_is_not_guessed() -> None:
     assert "coord transactions decide" in told.value.mend
 
 
+@pytest.mark.parametrize("claims", [[], [9], [9, 12]])
+def test_a_batch_that_was_taken_back_is_left_to_an_operator(claims: list[int]) -> None:
+    """The table was restored to what it was before: its log still says that it has the batch."""
+    table = FakeTable(None, 7)
+    table.others(3)
+    table.restore()
+    for token in claims:
+        table.write(token)
+        table.others(2)
+
+    with pytest.raises(CannotReach, match="taken back by a later RESTORE") as told:
+        settle(table, 7, 20, 0)
+
+    assert "version 1 of the table" in told.value.what
+    assert "coord transactions decide" in told.value.mend
+
+
+@pytest.mark.parametrize("others", [0, 40])
+def test_what_was_written_behind_a_restore_counts(others: int) -> None:
+    """It concerns batches of before; those were decided, or are left to an operator themselves."""
+    table = FakeTable(None, 3)
+    table.others(2)
+    table.restore()
+    table.others(others)
+    table.write(7)
+    table.others(others)
+
+    assert settle(table, 7, 20, 0) == "commit"
+
+
+def test_a_table_that_was_made_anew_does_not_have_the_batch() -> None:
+    """It was deleted with the batch in it: the batch is read again, and goes into the new one."""
+    table = FakeTable(None)
+    table.others(2)
+
+    assert settle(table, 7, 9, 0) == "abort"
+    assert not table.write(7), "the writer may only have stalled"
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters", "is_so"),
+    [
+        ("RESTORE", {"version": "0"}, True),
+        ("WRITE", {"mode": "Overwrite", "partitionBy": "[]"}, True),
+        ("CREATE OR REPLACE TABLE AS SELECT", {}, True),
+        ("REPLACE TABLE", None, True),
+        ("STREAMING UPDATE", {"outputMode": "Complete", "queryId": "q"}, True),
+        ("STREAMING UPDATE", {"outputMode": "Append"}, False),
+        ("WRITE", {"mode": "Append", "partitionBy": "[]"}, False),
+        ("DELETE", {"predicate": "x"}, False),
+        ("OPTIMIZE", {}, False),
+        ("CREATE TABLE", {"mode": "ErrorIfExists"}, False),
+    ],
+)
+def test_which_operations_take_batches_back(operation: str, parameters: Any, is_so: bool) -> None:
+    """In the words of Delta's own history, of Spark and of delta-rs."""
+    assert takes_back(operation, parameters) is is_so
+
+
+def test_deltalake_finds_a_restore(tmp_path: Path) -> None:
+    """The same over a real table."""
+    path, rows = str(tmp_path / "t"), pyarrow.table({"value": ["a"]})
+    write_deltalake(path, rows)
+    token = CommitProperties(app_transactions=[Transaction("app", 7)])
+    write_deltalake(path, rows, mode="append", commit_properties=token)
+    write_deltalake(path, rows, mode="append")
+    assert settle(DeltaFiles(path, "app"), 7, 9, 0) == "commit"
+    DeltaTable(path).restore(0)
+
+    with pytest.raises(CannotReach, match="version 1 of the table, and was taken back"):
+        settle(DeltaFiles(path, "app"), 7, 9, 0)
+
+    token = CommitProperties(app_transactions=[Transaction("app", 8)])
+    write_deltalake(path, rows, mode="append", commit_properties=token)
+    assert settle(DeltaFiles(path, "app"), 8, 9, 0) == "commit"
+
+
 def test_a_claim_that_would_shut_nobody_out_is_a_defect() -> None:
     """A fetch stands behind the commit that it waits for."""
     with pytest.raises(ValueError, match="shuts nobody out"):
@@ -149,7 +243,7 @@ def test_few_versions_of_a_long_log_are_looked_at() -> None:
     table.others(100)
 
     assert settle(table, 7, 20, 0) == "commit"
-    assert table.looks < 20
+    assert table.looks < 30
 
 
 # -- any order -------------------------------------------------------------------------------
