@@ -64,6 +64,8 @@ def _leave(step: ClusterStep, place: Place, departure: Departure) -> None:
         fields["isr"] = _without(row.isr, number)
     if row.leader == number:
         fields |= {"leader": -1, "guard": departure.guard}
+    elif row.guard == departure.broker.incarnation and departure.broker.is_ready:
+        fields["guard"] = departure.guard  # it led what is being deleted
     if number in row.new:
         fields["new"] = _without(row.new, number)
     if row.deleting.get(number) in _WAITING:
@@ -77,9 +79,12 @@ def _without(brokers: tuple[int, ...], number: int) -> tuple[int, ...]:
     return tuple(each for each in brokers if each != number)
 
 
-def leads(step: ClusterStep, broker: int) -> bool:
-    """Whether a broker leads anything."""
-    return any(row.leader == broker for _, row in step.rows_of(broker))
+def may_lead(step: ClusterStep, broker: Broker) -> bool:
+    """Whether a broker leads anything, or did and has not read that it is being deleted."""
+    return any(
+        row.leader == broker.broker or row.guard == broker.incarnation
+        for _, row in step.rows_of(broker.broker)
+    )
 
 
 def is_stopping_member(row: Partition, broker: int) -> bool:

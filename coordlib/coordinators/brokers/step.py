@@ -40,13 +40,24 @@ class ClusterStep(Step[Cluster]):
     """One cluster during one step."""
 
     DESIGN_ERRORS = DESIGN_ERRORS
-    __slots__ = ("_rows", "_topics", "asking", "before", "elections", "is_written", "reason")
+    __slots__ = (
+        "_places",
+        "_rows",
+        "_topics",
+        "asking",
+        "before",
+        "elections",
+        "is_written",
+        "reason",
+    )
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         #: The cluster before this step.
         self.before = self.value or Cluster(group=self.name)
         self._rows: dict[Place, Partition | None] = {}
+        #: Their places, by each broker and by the topic that they have to do with.
+        self._places: dict[int | str, set[Place]] = {}
         self._topics: dict[str, Topic | None] = {}
         #: Brokers that lead what others are to lead; perhaps asked already.
         self.asking: set[int] = set()
@@ -132,7 +143,8 @@ class ClusterStep(Step[Cluster]):
 
     def rows_of(self, broker: int) -> list[tuple[Place, Partition]]:
         """All partitions that have a replica on a broker, or had one that is to be deleted."""
-        found = {place for place, _ in self.entries(PARTITIONS).marked(broker)} | self._rows.keys()
+        found = {place for place, _ in self.entries(PARTITIONS).marked(broker)}
+        found |= self._places.get(broker, set())
         rows = [(place, self.row(*place)) for place in sorted(found)]
         return [
             (place, row)
@@ -143,7 +155,7 @@ class ClusterStep(Step[Cluster]):
     def rows_of_topic(self, topic: str) -> list[tuple[Place, Partition]]:
         """All partitions of a topic."""
         found = {(topic, number) for number, _ in self.entries(PARTITIONS).of_name(topic)}
-        found |= {place for place in self._rows if place[0] == topic}
+        found |= self._places.get(topic, set())
         rows = [(place, self.row(*place)) for place in sorted(found)]
         return [(place, row) for place, row in rows if row is not None]
 
@@ -209,6 +221,8 @@ class ClusterStep(Step[Cluster]):
         self._count(before, -1)
         self._count(after, 1)
         self._rows[place] = after
+        for key in (place[0], *_brokers(after)):
+            self._places.setdefault(key, set()).add(place)
 
     def _count(self, row: Partition | None, number: int) -> None:
         """Keep `Broker.moving` of a leader."""
