@@ -4,7 +4,7 @@ Handlers change rows by `alter`, `make` and `drop`, as often as they need; `writ
 happen, each row once: what is stored, what others read, what brokers are told, and history.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -41,8 +41,10 @@ class ClusterStep(Step[Cluster]):
 
     DESIGN_ERRORS = DESIGN_ERRORS
     __slots__ = (
+        "_active",
         "_places",
         "_rows",
+        "_stopping",
         "_topics",
         "asking",
         "before",
@@ -59,6 +61,9 @@ class ClusterStep(Step[Cluster]):
         #: Their places, by each broker and by the topic that they have to do with.
         self._places: dict[int | str, set[Place]] = {}
         self._topics: dict[str, Topic | None] = {}
+        #: Brokers by their state; None: to be found anew.
+        self._active: Set[int] | None = None
+        self._stopping: Set[int] | None = None
         #: Brokers that lead what others are to lead; perhaps asked already.
         self.asking: set[int] = set()
         #: By which election each row got its leader in this step.
@@ -89,10 +94,28 @@ class ClusterStep(Step[Cluster]):
         broker = self.broker(number)
         return broker is not None and broker.is_ready
 
+    @property
+    def active(self) -> Set[int]:
+        """The brokers that may be elected. A step asks for each of its rows: heads come and go with
+        what is counted in them, and states rarely change."""
+        if self._active is None:
+            self._active = self.cluster.active
+        return self._active
+
+    @property
+    def stopping(self) -> Set[int]:
+        """The brokers that stop."""
+        if self._stopping is None:
+            self._stopping = self.cluster.stopping
+        return self._stopping
+
     def put(self, broker: Broker) -> Broker:
         """Add a broker, or replace it under its id."""
+        known = self.live.brokers.get(broker.broker)
+        if known is None or known.state is not broker.state:
+            self._active = self._stopping = None
         brokers = self.live.brokers | {broker.broker: broker}
-        if broker.broker not in self.live.brokers:
+        if known is None:
             brokers = dict(sorted(brokers.items()))
         self.change(brokers=brokers)
         return broker
@@ -144,8 +167,15 @@ class ClusterStep(Step[Cluster]):
     def rows_of(self, broker: int) -> list[tuple[Place, Partition]]:
         """All partitions that have a replica on a broker, or had one that is to be deleted."""
         found = {place for place, _ in self.entries(PARTITIONS).marked(broker)}
-        found |= self._places.get(broker, set())
-        rows = [(place, self.row(*place)) for place in sorted(found)]
+        return self._of_broker(broker, found | self._places.get(broker, set()))
+
+    def changed_rows_of(self, broker: int) -> list[tuple[Place, Partition]]:
+        """Those of them that this step has changed: it may ask a thousand brokers for some, and a
+        search in all rows takes milliseconds."""
+        return self._of_broker(broker, self._places.get(broker, set()))
+
+    def _of_broker(self, broker: int, places: Set[Place]) -> list[tuple[Place, Partition]]:
+        rows = [(place, self.row(*place)) for place in sorted(places)]
         return [
             (place, row)
             for place, row in rows

@@ -12,6 +12,7 @@ from coordlib import limits
 from coordlib.coordinators.brokers.rows import PARTITIONS, Partition
 from coordlib.coordinators.shard.table import Place
 from coordlib.coordinators.shard.transition import REQUESTS
+from coordlib.effects.routing import RESPONSES
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools.bench.figures import percentile, summary, tell, tell_machine, timed
@@ -88,6 +89,18 @@ class Fleet:
             )
         )
 
+    def turn(self, count: int) -> InputRecord:
+        """The first so many partitions prefer another leader than the one that they have."""
+        turned = tuple(
+            rq.Reassignment(*place, (*row.replicas[1:], row.replicas[0]))
+            for place, row in list(self.rows().items())[:count]
+        )
+        return self.write(rq.AlterPartitionReassignments(**self._envelope(0), partitions=turned))
+
+    def elect(self) -> InputRecord:
+        """An operator wants all preferred leaders to lead."""
+        return self.write(rq.ElectLeaders(**self._envelope(0), election="preferred"))
+
     def rows(self) -> dict[Place, Partition]:
         """All partitions."""
         shard = Shard(self.blob, SETTINGS)
@@ -160,6 +173,9 @@ def run(brokers: int, partitions: int, replicas: int, repeats: int) -> int:
     for dead in (1, min(LEADERS, brokers // 3)):
         tell(BENCH, "deaths", **size, dead=dead, **_deaths(fleet, dead, repeats))
     tell(BENCH, "alter partition", **size, **_alter(fleet, min(LEADERS, brokers), repeats))
+    tell(
+        BENCH, "elect leaders", **size, **_elect(fleet, min(ROWS_PER_REQUEST, partitions), repeats)
+    )
     bare = Fleet(brokers, 0, replicas)
     found = {"with_rows": _heartbeats(fleet, repeats), "without": _heartbeats(bare, repeats)}
     share = round(found["with_rows"] / found["without"], 2)
@@ -205,6 +221,20 @@ def _alter(fleet: Fleet, leaders: int, repeats: int) -> dict[str, float]:
     rates = [round(len(records) / each.cpu_ms * 1_000) for each in took]
     rate = percentile(rates, 0.5)
     return {**summary(took), "rows": len(records), "rows_per_s": rate, "best_per_s": max(rates)}
+
+
+def _elect(fleet: Fleet, rows: int, repeats: int) -> dict[str, float]:
+    """Each time from the same blob: leaders of so many partitions are asked to let go."""
+    fleet.fold([fleet.turn(rows), fleet.tick()])
+    records, took = [fleet.elect()], []
+    for _ in range(repeats):
+        outcome, spent = timed(lambda: fold(fleet.blob, records, SETTINGS))
+        took.append(spent)
+    said = [each.value or b"" for each in outcome.outputs if each.topic == RESPONSES]
+    asked = sum(b'"LeadershipDemanded"' in each for each in said)
+    changed = sum(b'"partition"' in each.key for each in outcome.outputs)
+    assert changed == rows, f"{changed} of {rows} rows were asked for"
+    return {**summary(took), "rows": rows, "leaders": asked}
 
 
 def _heartbeats(fleet: Fleet, repeats: int) -> float:
