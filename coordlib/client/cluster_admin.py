@@ -146,7 +146,8 @@ class ClusterAdmin(ABC):
         picture = Picture()
         for part in self._ask_cluster(cluster, rq.Metadata, timeout_s, topics=names):
             assert isinstance(part, rs.MetadataResponse)
-            picture.answered(part)
+            if picture.answered(part):
+                picture.complete()
         shown = picture.show()
         assert shown is not None
         return shown
