@@ -41,9 +41,12 @@ def apply(step: ClusterStep, departures: Iterable[Departure]) -> None:
             concerned.setdefault(place, []).append(each)
     for place in sorted(concerned):
         for each in concerned[place]:
-            _leave(step, place, each)
-        leadership.fill(step, place)
-        reassignment.advance(step, place)
+            row = _leave(step, place, each)
+        # Most rows have a leader, and stay: who registers again and again has many of them.
+        if row.leader < 0:
+            leadership.fill(step, place)
+        if row.adding or row.removing:
+            reassignment.advance(step, place)
 
 
 def _enter_inactive(step: ClusterStep, departure: Departure) -> None:
@@ -57,7 +60,7 @@ def _enter_inactive(step: ClusterStep, departure: Departure) -> None:
         step.enter(broker, BrokerState.INACTIVE, departure.reason, **fields)
 
 
-def _leave(step: ClusterStep, place: Place, departure: Departure) -> None:
+def _leave(step: ClusterStep, place: Place, departure: Departure) -> Partition:
     row, number = step.at_place(place), departure.broker.broker
     fields: dict[str, Any] = {}
     if number in row.isr and (len(row.isr) > 1 or departure.has_lost_storage):
@@ -71,8 +74,7 @@ def _leave(step: ClusterStep, place: Place, departure: Departure) -> None:
     if row.deleting.get(number) in _WAITING:
         ineligible = int(ReplicaState.DELETION_INELIGIBLE)
         fields["deleting"] = {**row.deleting, number: ineligible}
-    if fields:
-        step.alter(place, **fields)
+    return step.alter(place, **fields) if fields else row
 
 
 def _without(brokers: tuple[int, ...], number: int) -> tuple[int, ...]:

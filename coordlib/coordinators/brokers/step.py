@@ -166,16 +166,21 @@ class ClusterStep(Step[Cluster]):
 
     def rows_of(self, broker: int) -> list[tuple[Place, Partition]]:
         """All partitions that have a replica on a broker, or had one that is to be deleted."""
-        found = {place for place, _ in self.entries(PARTITIONS).marked(broker)}
-        return self._of_broker(broker, found | self._places.get(broker, set()))
+        before = dict(self.entries(PARTITIONS).marked(broker))
+        return self._newest(broker, before)
 
     def changed_rows_of(self, broker: int) -> list[tuple[Place, Partition]]:
         """Those of them that this step has changed: it may ask a thousand brokers for some, and a
         search in all rows takes milliseconds."""
-        return self._of_broker(broker, self._places.get(broker, set()))
+        return self._newest(broker, {})
 
-    def _of_broker(self, broker: int, places: Set[Place]) -> list[tuple[Place, Partition]]:
-        rows = [(place, self.row(*place)) for place in sorted(places)]
+    def _newest(self, broker: int, before: dict[Place, Partition]) -> list[tuple[Place, Partition]]:
+        """These rows, and those that this step has changed, as they are by now."""
+        changed = self._places.get(broker, set())
+        rows = (
+            (place, self._rows[place] if place in self._rows else before[place])
+            for place in sorted(before.keys() | changed)
+        )
         return [
             (place, row)
             for place, row in rows
