@@ -22,15 +22,16 @@ LEADER_COLUMNS: Final = (
     "REASON",
 )
 STATE_COLUMNS: Final = ("SINCE", "UNTIL", "BROKER", "INCARNATION", "STATE", "REASON")
-#: Of a leaderless time ELECTION is empty, and REASON begins with why nobody could lead.
+#: Of a leaderless time ELECTION is empty, and REASON begins with why nobody could lead. It ends
+#: with `unproved` where a legacy leader was not known to have stopped.
 _LEADERS: Final = """
     SELECT since, until, topic, partition, leader, incarnation, leader_epoch, fence, election,
-           reason
+           CASE WHEN unproved THEN reason || ' (unproved)' ELSE reason END AS reason
     FROM (SELECT group_id, since, until, topic, partition, leader, incarnation, leader_epoch, fence,
-                 election, reason FROM leaders
+                 election, reason, unproved FROM leaders
           UNION ALL
           SELECT group_id, since, until, topic, partition, NULL, NULL, leader_epoch, NULL, NULL,
-                 why || ': ' || reason FROM leaderless) AS l
+                 why || ': ' || reason, unproved FROM leaderless) AS l
     WHERE group_id = ? {which}
     ORDER BY since DESC, topic DESC, partition DESC, leader_epoch DESC LIMIT ?"""
 _STATES: Final = """

@@ -21,6 +21,7 @@ from coordlib.client.brokers import (
     ClusterMetadata,
     Following,
     Leadership,
+    MetadataRefused,
     NotLeader,
 )
 from coordlib.client.classic.assignor import (
@@ -75,6 +76,7 @@ __all__ = [
     "KafkaTransport",
     "Leadership",
     "MemberFenced",
+    "MetadataRefused",
     "NotLeader",
     "RackAware",
     "ReadsUserData",

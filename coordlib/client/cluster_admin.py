@@ -123,7 +123,8 @@ class ClusterAdmin(ABC):
     ) -> None:
         """Forget a broker that is gone for ever; no deletion waits for it any more.
 
-        Raises GroupError: BROKER_ID_NOT_REGISTERED; NON_EMPTY_GROUP, while it has a session.
+        Raises GroupError: BROKER_ID_NOT_REGISTERED; NON_EMPTY_GROUP, while it has a session, or
+        may still lead though it was removed.
         """
         self._ask_cluster(cluster, rq.UnregisterBroker, timeout_s, broker=broker)
 
@@ -145,7 +146,8 @@ class ClusterAdmin(ABC):
         picture = Picture()
         for part in self._ask_cluster(cluster, rq.Metadata, timeout_s, topics=names):
             assert isinstance(part, rs.MetadataResponse)
-            picture.answered(part)
+            if picture.answered(part):
+                picture.complete()
         shown = picture.show()
         assert shown is not None
         return shown

@@ -9,6 +9,7 @@ reads and writes linearizable.
 Not for production: logs are never compacted, and a power failure takes the end of a log.
 """
 
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from coordlib.client import (
     Endpoint,
     Following,
     Leadership,
+    MetadataRefused,
     TopicPartition,
 )
 from coordlib.client.machine.signals import Partitions
@@ -176,23 +178,31 @@ class Store:
             for row in self.agent.metadata().partitions.values():
                 if row.topic == topic and row.leader >= 0:
                     found[row.partition] = address_of(self.agent, row.leader)
-        except BrokerFenced:
+        except (BrokerFenced, MetadataRefused):
             raise Refused("BROKER_NOT_AVAILABLE") from None
         return found
 
 
-def main(bootstrap_servers: str, broker: str, address: str, folder: str) -> None:
-    """Serve until the program is interrupted; then let others lead, and end."""
-    host, _, port = address.rpartition(":")
-    config = {"bootstrap.servers": bootstrap_servers}
-    store = Store(int(broker), (host, int(port)), Path(folder), tell=print, config=config)
+def serve(store: Store, is_over: Callable[[], bool]) -> None:
+    """Serve until it is over; then let others lead (controlled shutdown), and end."""
     try:
         with store.agent as agent:
             agent.ready()
-            while store.poll():
+            while store.poll() and not is_over():
                 pass
     finally:
         store.close()
+
+
+def main(bootstrap_servers: str, broker: str, address: str, folder: str) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    host, _, port = address.rpartition(":")
+    config = {"bootstrap.servers": bootstrap_servers}
+    store = Store(int(broker), (host, int(port)), Path(folder), tell=print, config=config)
+    serve(store, over.is_set)
 
 
 if __name__ == "__main__":

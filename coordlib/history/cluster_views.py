@@ -22,10 +22,10 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
         SELECT b.group_id, b.topic, b.partition, b.life, b.topic_id, b.time, b.was, b.leader,
                CASE WHEN b.leader >= 0 THEN b.incarnation END AS incarnation, b.leader_epoch,
                b.partition_epoch, b.fence, b.replicas, b.isr, b.election, b.reason, b.cause,
-               b.deleted, b.deleting, b.log_offset, b.n
+               b.deleted, b.deleting, COALESCE(b.unproved, FALSE) AS unproved, b.log_offset, b.n
         FROM (SELECT a.group_id, a.type, a.time, a.log_offset, a.n, a.reason, a.cause, a.topic,
                      a.partition, a.was, a.leader, a.leader_epoch, a.partition_epoch, a.fence,
-                     a.replicas, a.isr, a.election, a.life, a.incarnation,
+                     a.replicas, a.isr, a.election, a.unproved, a.life, a.incarnation,
                      MAX(a.topic_id) OVER (PARTITION BY a.group_id, a.topic, a.life) AS topic_id,
                      MAX(CASE WHEN a.type = 'TopicDeleted' THEN a.time END)
                          OVER (PARTITION BY a.group_id, a.topic, a.life) AS deleted,
@@ -44,6 +44,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                                  x.item.partition_epoch AS partition_epoch,
                                  x.item.fence AS fence, x.item.replicas AS replicas,
                                  x.item.isr AS isr, x.item.election AS election,
+                                 x.item.unproved AS unproved,
                                  CAST(NULL AS BIGINT) AS topic_id,
                                  CAST(NULL AS BIGINT) AS registered
                           FROM (SELECT e.group_id, e.type, e.time, e.log_offset, e.n, e.reason,
@@ -54,7 +55,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                           SELECT group_id, type, time, log_offset, n, reason, cause,
                                  get_json_object(detail, '$.topic') AS topic, NULL, NULL,
                                  TRY_CAST(get_json_object(detail, '$.broker') AS INT), NULL, NULL,
-                                 NULL, NULL, NULL, NULL,
+                                 NULL, NULL, NULL, NULL, NULL,
                                  TRY_CAST(get_json_object(detail, '$.topic_id') AS BIGINT),
                                  TRY_CAST(get_json_object(detail, '$.incarnation') AS BIGINT)
                           FROM cluster_events
@@ -67,17 +68,18 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                t.leader_epoch, t.fence, t.isr, t.time AS since,
                COALESCE(LEAD(t.time) OVER (PARTITION BY t.group_id, t.topic, t.partition, t.life
                                            ORDER BY t.leader_epoch), t.deleted) AS until,
-               t.election, t.reason, t.deleting, t.log_offset
+               t.election, t.reason, t.unproved, t.deleting, t.log_offset
         FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id, topic, partition, life,
                                                         leader_epoch
                                            ORDER BY log_offset, n) AS k
               FROM partition_changes) AS t
         WHERE t.k = 1""",
     # Who led a partition from when to when. A leader that goes on under a new epoch has a row for
-    # each; such an epoch that no election began, a reassignment did.
+    # each; such an epoch that no election began, a reassignment did. `unproved`: the leader before
+    # it was a legacy broker, of which nobody knew whether it had stopped.
     "leaders": """
         SELECT group_id, topic, partition, leader, incarnation, leader_epoch, fence, since, until,
-               election, reason
+               election, reason, unproved
         FROM leader_epochs WHERE leader >= 0""",
     # When nobody led a partition, and why that began.
     "leaderless": """
@@ -85,7 +87,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                CASE WHEN l.deleting <= l.log_offset THEN 'topic is being deleted'
                     WHEN l.leader_epoch < 0 THEN 'never led: no replica is active'
                     WHEN h.broker IS NOT NULL THEN 'former leader may still act'
-                    ELSE 'no replica in sync is active' END AS why, l.reason
+                    ELSE 'no replica in sync is active' END AS why, l.reason, l.unproved
         FROM leader_epochs AS l
         LEFT JOIN (SELECT DISTINCT group_id, log_offset,
                           TRY_CAST(get_json_object(detail, '$.broker') AS INT) AS broker

@@ -44,6 +44,7 @@ _CHANGED: Final = {
     "replicas": "ARRAY<INT>",
     "isr": "ARRAY<INT>",
     "election": "STRING",
+    "unproved": "BOOLEAN",
 }
 
 #: View name to query, in an order in which each needs only those before it.

@@ -9,7 +9,8 @@ import pytest
 from coordlib.cli.cluster_history import LEADER_COLUMNS, STATE_COLUMNS
 from coordlib.cli.main import main
 from coordlib.exit_codes import FAILED, OK, UNREACHABLE
-from tests.history.cluster_life import CLUSTER, a_life_of_a_cluster
+from tests.history.cluster_life import CLUSTER, ClusterLife, a_life_of_a_cluster
+from tests.tools import clusters as c
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,21 @@ def test_one_partition_has_its_leaders_and_why_they_changed(
          "former leader must have stopped"],
     ]  # fmt: skip
     assert said == ["As of the newest event of this cluster: 2026-03-01T15:00:39.000Z"]
+
+
+def test_what_is_not_proved_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A legacy leader loses its leadership without a word: two may have acted."""
+    life = ClusterLife()
+    life.say(c.register(1, version=4))
+    life.register(2)
+    life.say(c.create(c.new_topic("orders", assignment=[(1, 2)])))
+    life.say(c.elect("preferred", ("orders", 0)))
+    life.say(c.move(("orders", 0), (2, 1)))
+    life.say(c.elect("preferred", ("orders", 0)))
+    lines, _ = told(life.write(tmp_path), capsys, "--topic", "orders")
+
+    assert lines[-1].endswith("preferred election by ops (unproved)")
+    assert "(unproved)" not in lines[1]
 
 
 def test_a_broker_has_its_states_and_what_it_led(

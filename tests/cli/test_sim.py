@@ -10,6 +10,8 @@ from coordlib.checking import history
 from coordlib.checking.history import Happened
 from coordlib.cli.main import main
 from tests.tools import commands
+from tests.tools.simulation import plan
+from tests.tools.simulation.campaign import CLUSTERS, WORLDS
 
 
 def test_a_campaign_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +43,19 @@ def test_worlds_of_claims_are_shown_apart(capsys: pytest.CaptureFixture[str]) ->
     assert "seeds" not in found, "groups have no such fault"
     assert found["claims"]["violations"] == 0
     assert set(found["claims"]["faults"]) <= {"consumer-killed"}
+
+
+def test_worlds_with_clusters_alone_may_be_played(capsys: pytest.CaptureFixture[str]) -> None:
+    """A fifth of the seeds of groups has one; whoever changes brokers wants to play these."""
+    assert commands.main(["sim", "--seeds", "2", "--jobs", "1", "--worlds", "clusters"]) == 0
+    text = capsys.readouterr().out
+    assert "Worlds of clusters" in text
+    assert "offline election" in text
+    seeds = list(WORLDS[CLUSTERS].seeds(5, 3, ()))
+    assert all(plan.draw(seed).brokers for seed in seeds)
+    skipped = set(range(5, seeds[-1])) - set(seeds)
+    assert skipped
+    assert not any(plan.draw(seed).brokers for seed in skipped)
 
 
 def test_a_campaign_leaves_the_logs_of_others_as_they_are() -> None:

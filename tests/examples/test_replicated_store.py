@@ -1,5 +1,6 @@
 """The replicated store over real sockets, with agents that read what the test says."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from coordlib.client import Following, TopicPartition
-from coordlib.examples import store_leader
+from coordlib.examples import replicated_store, store_leader
 from coordlib.examples.store_client import OutcomeUnknown, StoreClient, partition_of
 from coordlib.examples.store_replica import Entry, Log, Replica
 from coordlib.examples.store_wire import UNKNOWN, Connection, Refused
@@ -479,3 +480,40 @@ def test_a_client_gives_up_with_the_last_reason(world: World) -> None:
 def test_keys_lie_in_the_same_partition_for_ever() -> None:
     """Another hash would lose what is there."""
     assert [partition_of(key, 6) for key in ("a", "b", "colour")] == [3, 5, 4]
+
+
+def test_a_program_that_is_told_to_end_lets_others_lead_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM is what systemd and Kubernetes send; the agent's block is left, and so it stops in
+    order, before the server goes."""
+    handlers: dict[int, Any] = {}
+    done: list[str] = []
+
+    class Agent:
+        def __enter__(self) -> "Agent":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            done.append("others lead")
+
+        def ready(self) -> None:
+            done.append("ready")
+
+    class Program:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.agent = Agent()
+
+        def poll(self) -> bool:
+            done.append("polled")
+            handlers[signal.SIGTERM](signal.SIGTERM, None)
+            return True
+
+        def close(self) -> None:
+            done.append("closed")
+
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(replicated_store, "Store", Program)
+    replicated_store.main("localhost:1", "1", "127.0.0.1:0", str(tmp_path))
+
+    assert done == ["ready", "polled", "others lead", "closed"]

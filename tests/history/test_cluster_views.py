@@ -335,3 +335,23 @@ STATES = "SELECT incarnation, state, since, until FROM broker_history"
 
 def by_text(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=repr)
+
+
+def test_what_a_legacy_leader_led_was_led_by_others_without_a_proof() -> None:
+    """KIP-343's legacy registration: nobody can ask such a broker to let go, so two may have acted;
+    whoever looks for the cause of lost writes must see it."""
+    talk = Conversation()
+    talk.send_all(c.register(1, version=4), c.register(2), c.beat(2, 1, 1))
+    talk.send(c.create(c.new_topic("t", assignment=[(1,)]), c.new_topic("u", assignment=[(2,)])))
+    talk.send(c.move(("t", 0), (2,)))
+    row = c.partition(talk)
+    rows = {("t", 0): (row.leader_epoch, row.partition_epoch, ((1, 0), (2, 1)))}
+    talk.send(c.alter(1, 0, rows))
+    talk.end_batch()
+    tables = Tables()
+    tables.add(rows_of_events(talk.outputs))
+    found = tables.ask(
+        "SELECT topic, leader, leader_epoch, unproved FROM leaders ORDER BY topic, leader_epoch"
+    )
+
+    assert found == [("t", 1, 0, False), ("t", 2, 1, True), ("u", 2, 0, False)]

@@ -6,9 +6,10 @@ gave the state from its newest answer; words like incarnation=, since= and cause
     b1 register       RegisterBroker: storage= previous= version= rack= session= release=;
                       as a newer process: client=c
     b1 wants Active   BrokerHeartbeat with this target
-    b1 isr T/P=1,2    AlterPartition of one partition, by the epochs that stand in its row, unless
-                      epoch= or partition_epoch= are named; incarnations of members are known,
-                      2@0 names another; recovered=1
+    b1 isr T/P=1,2…   AlterPartition of these partitions in this order, by the epochs that stand in
+                      each row, unless epoch= or partition_epoch= are named; T/P=7:1,2 names the
+                      leader epoch of one; incarnations of members are known, 2@0 names another;
+                      recovered=1
     b1 lives          Heartbeat of the cluster
     b1 resigns        Release of its newest demand, or of cause=
     b1 stops          LeaveGroup for itself; member=M: of another
@@ -84,15 +85,24 @@ class BrokerWords:
 
     def _isr(self, client: str, _: Words, fields: dict[str, str]) -> Any:
         number, incarnation, _since = self._known(client, fields)
-        (place, isr), *_rest = [(_place(k), v) for k, v in fields.items() if "/" in k]
-        row = self._rows().get(place)
-        epoch = int(fields.pop("epoch", row.leader_epoch if row else 0))
-        counted = int(fields.pop("partition_epoch", row.partition_epoch if row else 0))
-        members = tuple(self._member(each) for each in isr.split(",") if each)
+        epoch, counted = fields.pop("epoch", ""), fields.pop("partition_epoch", "")
+        rows = {
+            _place(name): self._wanted(_place(name), isr, epoch, counted)
+            for name, isr in fields.items()
+            if "/" in name
+        }
         rest = {k: v for k, v in fields.items() if "/" not in k}
         recovered = bool(rest.pop("recovered", ""))
-        rows = {place: (epoch, counted, members)}
         return c.alter(number, incarnation, rows, recovered, **{"client": client, **rest})
+
+    def _wanted(self, place: tuple[str, int], text: str, epoch: str, counted: str) -> Any:
+        """Leader epoch, partition epoch and ISR of one row."""
+        own_epoch, _, isr = text.rpartition(":")
+        row = self._rows().get(place)
+        leader_epoch = int(own_epoch or epoch or (row.leader_epoch if row else 0))
+        partition_epoch = int(counted or (row.partition_epoch if row else 0))
+        members = tuple(self._member(each) for each in isr.split(",") if each)
+        return leader_epoch, partition_epoch, members
 
     def _member(self, text: str) -> tuple[int, int]:
         number, _, incarnation = text.partition("@")

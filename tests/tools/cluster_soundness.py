@@ -11,6 +11,7 @@ import msgspec
 from coordlib.coordinators.brokers import rows as kept
 from coordlib.coordinators.brokers.cluster import Cluster
 from coordlib.coordinators.brokers.rows import Partition, Topic
+from coordlib.coordinators.brokers.states import ReplicaState
 from coordlib.coordinators.shard.table import Place
 from coordlib.effects.routing import METADATA, Output
 from coordlib.records import codec
@@ -57,9 +58,16 @@ def _of_counts(cluster: Cluster, topics: Mapping[str, Topic], rows: Rows) -> Ite
         demand = cluster.brokers[number].demand
         if demand is None or demand.timer.cause != cause:
             yield f"INV-80: broker {number} is asked by {cause}, and nobody waits for it"
-    guards = {guard.incarnation for guard in cluster.guards.values()}
-    if not {row.guard for row in rows.values()} <= guards | {-1}:
+    guards = {guard.incarnation for guard in cluster.guards.values()} | {-1}
+    if any(row.guard not in guards | set(_deleting(cluster, row)) for row in rows.values()):
         yield "INV-80: a partition waits for a guard that is over"
+
+
+def _deleting(cluster: Cluster, row: Partition) -> Iterator[int]:
+    """Incarnations that have been told to delete it: the leader leads until it has read so."""
+    for number, state in row.deleting.items():
+        if state == ReplicaState.DELETION_STARTED:
+            yield cluster.brokers[number].incarnation
 
 
 def _of_row(cluster: Cluster, row: Partition) -> Iterator[str]:

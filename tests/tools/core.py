@@ -158,9 +158,9 @@ def facts_of(row: Row, shard: Shard, value: Any = None) -> Facts:
     return row.kind.facts(msgspec.structs.replace(found), known)
 
 
-def set_value(shard: Shard, name: str, value: Any) -> None:
-    """Make a group what no step has made of it."""
-    shard._settle(shard.groups[name], value, [])
+def set_value(shard: Shard, name: str, value: Any, space: str = "group") -> None:
+    """Make an entity what no step has made of it."""
+    shard._settle(shard.row(name, space), value, [])
 
 
 def assert_as_new(row: Row, shard: Shard) -> None:

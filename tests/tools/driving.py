@@ -58,13 +58,19 @@ class Conversation:
         self, request: rq.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
     ) -> list[str]:
         """Append a request to the log and judge it; what came out, as lines."""
+        return [render(output) for output in self.send_raw(request, after_ms, topic)]
+
+    def send_raw(
+        self, request: rq.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
+    ) -> list[Output]:
+        """As `send`; what came out, as it is."""
         self.now_ms += after_ms
         value = request if isinstance(request, bytes | None) else codec.encode(request)
         record = InputRecord(topic, self._next[topic], self.now_ms, value)
         self._next[topic] += 1
         self.log.append(record)
         self.shard.judge(record)
-        return [render(output) for output in self._new_outputs()]
+        return self._new_outputs()
 
     def send_all(self, *requests: rq.AnyRequest) -> list[str]:
         return [line for request in requests for line in self.send(request)]

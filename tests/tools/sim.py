@@ -29,7 +29,7 @@ def sim(
     seed: Seed = 0,
     fault: Annotated[list[str] | None, Parameter(negative="")] = None,
     jobs: Count | None = None,
-    worlds: Literal["all", "groups", "claims"] = "all",
+    worlds: Literal["all", "groups", "claims", "clusters"] = "all",
     format: Choice = "text",  # the option's name
 ) -> int:
     """Play simulated worlds: real core and client, virtual time, faults, every promise checked.
@@ -53,14 +53,14 @@ def sim(
     jobs
         Processes; one per core unless told.
     worlds
-        Which ones are played: groups, claims, or all.
+        Which ones are played: groups, claims, or both (all); or clusters, which are those seeds of
+        groups that have a cluster of stores.
     format
         text: columns. json: one object, keys named as the columns.
     """
     count = seeds if seeds is not None else SEEDS if seed == 0 else 1
-    chosen = range(seed, seed + count)
     played = [
-        _play(of, chosen, kinds, jobs or os.cpu_count() or 1)
+        _play(of, (seed, count), kinds, jobs or os.cpu_count() or 1)
         for of, kinds in _kinds(fault, worlds).items()
     ]
     if format == "json":
@@ -78,11 +78,12 @@ class _Played(NamedTuple):
     seconds: float
 
 
-def _play(of: str, chosen: range, kinds: tuple[str, ...], jobs: int) -> _Played:
+def _play(of: str, first_and_count: tuple[int, int], kinds: tuple[str, ...], jobs: int) -> _Played:
     from tests.tools.simulation.campaign import WORLDS, campaign, shrink
 
     began = time.monotonic()
-    summary = campaign(chosen, kinds, jobs, _progress(len(chosen)), of)
+    chosen = WORLDS[of].seeds(*first_and_count, kinds)
+    summary = campaign(chosen, kinds, jobs, _progress(first_and_count[1]), of)
     found = [WORLDS[of].draw(each.seed, kinds) for each in summary.violations[:SHRUNK_MAX]]
     broken = [shrink(each, of=of) for each in found]
     return _Played(summary, broken, round(time.monotonic() - began, 1))
@@ -90,9 +91,10 @@ def _play(of: str, chosen: range, kinds: tuple[str, ...], jobs: int) -> _Played:
 
 def _kinds(fault: list[str] | None, worlds: str) -> dict[str, tuple[str, ...]]:
     """The kinds of faults to draw from, by worlds; worlds that have none of them are left out."""
-    from tests.tools.simulation.campaign import WORLDS
+    from tests.tools.simulation.campaign import CLAIMS, GROUPS, WORLDS
 
-    played = {name: each.kinds for name, each in WORLDS.items() if worlds in ("all", name)}
+    names = (GROUPS, CLAIMS) if worlds == "all" else (worlds,)
+    played = {name: WORLDS[name].kinds for name in names}
     for kind in fault or ():
         if not any(kind in kinds for kinds in played.values()):
             known = ", ".join(kind for kinds in played.values() for kind in kinds)
@@ -130,8 +132,9 @@ def _figures(summary: "Summary", seconds: float) -> dict[str, Any]:
 
 
 def _print_object(played: dict[str, _Played]) -> None:
-    """The figures of groups as they always were; those of claims under `claims`."""
-    groups, claims = (_object(played[n]) if n in played else None for n in ("groups", "claims"))
+    """Figures of groups, or of clusters, as they always were; those of claims under `claims`."""
+    claims = _object(played.pop("claims")) if "claims" in played else None
+    groups = next(map(_object, played.values()), None)
     print_json("sim", None, **(groups or {}), claims=claims)
 
 

@@ -2,12 +2,13 @@
 
 `life` is the state machine, made of parts: `targets` (which state it wants to be in), `replicas`
 (what it leads and follows, and which callback is next), `resigning` (how it lets go), `in_sync`
-(who must acknowledge), `door` (whether it takes requests), `reports`, `leaving`, `picture`.
+(who must acknowledge), `door` (whether it takes requests), `reports`, `leaving`, `picture`,
+`question` (how it gets the picture).
 `folder` keeps a second process out; `agent` is the shell.
 """
 
 from coordlib.client.brokers.agent import BrokerAgent
-from coordlib.client.brokers.errors import BrokerFenced, BrokerReplaced, NotLeader
+from coordlib.client.brokers.errors import BrokerFenced, BrokerReplaced, MetadataRefused, NotLeader
 from coordlib.client.brokers.picture import ClusterMetadata
 from coordlib.client.brokers.signals import Following, Leadership
 from coordlib.client.brokers.wording import BrokerTiming
@@ -20,5 +21,6 @@ __all__ = [
     "ClusterMetadata",
     "Following",
     "Leadership",
+    "MetadataRefused",
     "NotLeader",
 ]

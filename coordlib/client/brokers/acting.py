@@ -4,10 +4,11 @@ The part of the state machine that holds all others; `life.py` says what happens
 """
 
 from coordlib.client.brokers.door import Door
-from coordlib.client.brokers.errors import BrokerFenced, BrokerReplaced
+from coordlib.client.brokers.errors import BrokerFenced, BrokerReplaced, MetadataRefused
 from coordlib.client.brokers.in_sync import InSync
 from coordlib.client.brokers.leaving import Leaving
 from coordlib.client.brokers.picture import ClusterMetadata, Picture
+from coordlib.client.brokers.question import Question
 from coordlib.client.brokers.replicas import Replicas
 from coordlib.client.brokers.reports import Reports
 from coordlib.client.brokers.resigning import Resigning
@@ -18,7 +19,6 @@ from coordlib.client.brokers.wording import BrokerTiming, Registration
 from coordlib.client.machine.asks import Asks
 from coordlib.client.machine.fence import Fence, Stop
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.machine.steps import Step
 from coordlib.client.machine.wording import Identity
 from coordlib.errors import CoordError
 from coordlib.records import responses as rs
@@ -39,10 +39,7 @@ class Acting:
         self._picture, self._door = Picture(), Door(timing.door_ms)
         self._targets = Targets(me)
         self._leaving = Leaving(me)
-        #: Metadata, asked for once with each registration; None: it was answered.
-        self._question: Step | None = None
-        #: Why there is no picture of the cluster, while there is none.
-        self._no_picture = "its metadata were not read yet"
+        self._question = Question(me, self._picture)
         #: The parts of RegisterBroker's answer that were read.
         self._parts: list[rs.RegisterBrokerResponse] = []
         self._read_ms: int | None = None
@@ -97,11 +94,17 @@ class Acting:
         return not self._door.is_open(now_ms)
 
     def metadata(self, now_ms: int) -> ClusterMetadata:
-        """The cluster as it was read. Raises BrokerFenced, also before the first picture."""
-        shown = None if self.is_fenced(now_ms) else self._picture.show()
+        """The cluster as it was read.
+
+        Raises BrokerFenced, also before the first picture; MetadataRefused: there will be none.
+        """
+        if self.is_fenced(now_ms):
+            raise BrokerFenced(self._me.where, "its door is closed")
+        if self._question.refusal is not None:
+            raise MetadataRefused(self._question.refusal)
+        shown = self._picture.show()
         if shown is None:
-            why = "its door is closed" if self.is_fenced(now_ms) else self._no_picture
-            raise BrokerFenced(self._me.where, why)
+            raise BrokerFenced(self._me.where, "its metadata were not read yet")
         return shown
 
     def stopped_by(self, now_ms: int) -> Stop | None:
@@ -143,7 +146,8 @@ class Acting:
         """Fail for good: every poll raises from now on."""
         me = self._me
         self._lead_no_more(error.what)
-        me.step = self._question = None
+        me.step = None
+        self._question.stop()
         me.failure = error
         if me.state not in (State.LEAVING, State.LEFT):
             me.become(State.FAILED)

@@ -188,7 +188,11 @@ class BrokerAgent(Running):
     def metadata(self) -> ClusterMetadata:
         """Brokers, topics and partitions as it has read of them; stays as it is.
 
-        Raises BrokerFenced: its door is closed, or nothing was read yet.
+        Of a cluster with more than some 90,000 partitions it has the topics of this broker's own
+        replicas, and what has changed since (`is_whole` is false).
+
+        Raises BrokerFenced: its door is closed, or nothing was read yet. MetadataRefused: the
+        controller does not answer the question; the broker leads and follows all the same.
         """
         with self._changed:
             if self._broken is not None:

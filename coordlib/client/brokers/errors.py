@@ -21,6 +21,18 @@ class BrokerFenced(CoordError):
         super().__init__(f"The broker is fenced: {why}", where, "Poll on, and try again.")
 
 
+class MetadataRefused(GroupError):
+    """The controller does not answer what this broker asks about the cluster.
+
+    The broker leads and follows all the same, and is told of every change.
+    """
+
+    def __init__(self, refusal: GroupError) -> None:
+        why = f"The cluster's metadata were refused: {refusal.mend}".rstrip(".")
+        mend = "Ask for topics by name (Admin.metadata), or read coord.metadata."
+        super().__init__(refusal.code, refusal.where, f"{why}. {mend}")
+
+
 class NotLeader(GroupError):
     """This broker does not lead the partition, or not at this moment."""
 

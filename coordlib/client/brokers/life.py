@@ -36,7 +36,7 @@ class BrokerLife(Acting):
         """When `Elapsed` must be fed at the latest."""
         me = self._me
         due = [self._asks.due_ms(), self._targets.due_ms()]
-        due += [step.again_ms for step in (me.step, self._question) if step is not None]
+        due += [step.again_ms for step in (me.step, self._question.step) if step is not None]
         if self._is_beating:
             due.append(me.beats.due_ms())
         return min((each for each in due if each is not None), default=None)
@@ -166,7 +166,7 @@ class BrokerLife(Acting):
 
     def _close(self, event: bs.Close) -> None:
         self._leaving.close(event.reason or "closed")
-        self._question = None
+        self._question.stop()
         self._lead_no_more(event.reason or "closed")
 
     # ---- the log ------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class BrokerLife(Acting):
         if me.beats.is_open(event.id):
             me.beats.not_written()
             return
-        for step in (me.step, self._question):
+        for step in (me.step, self._question.step):
             if step is not None and event.id == step.id:
                 self._step_not_written(event, step)
                 return
@@ -203,7 +203,7 @@ class BrokerLife(Acting):
     def _elapsed(self, now_ms: int) -> None:
         me = self._me
         self._targets.elapsed(now_ms)
-        for step in (me.step, self._question):
+        for step in (me.step, self._question.step):
             again = step.repeat(now_ms) if step is not None else None
             if isinstance(again, sg.Send):
                 me.say(again)
@@ -262,8 +262,8 @@ class BrokerLife(Acting):
         me = self._me
         if me.step is not None and response.id == me.step.id:
             self._step_answered(me.step, response, now_ms)
-        elif self._question is not None and response.id == self._question.id:
-            self._question_answered(self._question, response, now_ms)
+        elif self._question.is_answered_by(response.id):
+            self._question.answered(response, now_ms, self._replicas.topics())
         elif isinstance(response, rs.HeartbeatResponse):
             self._beat_refused(response)
         elif me.state in REGISTERED:
@@ -342,10 +342,7 @@ class BrokerLife(Acting):
         self._replicas.replace(rows)
         self._begin_session(now_ms, asked.first_ms)
         me.say(bs.Registered(me.incarnation))
-        self._picture.forget()
-        question = sg.Send(me.wording.ask_metadata())
-        self._question = Step(question, now_ms)
-        me.say(question)
+        self._question.begin(now_ms)
 
     def _begin_session(self, now_ms: int, sign_ms: int) -> None:
         if not self._has_session:
@@ -369,17 +366,6 @@ class BrokerLife(Acting):
             # Rule 15: an answer opens the fence by the age of its own produce() only.
             me.fence.start(now_ms, asked.first_ms)
             self._resigning.opened(now_ms)
-
-    def _question_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
-        code = error_of(response)
-        if code is ErrorCode.NONE and isinstance(response, rs.MetadataResponse):
-            if self._picture.answered(response):
-                self._question = None
-        elif code.retriable:
-            self._again(asked, response, now_ms)
-        else:
-            # The broker leads and follows all the same.
-            self._question, self._no_picture = None, refusal_of(response, self._me.where).what
 
 
 def _target_of(asked: Step) -> str:

@@ -17,6 +17,9 @@ class ClusterMetadata:
     brokers: Mapping[int, rs.BrokerRow]
     topics: Mapping[str, rs.TopicRow]
     partitions: Mapping[TopicPartition, rs.ReplicaRow]
+    #: Whether all topics are there. Else the cluster's metadata are too large for one answer, and
+    #: these are the topics that were named, and those that have changed since.
+    is_whole: bool = True
 
 
 class Picture:
@@ -27,7 +30,9 @@ class Picture:
         self._topics: dict[str, rs.TopicRow] = {}
         self._partitions: dict[TopicPartition, rs.ReplicaRow] = {}
         #: Whether all of it was read; before that there is nothing to show.
-        self._is_whole = False
+        self._is_read = False
+        #: Whether topics were asked for by name, so that answers add to each other.
+        self._is_narrow = False
         #: The parts of the answer that were read.
         self._parts: list[rs.MetadataResponse] = []
         #: What was handed out since the newest change, which need not be copied again.
@@ -35,18 +40,29 @@ class Picture:
 
     def show(self) -> ClusterMetadata | None:
         """A picture that stays as it is; None: it was not read yet."""
-        if self._shown is None and self._is_whole:
+        if self._shown is None and self._is_read:
             self._shown = ClusterMetadata(
                 MappingProxyType(dict(self._brokers)),
                 MappingProxyType(dict(self._topics)),
                 MappingProxyType(dict(self._partitions)),
+                is_whole=not self._is_narrow,
             )
         return self._shown
 
     def forget(self) -> None:
         """A new registration asks for a new picture."""
-        self._is_whole, self._shown = False, None
+        self._is_read, self._is_narrow, self._shown = False, False, None
         self._parts.clear()
+
+    def narrow(self) -> None:
+        """All of it is too much; the answers that come have some topics each."""
+        self._is_narrow = True
+        self._brokers, self._topics, self._partitions = {}, {}, {}
+        self._parts.clear()
+
+    def complete(self) -> None:
+        """All answers were read."""
+        self._is_read, self._shown = True, None
 
     def answered(self, part: rs.MetadataResponse) -> bool:
         """Take one part of the answer; whether it is complete. Nothing comes between parts."""
@@ -55,11 +71,13 @@ class Picture:
         self._parts.append(part)
         if len(self._parts) < known(part.parts, 1):
             return False
-        self._brokers, self._topics, self._partitions = {}, {}, {}
+        if not self._is_narrow:
+            self._topics, self._partitions = {}, {}
+        self._brokers = {}
         for each in self._parts:
             self._put(known(each.brokers, ()), known(each.topics, ()), known(each.partitions, ()))
         self._parts.clear()
-        self._is_whole, self._shown = True, None
+        self._shown = None
         return True
 
     def changed(self, notice: rs.MetadataChanged) -> None:

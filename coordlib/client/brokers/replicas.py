@@ -79,6 +79,10 @@ class Replicas:
             self._over_at.pop(place, None)  # a topic made anew has a higher fence
         self._sort(place)
 
+    def topics(self) -> set[str]:
+        """The topics of which it has replicas."""
+        return {place.topic for place in self.rows}
+
     def lose(self, offset: int) -> None:
         """All leaderships that were given up to this record are over (rule 15)."""
         self._over_to = max(self._over_to, offset)

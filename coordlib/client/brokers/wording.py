@@ -137,8 +137,8 @@ class BrokerWording(Wording):
         assert isinstance(step.output, sg.Send)
         return sg.Send(replace(step.output.request, id=self.next_id()))
 
-    def ask_metadata(self) -> rq.Metadata:
-        return rq.Metadata(**self._envelope())
+    def ask_metadata(self, topics: tuple[str, ...] | None) -> rq.Metadata:
+        return rq.Metadata(**self._envelope(), topics=topics)
 
 
 def check_named(broker: int, endpoints: Sequence[rq.Endpoint]) -> None:

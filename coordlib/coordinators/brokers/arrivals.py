@@ -56,4 +56,4 @@ def must_move(step: ClusterStep, row: Partition) -> bool:
     leader = step.broker(row.leader) if row.leader >= 0 else None
     if leader is None or leader.state is not BrokerState.STOPPING or row.move == elections.SHUTDOWN:
         return False
-    return any(each != row.leader and each in step.cluster.active for each in row.isr)
+    return any(each != row.leader and each in step.active for each in row.isr)

@@ -36,12 +36,13 @@ def delete_topic(step: ClusterStep, name: str) -> None:
 
 
 def _stop(step: ClusterStep, place: Place, row: Partition) -> None:
-    """No replica leads or follows any more."""
+    """No replica leads or follows any more; its leader does until it has read so."""
     offline = {each: int(_R.OFFLINE) for each in row.replicas}
+    leader = step.broker(row.leader) if row.leader >= 0 else None
     step.alter(
         place,
         leader=-1,
-        guard=-1,
+        guard=row.guard if leader is None or leader.is_legacy else leader.incarnation,
         adding=(),
         removing=(),
         new=(),
@@ -89,7 +90,8 @@ def succeed(step: ClusterStep, place: Place, brokers: Iterable[int]) -> None:
 
 
 def conclude(step: ClusterStep, topics: Iterable[str]) -> None:
-    """Topics whose replicas are all deleted go."""
+    """Topics whose replicas are all deleted go, unless a former leader may still act: another topic
+    of the name would have a second one.  # INV-71"""
     for name in sorted(set(topics)):
         topic = step.topic(name)
         rows = step.rows_of_topic(name) if topic is not None and topic.is_deleting else []
@@ -108,7 +110,7 @@ def conclude(step: ClusterStep, topics: Iterable[str]) -> None:
 
 
 def _is_deleted(row: Partition) -> bool:
-    return all(state == _R.DELETION_SUCCESSFUL for state in row.deleting.values())
+    return row.guard < 0 and all(state == _R.DELETION_SUCCESSFUL for state in row.deleting.values())
 
 
 def _set(step: ClusterStep, place: Place, states: Mapping[int, ReplicaState]) -> None:

@@ -25,11 +25,7 @@ def ask(step: ClusterStep) -> None:
 
 
 def _ask(step: ClusterStep, broker: Broker) -> None:
-    places = [
-        place
-        for place, row in step.rows_of(broker.broker)
-        if row.leader == broker.broker and row.move and row.asked < 0
-    ][: step.config.rows_per_demand_max]
+    places = _wanted(step, broker)[: step.config.rows_per_demand_max]
     cause = step.at.offset
     if not places:
         return
@@ -54,6 +50,16 @@ def _ask(step: ClusterStep, broker: Broker) -> None:
             "partitions": {row.topic: row.partitions for row in rows},
         },
     )
+
+
+def _wanted(step: ClusterStep, broker: Broker) -> list[Place]:
+    """What it is to let go of, in order of names."""
+    number = broker.broker
+    before = step.before.brokers.get(number)
+    # Where nothing was wanted before this step, all that is wanted is of this step.
+    is_all_new = before is not None and not before.moving
+    rows = step.changed_rows_of(number) if is_all_new else step.rows_of(number)
+    return [place for place, row in rows if row.leader == number and row.move and row.asked < 0]
 
 
 def _by_topic(places: list[Place]) -> tuple[rs.LedPartitions, ...]:

@@ -41,9 +41,12 @@ def apply(step: ClusterStep, departures: Iterable[Departure]) -> None:
             concerned.setdefault(place, []).append(each)
     for place in sorted(concerned):
         for each in concerned[place]:
-            _leave(step, place, each)
-        leadership.fill(step, place)
-        reassignment.advance(step, place)
+            row = _leave(step, place, each)
+        # Most rows have a leader, and stay: who registers again and again has many of them.
+        if row.leader < 0:
+            leadership.fill(step, place)
+        if row.adding or row.removing:
+            reassignment.advance(step, place)
 
 
 def _enter_inactive(step: ClusterStep, departure: Departure) -> None:
@@ -57,29 +60,33 @@ def _enter_inactive(step: ClusterStep, departure: Departure) -> None:
         step.enter(broker, BrokerState.INACTIVE, departure.reason, **fields)
 
 
-def _leave(step: ClusterStep, place: Place, departure: Departure) -> None:
+def _leave(step: ClusterStep, place: Place, departure: Departure) -> Partition:
     row, number = step.at_place(place), departure.broker.broker
     fields: dict[str, Any] = {}
     if number in row.isr and (len(row.isr) > 1 or departure.has_lost_storage):
         fields["isr"] = _without(row.isr, number)
     if row.leader == number:
         fields |= {"leader": -1, "guard": departure.guard}
+    elif row.guard == departure.broker.incarnation and departure.broker.is_ready:
+        fields["guard"] = departure.guard  # it led what is being deleted
     if number in row.new:
         fields["new"] = _without(row.new, number)
     if row.deleting.get(number) in _WAITING:
         ineligible = int(ReplicaState.DELETION_INELIGIBLE)
         fields["deleting"] = {**row.deleting, number: ineligible}
-    if fields:
-        step.alter(place, **fields)
+    return step.alter(place, **fields) if fields else row
 
 
 def _without(brokers: tuple[int, ...], number: int) -> tuple[int, ...]:
     return tuple(each for each in brokers if each != number)
 
 
-def leads(step: ClusterStep, broker: int) -> bool:
-    """Whether a broker leads anything."""
-    return any(row.leader == broker for _, row in step.rows_of(broker))
+def may_lead(step: ClusterStep, broker: Broker) -> bool:
+    """Whether a broker leads anything, or did and has not read that it is being deleted."""
+    return any(
+        row.leader == broker.broker or row.guard == broker.incarnation
+        for _, row in step.rows_of(broker.broker)
+    )
 
 
 def is_stopping_member(row: Partition, broker: int) -> bool:

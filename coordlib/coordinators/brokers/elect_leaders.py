@@ -60,18 +60,18 @@ def _fault(step: ClusterStep, row: Partition, election: str) -> tuple[ErrorCode,
             return ErrorCode.ELECTION_NOT_NEEDED, None
         if row.guard >= 0:
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, GUARDED
-        found = elections.preferred(row.target, row.isr, step.cluster.active)
+        found = elections.preferred(row.target, row.isr, step.active)
         return (ErrorCode.NONE if found else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE), None
     if row.leader >= 0:
         return ErrorCode.ELECTION_NOT_NEEDED, None
     if row.guard >= 0:
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, GUARDED
-    found = elections.unclean(row.replicas, row.isr, step.cluster.active)
+    found = elections.unclean(row.replicas, row.isr, step.active)
     return (ErrorCode.NONE if found else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE), None
 
 
 def _elect(step: ClusterStep, place: Place, row: Partition, election: str) -> None:
-    active = step.cluster.active
+    active = step.active
     if row.leader >= 0:
         if row.move == "":  # what is wanted already goes first
             leadership.want(step, place, elections.PREFERRED)

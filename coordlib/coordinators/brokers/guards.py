@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from coordlib.coordinators.brokers import leadership, reassignment
+from coordlib.coordinators.brokers import deletion, leadership, reassignment
 from coordlib.coordinators.brokers.cluster import Broker, Guard
 from coordlib.coordinators.brokers.step import ClusterStep
 from coordlib.coordinators.shard import clock as deadlines
@@ -74,6 +74,7 @@ def end(step: ClusterStep, members: Iterable[str]) -> None:
         step.alter(at, guard=-1)
         leadership.fill(step, at)
         reassignment.advance(step, at)
+    deletion.conclude(step, [topic for topic, _ in places])
 
 
 def of_incarnation(step: ClusterStep, incarnation: int) -> list[str]:

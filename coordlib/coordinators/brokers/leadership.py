@@ -19,7 +19,7 @@ def fill(step: ClusterStep, place: Place) -> None:
     topic = step.topic(place[0])
     if row.leader >= 0 or row.guard >= 0 or topic is None or topic.is_deleting:
         return
-    active = step.cluster.active
+    active = step.active
     if row.leader_epoch < 0:
         elected = elections.first(row.replicas, active)
     else:
@@ -70,10 +70,10 @@ def hand_over(step: ClusterStep, place: Place) -> None:
 
 
 def _next(step: ClusterStep, row: Partition) -> Elected:
-    active = step.cluster.active
+    active = step.active
     elected = None
     if row.move == elections.SHUTDOWN:
-        elected = elections.shutdown(row.replicas, row.isr, active, step.cluster.stopping)
+        elected = elections.shutdown(row.replicas, row.isr, active, step.stopping)
     elif row.move == elections.PREFERRED:
         elected = elections.preferred(row.replicas, row.isr, active)
     elif row.move == elections.REASSIGN:

@@ -50,7 +50,7 @@ def _remove(step: ClusterStep, broker: Broker, is_itself: bool) -> None:
         forget_session(step, broker)
         return
     guard = -1
-    if not is_itself and departures.leads(step, broker.broker):
+    if not is_itself and departures.may_lead(step, broker):
         guard = guards.place(step, broker, step.reason, None)
     departures.apply(step, [Departure(broker, step.reason, guard)])
     notice = rs.MemberRemoved(

@@ -1,13 +1,12 @@
 """Metadata: brokers, topics and partitions, all as of this place of the log."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from coordlib import limits
 from coordlib.coordinators.brokers import telling
 from coordlib.coordinators.brokers.rows import TOPICS, Topic
 from coordlib.coordinators.brokers.step import ClusterStep
 from coordlib.errors import ErrorCode
-from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
@@ -17,19 +16,21 @@ TOO_MUCH = "Ask for some topics at a time, or read coord.metadata: that is more 
 def metadata(step: ClusterStep, request: rq.Metadata) -> None:
     """Judge one Metadata."""
     topics = list(_topics(step, request))
-    parts = list(_bounded(telling.parts(_rows(step, [name for name, _ in topics]))))
-    if sum(map(len, map(codec.encode, parts))) > limits.ANSWER_BYTES_MAX:
+    parts = telling.parts(
+        brokers=(telling.broker_row(e) for e in step.cluster.brokers.values() if e.is_ready),
+        topics=(telling.topic_row(*each) for each in topics),
+        partitions=_rows(step, [name for name, _ in topics]),
+    )
+    whole = _bounded(parts)
+    if whole is None:
         return step.refuse(request, ErrorCode.INVALID_REQUEST, TOO_MUCH)
-    brokers = step.cluster.brokers.values()
-    for number, part in enumerate(parts):
+    for number, part in enumerate(whole):
         step.answer(
             request,
             generation=step.cluster.generation,
-            brokers=tuple(telling.broker_row(e) for e in brokers if e.is_ready and not number),
-            topics=() if number else tuple(telling.topic_row(*each) for each in topics),
-            partitions=tuple(part),
             part=number,
-            parts=len(parts),
+            parts=len(whole),
+            **part.fields,
         )
     return None
 
@@ -48,9 +49,12 @@ def _rows(step: ClusterStep, names: list[str]) -> Iterator[rs.ReplicaRow]:
             yield telling.replica_row(place, row)
 
 
-def _bounded(parts: Iterator[list[rs.ReplicaRow]]) -> Iterator[list[rs.ReplicaRow]]:
-    """One part more than an answer may have is enough to refuse it."""
-    for number, part in enumerate(parts):
-        yield part
-        if number > limits.ANSWER_BYTES_MAX // limits.METADATA_PART_BYTES_MAX:
-            return
+def _bounded(parts: Iterable[telling.Part]) -> list[telling.Part] | None:
+    """All parts of an answer; None: they are too much, and no more of them were made."""
+    found, size_bytes = [], 0
+    for part in parts:
+        found.append(part)
+        size_bytes += part.size_bytes
+        if size_bytes > limits.ANSWER_BYTES_MAX:
+            return None
+    return found

@@ -74,7 +74,7 @@ def replicas_fault(step: ClusterStep, replicas: tuple[int, ...]) -> str | None:
 
 def placed(step: ClusterStep, numbers: range, replicas: int, seed: int) -> Assignment | Fault:
     """An assignment over the brokers that are Active, or why there is none."""
-    active = step.cluster.active
+    active = step.active
     if not 1 <= replicas <= min(len(active), limits.REPLICAS_MAX):
         return ErrorCode.INVALID_REPLICATION_FACTOR, None
     racks = {number: step.live.brokers[number].rack for number in sorted(active)}

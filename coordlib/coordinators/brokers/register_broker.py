@@ -97,7 +97,7 @@ def _supersede(step: ClusterStep, request: rq.RegisterBroker, known: Broker) -> 
     guard = -1
     if has_ended:
         guards.end(step, guards.of_incarnation(step, known.incarnation))
-    elif known.is_ready and departures.leads(step, known.broker):
+    elif known.is_ready and departures.may_lead(step, known):
         guard = guards.place(step, known, SUPERSEDED, request.client)
     departures.apply(step, [Departure(known, SUPERSEDED, guard, not is_same_storage)])
     notice = rs.MemberRemoved(
@@ -130,7 +130,7 @@ def _record(
 
 def _answer(step: ClusterStep, request: rq.RegisterBroker, broker: Broker) -> None:
     rows = (telling.replica_row(place, row) for place, row in step.rows_of(broker.broker))
-    parts = list(telling.parts(rows))
+    parts = list(telling.parts(partitions=rows))
     for number, part in enumerate(parts):
         step.answer(
             request,
@@ -140,7 +140,7 @@ def _answer(step: ClusterStep, request: rq.RegisterBroker, broker: Broker) -> No
             current_state=broker.state.value,
             since=broker.since,
             generation=step.live.generation,
-            partitions=tuple(part),
             part=number,
             parts=len(parts),
+            **part.fields,
         )

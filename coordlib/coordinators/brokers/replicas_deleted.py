@@ -52,6 +52,8 @@ def _judge(step: ClusterStep, broker: Broker, told: rq.DeletedReplica) -> ErrorC
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if row.deleting.get(broker.broker) != ReplicaState.DELETION_STARTED:
         return ErrorCode.INVALID_REQUEST
+    if row.guard == broker.incarnation:
+        step.alter(place, guard=-1)  # it has read that it leads no more
     if told.error == ErrorCode.NONE.name:
         deletion.succeed(step, place, (broker.broker,))
     else:

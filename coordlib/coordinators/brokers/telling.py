@@ -1,9 +1,7 @@
 """What a step tells: history of partitions, brokers in `coord.metadata`, notices to all brokers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordlib import limits
 from coordlib.coordinators.brokers.cluster import Broker, Cluster
@@ -23,6 +21,19 @@ if TYPE_CHECKING:
 Changed = tuple[Place, Partition | None, Partition | None]
 #: A broker before a step and after it; None: it was not, or is not, registered.
 BrokerChange = tuple[int, Broker | None, Broker | None]
+COMMA_BYTES: Final = 1
+
+
+class Part(NamedTuple):
+    """What one record of several says."""
+
+    rows: Mapping[str, Sequence[Any]]
+    size_bytes: int
+
+    @property
+    def fields(self) -> dict[str, tuple[Any, ...]]:
+        """As a response has them."""
+        return {name: tuple(some) for name, some in self.rows.items()}
 
 
 # -- as it stands on the wire ---------------------------------------------------------------------
@@ -69,18 +80,22 @@ def _gone_row(place: Place, row: Partition) -> rs.ReplicaRow:
     )
 
 
-def parts(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """Rows in parts of METADATA_PART_BYTES_MAX; at least one, which may be empty."""
-    part: list[Any] = []
+def parts(**fields: Iterable[Any]) -> Iterator[Part]:
+    """Rows of these fields, in this order, in parts of METADATA_PART_BYTES_MAX; at least one.
+
+    All kinds of rows are counted: a cluster may have as many topics as partitions.  # INV-43
+    """
+    part: dict[str, list[Any]] = {name: [] for name in fields}
     size_bytes = 0
-    for row in rows:
-        row_bytes = len(codec.encode(row))
-        if part and size_bytes + row_bytes > limits.METADATA_PART_BYTES_MAX:
-            yield part
-            part, size_bytes = [], 0
-        part.append(row)
-        size_bytes += row_bytes
-    yield part
+    for name, rows in fields.items():
+        for row in rows:
+            row_bytes = len(codec.encode(row)) + COMMA_BYTES
+            if size_bytes and size_bytes + row_bytes > limits.METADATA_PART_BYTES_MAX:
+                yield Part(part, size_bytes)
+                part, size_bytes = {each: [] for each in fields}, 0
+            part[name].append(row)
+            size_bytes += row_bytes
+    yield Part(part, size_bytes)
 
 
 # -- what follows from a step ---------------------------------------------------------------------
@@ -172,23 +187,24 @@ def notices(
     changed: Iterable[Changed],
 ) -> Iterator[fx.Notify]:
     """MetadataChanged for each partition of the answers that a broker of the cluster reads."""
-    rows = [row for place, was, now in changed if (row := _told_row(place, was, now))]
-    notice = rs.MetadataChanged(
-        group=step.name,
-        cause=step.at.coordinate,
-        generation=step.live.generation,
-        brokers=tuple(broker_row(now) for _, _, now in told if now is not None and now.is_ready),
-        gone=tuple(_gone(told)),
-        topics=tuple(topic_row(name, topic) for name, topic in topics),
+    all_of_it = parts(
+        gone=_gone(told),
+        brokers=(broker_row(now) for _, _, now in told if now is not None and now.is_ready),
+        topics=(topic_row(name, topic) for name, topic in topics),
+        partitions=(row for each in changed if (row := _told_row(*each))),
     )
-    if not (rows or notice.brokers or notice.gone or notice.topics):
-        return
-    first, *rest = parts(rows)
-    all_of_it = [msgspec.structs.replace(notice, partitions=tuple(first))]
-    bare = msgspec.structs.replace(notice, brokers=(), gone=(), topics=())
-    all_of_it += [msgspec.structs.replace(bare, partitions=tuple(part)) for part in rest]
+    said = [
+        rs.MetadataChanged(
+            group=step.name,
+            cause=step.at.coordinate,
+            generation=step.live.generation,
+            **part.fields,
+        )
+        for part in all_of_it
+        if part.size_bytes
+    ]
     for reply in step.live.replies:
-        for each in all_of_it:
+        for each in said:
             yield fx.Notify(reply, each)
 
 

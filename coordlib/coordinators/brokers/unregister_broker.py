@@ -14,6 +14,7 @@ from coordlib.records import requests as rq
 from coordlib.records import stored
 
 STILL_THERE = "Stop it first, or remove it: it is Active, or its session runs."
+MAY_STILL_LEAD = "Wait: a process of it that led may still act."
 
 
 def unregister_broker(step: ClusterStep, request: rq.UnregisterBroker) -> None:
@@ -23,6 +24,8 @@ def unregister_broker(step: ClusterStep, request: rq.UnregisterBroker) -> None:
         return step.refuse(request, ErrorCode.BROKER_ID_NOT_REGISTERED)
     if broker.is_ready or broker.has_session:
         return step.refuse(request, ErrorCode.NON_EMPTY_GROUP, STILL_THERE)
+    if any(guard.broker == request.broker for guard in step.cluster.guards.values()):
+        return step.refuse(request, ErrorCode.NON_EMPTY_GROUP, MAY_STILL_LEAD)
     step.reason = f"unregistered by {request.client}"
     _forget(step, broker)
     finish(step)

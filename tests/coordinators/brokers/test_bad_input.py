@@ -8,7 +8,9 @@ import pytest
 
 from coordlib import limits
 from coordlib.config import BrokersConfig
+from coordlib.coordinators.brokers.cluster import Broker
 from coordlib.coordinators.brokers.settings import BrokersSettings
+from coordlib.coordinators.brokers.states import BrokerState, ReplicaState
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools import clusters as c
@@ -254,6 +256,64 @@ def test_a_row_of_an_operator_that_cannot_be_done(request_: Any, error: str) -> 
     assert state_of(talk) == before
 
 
+def rows_of(answer: dict[str, Any]) -> list[tuple[str, int, str]]:
+    return [(row["topic"], row["partition"], row["error"]) for row in answer["results"]]
+
+
+def test_elections_are_answered_in_the_order_of_the_request() -> None:
+    """INV-82: names as an operator types them, neither sorted nor by topic."""
+    talk = c.active(
+        c.new_topic("t", assignment=[(1, 2), (2, 1), (3, 1)]), c.new_topic("a", assignment=[(2, 3)])
+    )
+    # t/1 and a/0 are led by others than those that they are to prefer now.
+    talk.send_all(c.move(("t", 1), (1, 2)), c.move(("a", 0), (3, 2)))
+    named = [("t", 1), ("nobody", 4), ("a", 0), ("t", 0), ("t", 9), ("t", 2)]
+    (answer,) = answers(talk, c.elect("preferred", *named))
+
+    assert rows_of(answer) == [
+        ("t", 1, "NONE"),
+        ("nobody", 4, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("a", 0, "NONE"),
+        ("t", 0, "ELECTION_NOT_NEEDED"),
+        ("t", 9, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("t", 2, "ELECTION_NOT_NEEDED"),
+    ]
+    rows = c.partitions_of(talk.shard)
+    assert [place for place, row in rows.items() if row.asked >= 0] == [("a", 0), ("t", 1)]
+
+
+def test_deletions_are_answered_in_the_order_of_the_report() -> None:
+    """INV-82: a refused row changes nothing, also between two that count."""
+    talk = c.active(c.new_topic("t", assignment=[(1, 2)] * 3), c.new_topic("a", assignment=[(1,)]))
+    topic_id = c.topics_of(talk.shard)["t"].topic_id
+    talk.send(c.about(rq.DeleteTopics, topics=("t",)))
+    told = [
+        rq.DeletedReplica(topic="t", topic_id=topic_id, partition=2),
+        rq.DeletedReplica(topic="a", topic_id=c.topics_of(talk.shard)["a"].topic_id, partition=0),
+        rq.DeletedReplica(topic="t", topic_id=topic_id - 1, partition=1),
+        rq.DeletedReplica(topic="t", topic_id=topic_id, partition=0, error="KAFKA_STORAGE_ERROR"),
+        rq.DeletedReplica(topic="t", topic_id=topic_id, partition=7),
+    ]
+    (answer,) = answers(talk, c.deleted(1, 0, *told))
+
+    assert rows_of(answer) == [
+        ("t", 2, "NONE"),
+        ("a", 0, "INVALID_REQUEST"),
+        ("t", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("t", 0, "NONE"),
+        ("t", 7, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ]
+    states = [
+        row.deleting[1] for (topic, _), row in c.partitions_of(talk.shard).items() if topic == "t"
+    ]
+    assert states == [
+        ReplicaState.DELETION_INELIGIBLE,
+        ReplicaState.DELETION_STARTED,
+        ReplicaState.DELETION_SUCCESSFUL,
+    ]
+    assert c.partition(talk, "a").leader == 1
+
+
 @pytest.mark.parametrize(
     ("state", "request_", "error"),
     [
@@ -292,6 +352,44 @@ def test_superseded_registrations_that_come_again_do_not_win() -> None:
         assert answer["error"] == "STALE_BROKER_EPOCH"
         assert answer["design_error"] == "INVALID_INCARNATION_ID"
     assert c.cluster_of(talk.shard).brokers[1].incarnation == newest
+
+
+def test_a_registration_older_than_those_that_are_known_is_a_ghost_until_its_session_ends() -> None:
+    """INV-71, INV-81: a producer's duplicate lay about while the broker restarted nine times. It
+    wins, and nobody acts for it: what the living process led is guarded, then led by others."""
+    talk = c.active()
+    late = c.register(1, storage="disk-1")
+    for number in range(limits.SUPERSEDED_MAX + 1):
+        former = c.cluster_of(talk.shard).brokers[1].incarnation
+        again = {"client": f"again-{number}", "storage": "disk-1", "previous": former}
+        talk.send(c.register(1, **again))
+    living = leads_again(talk)
+    assert errors(talk, late) == ["NONE"]
+
+    ghost = c.cluster_of(talk.shard).brokers[1]
+    assert (ghost.client, ghost.state) == (late.client, BrokerState.INACTIVE)
+    says = c.beat(1, living.incarnation, living.since, client=living.client)
+    assert errors(talk, says) == ["STALE_BROKER_EPOCH"]
+    assert (c.partition(talk).leader, c.partition(talk).guard) == (-1, living.incarnation)
+    talk.tick()
+    for _ in range(c.SESSION_MS // 1_000 + 1):
+        talk.tick(after_ms=1_000)
+        talk.send_all(*(c.lives(f"b{number}", c.MEMBERS[number]) for number in (2, 3)))
+    assert not c.cluster_of(talk.shard).brokers[1].has_session
+    assert c.partition(talk).leader == 2
+
+
+def leads_again(talk: Conversation) -> Broker:
+    """Broker 1 in its newest incarnation, which is Active, in sync, and leads t/0."""
+    living = c.cluster_of(talk.shard).brokers[1]
+    talk.send(c.beat(1, living.incarnation, living.since, client=living.client))
+    row = c.partition(talk)
+    isr = ((2, 1), (3, 2), (1, living.incarnation))
+    talk.send(c.alter(2, 1, {("t", 0): (row.leader_epoch, row.partition_epoch, isr)}))
+    talk.send(c.elect("preferred", ("t", 0)))
+    talk.send(c.lets_go("b2", c.MEMBERS[2], c.partition(talk).asked))
+    assert c.partition(talk).leader == 1
+    return c.cluster_of(talk.shard).brokers[1]
 
 
 def test_a_cluster_has_a_bound_of_brokers() -> None:

@@ -28,7 +28,7 @@ from coordlib.records.requests import DeletedReplica
 from tests.tools import clusters as c
 from tests.tools import core
 from tests.tools.broker_logs import Life
-from tests.tools.driving import SETTINGS
+from tests.tools.driving import SETTINGS, Conversation
 
 LENGTH = 600
 SEEDS = range(30)
@@ -91,24 +91,50 @@ def test_any_cut_gives_the_same(seed: int) -> None:
     assert len(set(blobs)) == 1
 
 
+def is_rebuilt_the_same(talk: Conversation) -> bool:
+    """INV-38: whether the topics alone give the cluster that the shard has."""
+    again = core.Shard(core.restored(talk.outputs, talk.shard.status().position), talk.settings)
+    return all(
+        read(again) == read(talk.shard) for read in (c.cluster_of, c.topics_of, c.partitions_of)
+    )
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_rebuilt_cluster_is_the_same(seed: int) -> None:
-    """INV-38: open demands, guards, deletions and moves come back; only when brokers were last
-    heard does not."""
-    talk = life_of(seed).talk
-    again = core.Shard(core.restored(talk.outputs, talk.shard.status().position), talk.settings)
-    for read in (c.cluster_of, c.topics_of, c.partitions_of):
-        assert read(again) == read(talk.shard)
+    """INV-38: only when brokers were last heard does not come back."""
+    assert is_rebuilt_the_same(life_of(seed).talk)
 
 
-def test_a_rebuild_amid_a_hand_over_has_its_demand() -> None:
-    """INV-38: at the end of a life nothing is asked for; here a leader is about to let go."""
-    talk = c.stopping()
+BEGUN = [name for name in c.STATES if name != "absent"]
+
+
+@pytest.mark.parametrize("state", BEGUN)
+def test_a_cluster_that_is_rebuilt_amid_something_goes_on_with_it(state: str) -> None:
+    """INV-38: at the end of a life much is over; these wait for somebody."""
+    talk = c.STATES[state]()
     talk.end_batch()
-    again = core.Shard(core.restored(talk.outputs, talk.shard.status().position), talk.settings)
 
-    assert c.partition(talk).asked >= 0
-    assert c.partitions_of(again) == c.partitions_of(talk.shard)
+    assert is_rebuilt_the_same(talk)
+
+
+def test_what_may_be_open_is_among_what_is_rebuilt() -> None:
+    """INV-38: open demands, guards, deletions and moves: a comparison without them is blind."""
+    open_in: dict[str, set[str]] = {}
+    for name in BEGUN:
+        talk = c.STATES[name]()
+        cluster, rows = c.cluster_of(talk.shard), c.partitions_of(talk.shard).values()
+        open_in[name] = {
+            *(["demand"] if any(each.demand for each in cluster.brokers.values()) else []),
+            *(["asked"] if any(row.asked >= 0 for row in rows) else []),
+            *(["guard"] if cluster.guards and any(row.guard >= 0 for row in rows) else []),
+            *(["deletion"] if any(row.deleting for row in rows) else []),
+            *(["move"] if any(row.adding and row.removing for row in rows) else []),
+        }
+
+    assert open_in["Stopping"] == {"demand", "asked"}
+    assert open_in["Guarded"] == {"guard"}
+    assert open_in["Deleting"] == {"deletion"}
+    assert open_in["Moving"] == {"move"}
 
 
 def test_the_hash_seed_shows_nowhere() -> None:

@@ -12,6 +12,7 @@ from coordlib import limits
 from coordlib.coordinators.brokers.rows import PARTITIONS, Partition
 from coordlib.coordinators.shard.table import Place
 from coordlib.coordinators.shard.transition import REQUESTS
+from coordlib.effects.routing import EVENTS, RESPONSES
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.tools.bench.figures import percentile, summary, tell, tell_machine, timed
@@ -32,6 +33,8 @@ PARTITIONS_PER_TOPIC: Final = 1_000
 ROWS_PER_REQUEST: Final = limits.ROWS_PER_REQUEST_MAX // PARTITIONS_PER_TOPIC * PARTITIONS_PER_TOPIC
 LEADERS: Final = 300
 HEARTBEATS: Final = 20_000
+#: Registrations of a client that has gone mad, in one batch.
+FLOOD: Final = 1_000
 
 
 class Fleet:
@@ -88,11 +91,36 @@ class Fleet:
             )
         )
 
+    def turn(self, count: int) -> InputRecord:
+        """The first so many partitions prefer another leader than the one that they have."""
+        turned = tuple(
+            rq.Reassignment(*place, (*row.replicas[1:], row.replicas[0]))
+            for place, row in list(self.rows().items())[:count]
+        )
+        return self.write(rq.AlterPartitionReassignments(**self._envelope(0), partitions=turned))
+
+    def elect(self) -> InputRecord:
+        """An operator wants all preferred leaders to lead."""
+        return self.write(rq.ElectLeaders(**self._envelope(0), election="preferred"))
+
     def rows(self) -> dict[Place, Partition]:
         """All partitions."""
         shard = Shard(self.blob, SETTINGS)
         entries = shard.row(NAME, "cluster").entries(PARTITIONS)
         return {(topic, number): row for topic, number, row in entries}
+
+    def register(self, broker: int) -> InputRecord:
+        """A process of this broker, under a correlation id of its own."""
+        return self.write(
+            rq.RegisterBroker(
+                **self._envelope(broker),
+                broker=broker,
+                endpoints=(rq.Endpoint("in", f"host-{broker}", 9092),),
+                session_timeout_ms=SESSION_MS,
+                release_timeout_ms=RELEASE_MS,
+                storage=f"disk-{broker}",
+            )
+        )
 
     def silence(self, dead: range) -> list[InputRecord]:
         """Time passes until the sessions of these are over but for one tick, which is returned."""
@@ -106,19 +134,7 @@ class Fleet:
         raise AssertionError("a session is longer than CAP")
 
     def _register(self) -> list[InputRecord]:
-        register = [
-            self.write(
-                rq.RegisterBroker(
-                    **self._envelope(number),
-                    broker=number,
-                    endpoints=(rq.Endpoint("in", f"host-{number}", 9092),),
-                    session_timeout_ms=SESSION_MS,
-                    release_timeout_ms=RELEASE_MS,
-                    storage=f"disk-{number}",
-                )
-            )
-            for number in self.brokers
-        ]
+        register = [self.register(number) for number in self.brokers]
         register.append(self.tick())
         targets = [
             self.write(
@@ -160,6 +176,11 @@ def run(brokers: int, partitions: int, replicas: int, repeats: int) -> int:
     for dead in (1, min(LEADERS, brokers // 3)):
         tell(BENCH, "deaths", **size, dead=dead, **_deaths(fleet, dead, repeats))
     tell(BENCH, "alter partition", **size, **_alter(fleet, min(LEADERS, brokers), repeats))
+    tell(
+        BENCH, "elect leaders", **size, **_elect(fleet, min(ROWS_PER_REQUEST, partitions), repeats)
+    )
+    for what, ids in (("one id", 1), ("new ids", FLOOD)):
+        tell(BENCH, f"registrations of {what}", **size, **flooded(fleet, ids, FLOOD, repeats))
     bare = Fleet(brokers, 0, replicas)
     found = {"with_rows": _heartbeats(fleet, repeats), "without": _heartbeats(bare, repeats)}
     share = round(found["with_rows"] / found["without"], 2)
@@ -205,6 +226,44 @@ def _alter(fleet: Fleet, leaders: int, repeats: int) -> dict[str, float]:
     rates = [round(len(records) / each.cpu_ms * 1_000) for each in took]
     rate = percentile(rates, 0.5)
     return {**summary(took), "rows": len(records), "rows_per_s": rate, "best_per_s": max(rates)}
+
+
+def _elect(fleet: Fleet, rows: int, repeats: int) -> dict[str, float]:
+    """Each time from the same blob: leaders of so many partitions are asked to let go."""
+    fleet.fold([fleet.turn(rows), fleet.tick()])
+    records, took = [fleet.elect()], []
+    for _ in range(repeats):
+        outcome, spent = timed(lambda: fold(fleet.blob, records, SETTINGS))
+        took.append(spent)
+    said = [each.value or b"" for each in outcome.outputs if each.topic == RESPONSES]
+    asked = sum(b'"LeadershipDemanded"' in each for each in said)
+    changed = sum(b'"partition"' in each.key for each in outcome.outputs)
+    assert changed == rows, f"{changed} of {rows} rows were asked for"
+    return {**summary(took), "rows": rows, "leaders": asked}
+
+
+def flooded(fleet: Fleet, ids: int, count: int, repeats: int) -> dict[str, float]:
+    """So many registrations in one batch, under the first or under ever new broker ids."""
+    kept = fleet.blob, fleet.next_offset
+    first = 0 if ids == 1 else len(fleet.brokers)
+    records = [fleet.register(first + number % ids) for number in range(count)]
+    took = []
+    for _ in range(repeats):
+        outcome, spent = timed(lambda: fold(fleet.blob, records, SETTINGS))
+        took.append(spent)
+    said = sum(len(each.value or b"") for each in outcome.outputs)
+    lines = sum(each.topic == EVENTS for each in outcome.outputs)
+    refused = sum(
+        each.topic == RESPONSES
+        and b'"error":"NONE"' not in (each.value or b"")
+        and b'"RegisterBroker"' in (each.value or b"")
+        for each in outcome.outputs
+    )
+    fleet.blob, fleet.next_offset = kept
+    rate = round(count / percentile([each.cpu_ms for each in took], 0.5) * 1_000)
+    sizes = {"blob_bytes_before": len(fleet.blob), "blob_bytes": len(outcome.blob)}
+    told = {"refused": refused, "history_lines": lines, "output_bytes": said}
+    return {**summary(took), "registrations": count, "per_s": rate, **told, **sizes}
 
 
 def _heartbeats(fleet: Fleet, repeats: int) -> float:

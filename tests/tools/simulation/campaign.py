@@ -1,5 +1,6 @@
 """Many seeds, in several processes, and what they add up to."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -8,7 +9,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
 
-from tests.tools.simulation import plan, run, sometimes
+from tests.tools.simulation import plan, run, sometimes, sometimes_stores
 from tests.tools.simulation.claims import plan as claims_plan
 from tests.tools.simulation.claims import run as claims_run
 from tests.tools.simulation.claims import sometimes as claims_sometimes
@@ -18,6 +19,8 @@ from tests.tools.simulation.run import Outcome
 #: Worlds of groups, and of claims: their seeds have nothing in common.
 GROUPS: Final = "groups"
 CLAIMS: Final = "claims"
+#: Those worlds of groups that have a cluster of stores, a fifth of the seeds: of the same seeds.
+CLUSTERS: Final = "clusters"
 
 #: A campaign of so many seeds must have met every situation and every kind of fault.
 STRONG_FROM_SEEDS = 200
@@ -35,6 +38,13 @@ class Worlds:
     run: Callable[[Any], Outcome]
     kinds: tuple[str, ...]
     situations: tuple[str, ...]
+    #: Whether a plan is one of these.
+    has: Callable[[Any], bool] = lambda _: True
+
+    def seeds(self, first: int, count: int, kinds: tuple[str, ...]) -> Iterator[int]:
+        """So many seeds of such worlds, from this one on."""
+        found = (n for n in itertools.count(first) if self.has(self.draw(n, kinds)))
+        return itertools.islice(found, count)
 
 
 WORLDS: Final = {
@@ -44,6 +54,13 @@ WORLDS: Final = {
         claims_run.run,
         tuple(claims_plan.KINDS),
         claims_sometimes.SITUATIONS,
+    ),
+    CLUSTERS: Worlds(
+        plan.draw,
+        run.run,
+        tuple(plan.STORE_KINDS),
+        sometimes_stores.SITUATIONS,
+        lambda drawn: bool(drawn.brokers),
     ),
 }
 

@@ -1,0 +1,61 @@
+"""A client that has gone mad registers ten thousand times a second: what stays of it is bounded.
+
+How fast a shard judges them prints `python -m tests.tools.bench brokers --core`.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from coordlib import limits
+from coordlib.coordinators.brokers.cluster import Cluster
+from coordlib.effects.routing import EVENTS, RESPONSES
+from tests.tools import clusters as c
+from tests.tools.bench.brokers_core import NAME, SETTINGS, Fleet
+from tests.tools.core import Fold, Shard
+
+#: A second of them.
+FLOOD = 10_000
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet(brokers=3, partitions=3, replicas=3)
+
+
+def judged(fleet: Fleet, brokers: Sequence[int]) -> tuple[Fold, Cluster]:
+    """A batch of these registrations, and the cluster after it."""
+    outcome = fleet.fold([fleet.register(each) for each in brokers])
+    return outcome, c.cluster_of(Shard(outcome.blob, SETTINGS), NAME)
+
+
+def test_one_id_that_registers_again_and_again_leaves_the_newest_and_eight_before_it(
+    fleet: Fleet,
+) -> None:
+    """Each of them wins: what is known of the others, and what is guarded, must not grow."""
+    before = len(fleet.blob)
+    outcome, cluster = judged(fleet, [0] * FLOOD)
+    broker = cluster.brokers[0]
+
+    assert list(cluster.brokers) == [0, 1, 2]
+    assert broker.incarnation == fleet.next_offset - 1
+    assert len(broker.superseded) == limits.SUPERSEDED_MAX
+    assert len(cluster.guards) == 1, "of the one process that led"
+    assert len(outcome.blob) < before + limits.KIB
+    answers = [each for each in outcome.outputs if each.topic == RESPONSES]
+    assert sum(len(each.value or b"") for each in answers) < FLOOD * 8 * limits.KIB
+
+
+def test_ever_new_ids_fill_the_cluster_and_are_refused_then(fleet: Fleet) -> None:
+    """The head is written whole whenever one comes; refusals of a flood are told now and then."""
+    outcome, cluster = judged(fleet, range(3, 3 + FLOOD))
+
+    assert len(cluster.brokers) == limits.BROKERS_MAX
+    assert cluster.size_bytes() < limits.GROUP_BYTES_MAX
+    refused = FLOOD - (limits.BROKERS_MAX - 3)
+    words = [each.value or b"" for each in outcome.outputs if each.topic == RESPONSES]
+    assert sum(b"GROUP_MAX_SIZE_REACHED" in each for each in words) == refused
+    lines = [each.value or b"" for each in outcome.outputs if each.topic == EVENTS]
+    told = sum(b"RequestRejected" in each for each in lines)
+    assert told <= limits.REFUSALS_TOLD_MAX + refused // limits.REFUSALS_TOLD_EVERY
+    assert judged(fleet, [0, 1, 2])[1].brokers.keys() == cluster.brokers.keys(), "known ones may"
