@@ -119,7 +119,7 @@ def test_a_late_reader_knows_an_owner_that_has_never_stopped(
     """Retention has cut the log: it waits, fills the silence, and takes what is free alone."""
     owner = place.consumer("owner", greedy_claims=False, maximum_claims=1)
     until(lambda: len(owner.claims()) == 1, owner)
-    _cut(place)
+    place.cut(0, place.world().offset + 1)
     late = place.consumer("late")
     began = time.monotonic()
     until(lambda: late.claims(), owner, late, patience_s=60)
@@ -127,15 +127,6 @@ def test_a_late_reader_knows_an_owner_that_has_never_stopped(
     assert time.monotonic() - began > 10
     assert set(late.claims()) & set(owner.claims()) == set()
     assert len(owner.claims()) == 1
-
-
-def _cut(place: Place) -> None:
-    from confluent_kafka import TopicPartition as KafkaTopicPartition
-
-    end = place.world().offset + 1
-    admin = AdminClient(place.options)
-    cut = KafkaTopicPartition(place.coordination, 0, end)
-    admin.delete_records([cut])[cut].result(30)
 
 
 def test_positions_are_set_while_consumers_run(place: Place) -> None:
