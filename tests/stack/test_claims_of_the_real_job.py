@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from coordlib.errors import CannotReach, SetupError
 from coordlib.history.sql import query_tables
+from coordlib.kafka.coordination import create_coordination
 from coordlib.local.stack import Stack
 from coordlib.streaming import crash
 from tests.stack.claimants import HI_S, PREFIX, TOPIC, Claimants
@@ -243,3 +244,32 @@ def test_a_coordination_topic_that_grew_ends_claims_and_not_groups(
     with Wire(stack.bootstrap_servers) as wire:
         settle([RawMember(wire, "g", "client", session_timeout_ms=60_000)])
     assert f"{PREFIX}.events" in str(failing(stack)["claims"]["error"])
+
+
+@CHAOS
+def test_a_coordination_topic_that_is_made_anew_ends_claims_and_not_groups(
+    stack: Stack, start: StartJob
+) -> None:
+    """Somebody deletes it under the job and creates it again: offsets, and with them tokens, begin
+    at 0 once more. Nothing of it is judged as if it went on, now and after a restart."""
+    claimants = Claimants(stack.bootstrap_servers)
+    start()
+    for number in range(5):
+        claimants.turn(number)
+    claimants.until_all_is_judged()
+    events = claimants.events()
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    admin.delete_topics([TOPIC])[TOPIC].result(20)
+    wait_until("it is there again", lambda: create_coordination(claimants.client, TOPIC, 4, 1))
+    Claimants(stack.bootstrap_servers).turn(0)
+
+    # What it says first depends on what it finds: no topic for a moment, or another one.
+    wait_until("it has failed", lambda: "claims" in failing(stack), 240.0)
+
+    with Wire(stack.bootstrap_servers) as wire:
+        settle([RawMember(wire, "g", "client", session_timeout_ms=60_000)])
+        start()
+        wait_until("it is refused", lambda: "made anew" in str(failing(stack).get("claims")), 240.0)
+        settle([RawMember(wire, "h", "client", session_timeout_ms=60_000)])
+    assert TOPIC in str(failing(stack)["claims"]["error"])
+    assert claimants.events() == events

@@ -59,6 +59,11 @@ class Place:
         place = TopicPartition(self.coordination, partition, before)
         AdminClient(self.options).delete_records([place])[place].result(30)
 
+    def make_anew(self) -> None:
+        """Delete the coordination topic, and create it again."""
+        AdminClient(self.options).delete_topics([self.coordination])[self.coordination].result(30)
+        until(lambda: create_coordination(self.options, self.coordination, self.partitions, 1))
+
     def world(self, partition: int = 0) -> World:
         survey = Survey(self.options, self.coordination, self.prefix)
         try:

@@ -112,6 +112,24 @@ def test_a_topic_that_grows_stops_every_client(
     assert consumer.claims() == ()
 
 
+def test_a_topic_that_is_made_anew_stops_every_client(place: Place) -> None:
+    """Somebody has deleted it and created it again: tokens begin at 0 once more, so that no claim
+    of before can be compared with those of now."""
+    consumer = place.consumer()
+    until(lambda: len(consumer.claims()) == 2, consumer)
+    before = place.topic_id()
+    place.make_anew()
+
+    with pytest.raises(CoordinationTopicChanged) as changed:
+        until(lambda: False, consumer)
+    assert f"id {before}, and has 1 and {place.topic_id()} now" in str(changed.value)
+    assert consumer.claims() == ()
+    with pytest.raises(CoordinationTopicChanged):
+        place.open[0].consumer([place.topic]).poll(0.1)
+    again = place.consumer("b")
+    until(lambda: len(again.claims()) == 2, again)
+
+
 @pytest.mark.chaos  # the window of a late reader is 24 s
 def test_a_late_reader_knows_an_owner_that_has_never_stopped(
     place: Place, broker: "Broker"
