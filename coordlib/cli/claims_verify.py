@@ -94,9 +94,8 @@ def compare(survey: "Survey") -> "Iterator[Compared]":
         else:
             theirs = survey.restored(snapshot, number)
             compared, different = differences(world, theirs, is_late=world.is_late)
-            note = LATE if world.is_late else None
-            found = tuple(different)
-            yield Compared(number, snapshot.offset, not found, note, compared, found)
+            late, found = LATE if world.is_late else None, tuple(different)
+            yield Compared(number, snapshot.offset, not found, late, compared, found)
 
 
 def _without_snapshot(survey: "Survey", number: int) -> Compared:
