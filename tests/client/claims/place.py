@@ -57,11 +57,13 @@ class Place:
     def cut(self, partition: int, before: int) -> None:
         """Delete the records of a coordination partition before an offset, as retention does."""
         place = TopicPartition(self.coordination, partition, before)
-        AdminClient(self.options).delete_records([place])[place].result(30)
+        admin = AdminClient(self.options)
+        admin.delete_records([place])[place].result(30)
 
     def make_anew(self) -> None:
         """Delete the coordination topic, and create it again."""
-        AdminClient(self.options).delete_topics([self.coordination])[self.coordination].result(30)
+        admin = AdminClient(self.options)
+        admin.delete_topics([self.coordination])[self.coordination].result(30)
         until(lambda: create_coordination(self.options, self.coordination, self.partitions, 1))
 
     def world(self, partition: int = 0) -> World:

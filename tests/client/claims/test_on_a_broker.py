@@ -125,7 +125,7 @@ def test_a_topic_that_is_made_anew_stops_every_client(place: Place) -> None:
     assert f"id {before}, and has 1 and {place.topic_id()} now" in str(changed.value)
     assert consumer.claims() == ()
     with pytest.raises(CoordinationTopicChanged):
-        place.open[0].consumer([place.topic]).poll(0.1)
+        place.open[0].consumer([f"{place.topic}-2"]).poll(0.1)
     again = place.consumer("b")
     until(lambda: len(again.claims()) == 2, again)
 
