@@ -83,13 +83,9 @@ def test_groups_are_answered_while_claims_fail_and_history_is_exactly_once_after
     with Wire(stack.bootstrap_servers) as wire, claimants.at_work():
         start(fault=f"{place}:15@claims")
         pace = Pace(wire)
-        before_s = [pace.take_s()]
-        while "claims" not in failing(stack):
-            before_s.append(pace.take_s())
+        before_s = pace.until(lambda: "claims" in failing(stack))
         since_ms = failing(stack)["claims"]["since_ms"]
-        meanwhile_s: list[float] = []
-        while times_struck(stack, place) < 3 or len(meanwhile_s) < 8:
-            meanwhile_s.append(pace.take_s())
+        meanwhile_s = pace.until(lambda: times_struck(stack, place) > 2, least=8)
         assert stack.status().job_state == "running"
         assert failing(stack)["claims"]["since_ms"] == since_ms, "it has failed all along"
         # The first one waited for the start, and the fault came within the last one.
@@ -114,6 +110,15 @@ class Pace:
 
     def __init__(self, wire: Wire) -> None:
         self._wire, self._groups = wire, count()
+
+    def until(self, is_so: Callable[[], bool], least: int = 1) -> list[float]:
+        """So many times, and until it holds."""
+        taken_s: list[float] = []
+        deadline_s = time.monotonic() + 240.0
+        while len(taken_s) < least or not is_so():
+            assert time.monotonic() < deadline_s, taken_s
+            taken_s.append(self.take_s())
+        return taken_s
 
     def take_s(self) -> float:
         """A member makes a group of its own and commits: three answers of the coordinator."""
