@@ -1,25 +1,19 @@
-"""`coord claims create|check|verify`: the coordination topic, and whether its readers agree."""
+"""`coord claims create|check`: the coordination topic, and what stands in it."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from coordlib.cli.claims_where import CLAIMS_HERE, WhereClaims, require_claims_topic
 from coordlib.cli.numbers import Partitions, Replication
-from coordlib.cli.output import counted, print_json, print_table, say, visible
+from coordlib.cli.output import counted, print_json, print_table, say
 from coordlib.cli.where import HERE, Where
-from coordlib.errors import SetupError
 from coordlib.exit_codes import OK, UNHEALTHY
-
-if TYPE_CHECKING:
-    from coordlib.coordinators.claims.slot import Slot
-    from coordlib.coordinators.claims.world import World
 
 #: Messages of each coordination partition that `check` looks at, the newest ones.
 CHECKED_MAX: Final = 100_000
 #: A sender's clock is wrong beyond this part of the heartbeat interval.
 SKEW_PARTS: Final = 4
 FINDING_COLUMNS: Final = ("TOPIC", "IS", "MUST-BE", "LEVEL", "MEND")
-VERIFY_COLUMNS: Final = ("PARTITION", "SNAPSHOT-OFFSET", "SLOTS", "DIFFERENCES", "NOTE")
 
 
 def create(
@@ -152,93 +146,3 @@ def _rows_of(topic: str, seen: _Seen) -> list[tuple[object, ...]]:
         what = f"client {client} of {group}: several processes at once"
         rows.append((topic, what, "one process", "warning", mend))
     return rows
-
-
-def verify(*, where: WhereClaims = CLAIMS_HERE) -> int:
-    """Fold the coordination topic, and compare with the job's newest snapshot; exit code 3 if they
-    differ.
-
-    Compared are owner, fencing token, position and age of every slot, at the snapshot's offset.
-    """
-    rows: list[tuple[object, ...]] = []
-    is_equal = True
-    with where.survey() as survey:
-        for number in range(survey.place.partitions):
-            snapshot = survey.snapshot(number)
-            if snapshot is None:
-                rows.append((number, None, None, None, "no snapshot of this topic"))
-                continue
-            world, first = _folded(survey, number, snapshot.offset)
-            theirs = survey.restored(snapshot, number)
-            if world.offset != snapshot.offset:
-                rows.append((number, snapshot.offset, None, None, "the log does not reach it"))
-                continue
-            note = None
-            if first > 0:
-                note = "late: the log begins behind its first record"
-                if not world.is_settled:
-                    note = "too little of the log is left to compare"
-                    rows.append((number, snapshot.offset, None, None, note))
-                    continue
-            compared, different = differences(world, theirs, is_late=first > 0)
-            is_equal = is_equal and not different
-            rows.append((number, snapshot.offset, compared, len(different), note))
-            for line in different:
-                say(f"m{number}-{snapshot.offset}: {visible(line)}")
-    if where.format == "json":
-        keys = ("partition", "snapshot-offset", "slots", "differences", "note")
-        partitions = [dict(zip(keys, row, strict=True)) for row in rows]
-        print_json("claims verify", topic=where.claims_topic, ok=is_equal, partitions=partitions)
-    else:
-        print_table(VERIFY_COLUMNS, rows)
-    if all(row[1] is None for row in rows):
-        raise SetupError(
-            "There is no snapshot to compare with.",
-            f"{where.topic_prefix()}.claims.snapshots",
-            "Start the job with claims, and wait for one heartbeat interval.",
-        )
-    return OK if is_equal else UNHEALTHY
-
-
-def _folded(survey: Any, number: int, until: int) -> "tuple[World, int]":
-    """The log up to an offset, as one that reads it alone; and the first offset that it had."""
-    from coordlib.coordinators.claims.world import World
-
-    records: list[Any] = []
-    place = survey.place
-
-    def keep(_: int, record: Any, __: Any) -> None:
-        if record.offset <= until:
-            records.append(record)
-
-    survey.read([number], is_whole=True, on_record=keep)
-    first = records[0].offset if records else 0
-    world = World(place.topic, number, place.partitions, is_late=first > 0)
-    for record in records:
-        world.judge(record)
-    return world, first
-
-
-def differences(ours: "World", theirs: "World", is_late: bool) -> tuple[int, list[str]]:
-    """How many slots were compared, and where they differ, one sentence each.
-
-    A reader that began late knows less: it is compared where it knows a live owner.
-    """
-    keys = {key for key in ours.slots if not is_late or ours.is_live(ours.slots[key])}
-    if not is_late:
-        keys |= set(theirs.slots)
-    found = []
-    for key in sorted(keys):
-        mine, other = _facts(ours, key), _facts(theirs, key)
-        if mine != other:
-            group, topic, partition = key
-            found.append(f"{group} {topic}:{partition}: the log says {mine}, the snapshot {other}")
-    return len(keys), found
-
-
-def _facts(world: "World", key: tuple[str, str, int]) -> tuple[object, ...] | None:
-    slot: Slot | None = world.slots.get(key)
-    if slot is None:
-        return None
-    age_ms = world.clock_ms - slot.heard_ms
-    return slot.client, slot.instance, slot.epoch, slot.position, slot.is_released, age_ms

@@ -11,6 +11,7 @@ from coordlib.cli import (
     claims,
     claims_admin,
     claims_check,
+    claims_verify,
     cluster,
     cluster_admin,
     cluster_history,
@@ -92,7 +93,7 @@ def build() -> App:
     claims_app.command(claims_admin.set_position, name="set-position")
     claims_app.command(claims_check.create, name="create")
     claims_app.command(claims_check.check, name="check")
-    claims_app.command(claims_check.verify, name="verify")
+    claims_app.command(claims_verify.verify, name="verify")
     history_app = App(name="history", help="Maintain the tables of the history.")
     history_app.command(maintain.maintain, name="maintain")
     acl_app = App(name="acl", help="Print and grant what each role may do at the brokers.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from coordlib.client.claims import ClaimsAdmin
@@ -12,6 +13,7 @@ from coordlib.demo.act import JOB_ARGS, NAME, Act
 from coordlib.demo.members import CLAIMS
 from coordlib.demo.watch import Watch
 from coordlib.demo.witness import Deed
+from coordlib.local import stack_folder
 from coordlib.local.progress import phase
 
 OLDER: Final = "claimer-1"
@@ -33,9 +35,11 @@ def play(act: Act, watch: Watch) -> None:
     watch.production.go_on()
     _read_on(act, watch)
     down_since = _kill_job(watch)
-    _kill(act, watch)
+    act.kill(watch)
+    begin = _launch_job(watch)
+    _until_taken_over(watch)
     watch.down = down_since, datetime.now(UTC)
-    _start_job(watch)
+    _begin_job(watch, begin)
     _set_back(act, watch)
 
 
@@ -88,15 +92,23 @@ def _kill_job(watch: Watch) -> datetime:
     return datetime.now(UTC)
 
 
-def _start_job(watch: Watch) -> None:
-    """Nobody waits for it: consumers need none, and it reads what has happened without it."""
-    watch.stack.launch_job(JOB_ARGS)
+def _launch_job(watch: Watch) -> Path:
+    """Its JVM starts while the claims expire, which takes as long. It asks for no broker before it
+    finds the file that is returned."""
+    begin = watch.stack.home / stack_folder.BEGIN
+    begin.unlink(missing_ok=True)
+    watch.stack.launch_job(JOB_ARGS, begin_file=begin)
     watch.is_job_wanted = True
-    watch.live("Starting the job again, while the consumers go on")
+    return begin
 
 
-def _kill(act: Act, watch: Watch) -> None:
-    act.kill(watch)
+def _begin_job(watch: Watch, begin: Path) -> None:
+    """Nobody waits for it: consumers need none, and it reads what has happened without it."""
+    begin.touch()
+    watch.live("The job begins again, while the consumers go on")
+
+
+def _until_taken_over(watch: Watch) -> None:
     left = (NEWER, THIRD)
     watch.until("The others have its partitions", lambda: watch.is_held_by(left))
     watch.live("Its claims have expired, and the others own its partitions, without a job")

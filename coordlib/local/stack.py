@@ -145,7 +145,7 @@ class Stack:
         """The broker and the job side by side: the job's JVM starts while the broker does."""
         self._prepare(progress)
         self.broker.choose_ports(new_ports)
-        begin = self.home / "begin"
+        begin = self.home / stack_folder.BEGIN
         begin.unlink(missing_ok=True)
         began_s = time.monotonic()
         self.job.launch(self._job_arguments(job_args), begin_file=begin)
@@ -283,9 +283,14 @@ class Stack:
         extra_args: Sequence[str] = (),
         spark_args: Sequence[str] = (),
         script: str | Path = COORDINATE,
+        begin_file: Path | None = None,
     ) -> None:
-        """As `start_job`, but it returns at once."""
-        self.job.launch(self._job_arguments(extra_args), spark_args, script)
+        """As `start_job`, but it returns at once.
+
+        Args:
+            begin_file: the job waits for this file before it asks for the broker.
+        """
+        self.job.launch(self._job_arguments(extra_args), spark_args, script, begin_file)
 
     def _job_arguments(self, extra: Sequence[str]) -> list[str]:
         return [

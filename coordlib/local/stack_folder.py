@@ -27,6 +27,8 @@ from coordlib.errors import SetupError
 
 STATE: Final = "state.json"
 NEW_STATE: Final = "state.json.new"  # while it is written
+#: A job that was launched earlier waits for it.
+BEGIN: Final = "begin"
 LOCK: Final = "lock"
 DEMO: Final = "demo"
 PRIVATE: Final = 0o700
@@ -53,11 +55,11 @@ CHILDREN: Final = (
         "driver.pid",
         "driver.pid.*",
         "exit-code",
-        "begin",
+        BEGIN,
     ),
     *("history.jsonl", "history-assigned.jsonl", "history-claims.jsonl"),
     *("history-brokers.jsonl", "stores", "history-transactions.jsonl"),
-    *("begin", DEMO, LOCK, STATE, NEW_STATE),
+    *(BEGIN, DEMO, LOCK, STATE, NEW_STATE),
 )
 #: Files that a first start may leave if it was killed before it had written `state.json`.
 _BEGUN: Final = frozenset({LOCK, NEW_STATE, DEMO})

@@ -41,6 +41,18 @@ PLACES: Final = (
     "fed",
     "tick",
 )
+#: Of these, where the driver ends in a batch of its own thread, whichever plane's batch it is.
+DRIVER_PLACES: Final = (
+    "batch-begins",
+    "batch-judged",
+    "in-transaction",
+    "before-commit",
+    "after-commit",
+    "batch-ends",
+)
+#: Where a Python worker ends and the driver does not: the query fails. That ends the groups' job;
+#: claims are begun again by their watch. All others are struck beside the batches of the groups.
+WORKER_PLACES: Final = ("in-task", "task-ends")
 
 
 class Crash:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordlib.cli.claims_verify import Compared, agreed, differences
 from coordlib.cli.main import main
+from coordlib.coordinators.claims.slot import Slot
 from coordlib.coordinators.claims.world import World
+from coordlib.coordinators.shard.blob import InputRecord
 from coordlib.exit_codes import FAILED, INTERRUPTED, OK, UNHEALTHY, UNREACHABLE, USAGE
 from coordlib.records import marshal
 from tests.client.claims.place import Place, until
@@ -268,13 +271,14 @@ def test_times_are_offsets(place: Place, cli: Cli) -> None:
 
 def test_snapshots_are_verified(place: Place, cli: Cli) -> None:
     code, _, err = cli.run("verify")
-    assert (code, err[0]) == (USAGE, "There is no snapshot to compare with.")
+    assert (code, err[0]) == (FAILED, "There is no snapshot to compare with.")
     claimed(place)
     world = place.world()
     place.save(world, place.topic_id())
     answer = cli.json("verify")
     assert answer["ok"] is True
-    assert answer["partitions"][0]["slots"] == 2
+    (row,) = answer["partitions"]
+    assert (row["ok"], row["slots"], row["differences"]) == (True, 2, 0)
 
     key, slot = next(iter(world.slots.items()))
     world.slots[key] = type(slot)(
@@ -282,7 +286,75 @@ def test_snapshots_are_verified(place: Place, cli: Cli) -> None:
     )
     place.save(world, place.topic_id())
     answer = cli.json("verify", code=UNHEALTHY)
-    assert answer["partitions"][0]["differences"] == 1
+    assert answer["ok"] is False
+    (row,) = answer["partitions"]
+    assert (row["ok"], row["differences"]) == (False, 1)
+
+
+def test_a_partition_that_cannot_be_compared_is_not_ok(
+    broker: "Broker", capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Retention has cut one log behind its snapshot; a job has followed the other one alone."""
+    place = Place(broker.bootstrap_servers, 3)
+    cli = Cli(place, capsys)
+    empty, cut, followed = range(3)
+    place.write_bytes(cut, 3)
+    place.write_bytes(followed, 3)
+    for number in (cut, followed):
+        place.save(place.world(number), place.topic_id(), 3, number)
+    place.write_bytes(cut, 1)
+    place.cut(cut, 3)
+    answer = cli.json("verify", code=FAILED)
+
+    assert answer["ok"] is None
+    rows = {row["partition"]: row for row in answer["partitions"]}
+    assert rows[followed]["ok"] is True
+    assert (rows[cut]["ok"], rows[cut]["differences"]) == (None, None)
+    assert rows[cut]["note"] == "the log ends before it, or begins behind it"
+    assert (rows[empty]["ok"], rows[empty]["note"]) == (None, "no snapshot is due yet")
+
+
+def fold_of(number: int, seconds: int) -> World:
+    """A log of foreign bytes, one a second."""
+    world = World("claims.6s", number, 3)
+    for second in range(seconds):
+        world.judge(InputRecord("m", second, 1_000_000 + 1_000 * second, b"banana"))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("oks", "expected"),
+    [
+        ([True, True], True),
+        ([True, None], None),
+        ([False, None], False),
+        ([], None),
+    ],
+)
+def test_a_topic_agrees_if_all_of_it_was_compared(
+    oks: list[bool | None], expected: bool | None
+) -> None:
+    """A partition without a message for which a snapshot is due changes nothing."""
+    idle = Compared(9, None, None, is_due=False)
+    rows = [Compared(number, 5, ok) for number, ok in enumerate(oks)]
+
+    assert agreed([*rows, idle]) is expected
+
+
+def test_a_late_reader_is_compared_where_both_are_sure() -> None:
+    """It knows neither positions of before it began, nor who released what; owners it must know."""
+    whole, late = fold_of(0, 60), fold_of(0, 60)
+    key = ("g", "t", 0)
+    whole.slots[key] = Slot("a", "00000001-3", 3, whole.clock_ms, 7)
+    whole.slots["g", "t", 1] = Slot("a", "00000001-4", 4, 0, 7, is_released=True)
+    late.slots[key] = Slot("a", "00000001-3", 3, late.clock_ms, None)
+    assert differences(late, whole, is_late=True) == (1, [])
+    assert differences(late, whole, is_late=False)[0] == 2
+
+    del late.slots[key]
+    assert len(differences(late, whole, is_late=True)[1]) == 1
+    late.slots[key] = Slot("b", "00000002-5", 5, late.clock_ms, None, is_tentative=True)
+    assert differences(late, whole, is_late=True) == (0, [])
 
 
 def test_every_coordination_partition_is_verified(

@@ -21,11 +21,14 @@ from coordlib.client.shell.clock import boottime_ns
 from coordlib.coordinators.claims.slot import Judgement, Verdict
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
+from coordlib.records import marshal
+from coordlib.records.marshal import AnyMessage
 from tests.stack.recorded import HISTORY, checked_history
 
 ROOT = Path(__file__).parents[2]
 #: HI is 6 s.
 COORDINATION = "__marshal.6s"
+PARTITIONS = 4
 HI_S = 6.0
 #: Longer than any wait should be, on a machine that does much else; who reaches it fails.
 PATIENCE_S = 120.0
@@ -95,7 +98,7 @@ class Claimers(AbstractContextManager["Claimers"]):
         self.folder, self.partitions = folder, partitions
         self.group = f"claims-{uuid.uuid4().hex[:8]}"
         self.topic = f"records-of-{self.group}"
-        create_coordination(self.config, COORDINATION, 4, 1)
+        create_coordination(self.config, COORDINATION, PARTITIONS, 1)
         create_topic(self.config, self.topic, partitions)
         self.all: list[Claimer] = []
         #: `delivery` of each process.
@@ -192,6 +195,18 @@ class Claimers(AbstractContextManager["Claimers"]):
         finally:
             survey.close()
         return found
+
+    def write(self, message: AnyMessage) -> Judgement:
+        """Write it as it is; what becomes of it."""
+        offsets: list[int | None] = []
+        self._producer.produce(
+            COORDINATION,
+            marshal.encode(message),
+            partition=marshal.partition_of(self.topic, PARTITIONS),
+            on_delivery=lambda _, record: offsets.append(record.offset()),
+        )
+        assert self._producer.flush(30) == 0
+        return next(each for each in self.judgements() if each.offset == offsets[0])
 
     def held_by(self, some: Iterable[Claimer]) -> set[int]:
         """The partitions that these have, together."""

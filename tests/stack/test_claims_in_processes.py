@@ -12,6 +12,8 @@ import pytest
 
 from coordlib.checking.checkers import never_handed_out
 from coordlib.checking.history import read as read_history
+from coordlib.coordinators.claims.slot import Judgement, Refusal, Verdict
+from coordlib.records.marshal import Heartbeat, sender_of
 from tests.stack.claimers import HI_S, Claimer, Claimers
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ pytestmark = pytest.mark.stack
 
 def test_one_is_killed_and_one_stops_while_it_works(broker: "Broker", tmp_path: Path) -> None:
     """SIGKILL: taken over in 2·HI and a little. SIGSTOP beyond 2·HI and SIGCONT: it touches
-    nothing afterwards, and its signs are refused."""
+    nothing afterwards, its commit fails, and all that it writes of its claim is refused, a
+    heartbeat too.  # INV-50"""
     with Claimers(broker.bootstrap_servers, tmp_path, 2) as all_:
         all_.put(40)
         a = all_.start("a", maximum_claims=1)
@@ -50,6 +53,30 @@ def test_one_is_killed_and_one_stops_while_it_works(broker: "Broker", tmp_path: 
         assert {line["error"] for line in b.told("refused")} == {"ClaimLost"}
         all_.tokens_rise()
         all_.keeps_every_promise()
+        _is_refused_everywhere(all_, b, epochs)
+
+
+def _is_refused_everywhere(all_: Claimers, woken: Claimer, epochs: set[int]) -> None:
+    """What it wrote when it went on, of the claim that it had had: no reader takes any of it. Nor a
+    heartbeat that was on its way while it stood still, as in a buffer of the network."""
+    of_claim = [each for each in all_.judgements() if _epoch(each, woken.client) in epochs]
+    refused = [each for each in of_claim if each.verdict is Verdict.REFUSED]
+    assert refused, "it has written that it lets go"
+    assert of_claim[-len(refused) :] == refused, "from the first one on"
+
+    sign = next(each.message for each in of_claim if isinstance(each.message, Heartbeat))
+    late = all_.write(sign)
+    assert late.verdict is Verdict.REFUSED
+    assert {each.error for each in (*refused, late)} == {Refusal.OTHER_EPOCH}
+    assert late.before == late.after, "it changes nothing"
+
+
+def _epoch(judgement: Judgement, client: str) -> int | None:
+    """Of a message that this client has written as an owner."""
+    message = judgement.message
+    assert message is not None
+    sender = sender_of(message, judgement.offset)
+    return sender.epoch if sender is not None and message.client == client else None
 
 
 def _stop_in_the_middle(all_: Claimers, of: Claimer) -> None:

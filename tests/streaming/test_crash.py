@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from coordlib.streaming.crash import VARIABLE, Crash
+from coordlib.streaming.crash import DRIVER_PLACES, PLACES, VARIABLE, WORKER_PLACES, Crash
 
 STEPS = """
 from coordlib.streaming.crash import Crash
@@ -91,3 +91,12 @@ def test_one_plane_is_struck_and_the_other_is_not(
     places = {plane: Crash.from_environment(plane)._place for plane in ("groups", "claims")}
 
     assert {plane for plane, place in places.items() if place} == {struck}
+
+
+def test_each_place_says_who_ends_there() -> None:
+    """A test that waits for the driver's end at a place where only a worker ends waits for ever."""
+    beside = {*PLACES} - {*DRIVER_PLACES} - {*WORKER_PLACES}
+
+    assert not {*DRIVER_PLACES} & {*WORKER_PLACES}
+    assert {*DRIVER_PLACES, *WORKER_PLACES} < {*PLACES}
+    assert beside == {"decided", "fed", "tick"}

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
-from coordlib.errors import CannotReach, NotAllowed
+from coordlib.errors import CannotReach, NotAllowed, StartRefused
 
 _log = logging.getLogger("coordlib.client")
 
@@ -29,8 +29,8 @@ class FailingTransport(ABC, Generic[HandlerT]):
     _failure: Exception | None = None
 
     def check(self) -> None:
-        """Raises CannotReach when the transport itself has failed; NotAllowed."""
-        if isinstance(self._failure, NotAllowed):
+        """Raises CannotReach when the transport itself has failed; NotAllowed, StartRefused."""
+        if isinstance(self._failure, NotAllowed | StartRefused):
             raise self._failure
         if self._failure is not None:
             raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure

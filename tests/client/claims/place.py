@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from coordlib.client.claims import ConsumerOptions, MarshalConsumer, Marshaler
@@ -46,6 +46,25 @@ class Place:
         for number in range(count):
             producer.produce(self.topic, b"x", partition=number % 2)
         assert producer.flush(30) == 0
+
+    def write_bytes(self, partition: int, count: int) -> None:
+        """So many records in a coordination partition that are no messages."""
+        producer = Producer(self.options)
+        for _ in range(count):
+            producer.produce(self.coordination, b"banana", partition=partition)
+        assert producer.flush(30) == 0
+
+    def cut(self, partition: int, before: int) -> None:
+        """Delete the records of a coordination partition before an offset, as retention does."""
+        place = TopicPartition(self.coordination, partition, before)
+        admin = AdminClient(self.options)
+        admin.delete_records([place])[place].result(30)
+
+    def make_anew(self) -> None:
+        """Delete the coordination topic, and create it again."""
+        admin = AdminClient(self.options)
+        admin.delete_topics([self.coordination])[self.coordination].result(30)
+        until(lambda: create_coordination(self.options, self.coordination, self.partitions, 1))
 
     def world(self, partition: int = 0) -> World:
         survey = Survey(self.options, self.coordination, self.prefix)

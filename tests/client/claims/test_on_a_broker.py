@@ -112,6 +112,24 @@ def test_a_topic_that_grows_stops_every_client(
     assert consumer.claims() == ()
 
 
+def test_a_topic_that_is_made_anew_stops_every_client(place: Place) -> None:
+    """Somebody has deleted it and created it again: tokens begin at 0 once more, so that no claim
+    of before can be compared with those of now."""
+    consumer = place.consumer()
+    until(lambda: len(consumer.claims()) == 2, consumer)
+    before = place.topic_id()
+    place.make_anew()
+
+    with pytest.raises(CoordinationTopicChanged) as changed:
+        until(lambda: False, consumer)
+    assert f"id {before}, and has 1 and {place.topic_id()} now" in str(changed.value)
+    assert consumer.claims() == ()
+    with pytest.raises(CoordinationTopicChanged):
+        place.open[0].consumer([f"{place.topic}-2"]).poll(0.1)
+    again = place.consumer("b")
+    until(lambda: len(again.claims()) == 2, again)
+
+
 @pytest.mark.chaos  # the window of a late reader is 24 s
 def test_a_late_reader_knows_an_owner_that_has_never_stopped(
     place: Place, broker: "Broker"
@@ -119,7 +137,7 @@ def test_a_late_reader_knows_an_owner_that_has_never_stopped(
     """Retention has cut the log: it waits, fills the silence, and takes what is free alone."""
     owner = place.consumer("owner", greedy_claims=False, maximum_claims=1)
     until(lambda: len(owner.claims()) == 1, owner)
-    _cut(place)
+    place.cut(0, place.world().offset + 1)
     late = place.consumer("late")
     began = time.monotonic()
     until(lambda: late.claims(), owner, late, patience_s=60)
@@ -127,15 +145,6 @@ def test_a_late_reader_knows_an_owner_that_has_never_stopped(
     assert time.monotonic() - began > 10
     assert set(late.claims()) & set(owner.claims()) == set()
     assert len(owner.claims()) == 1
-
-
-def _cut(place: Place) -> None:
-    from confluent_kafka import TopicPartition as KafkaTopicPartition
-
-    end = place.world().offset + 1
-    admin = AdminClient(place.options)
-    cut = KafkaTopicPartition(place.coordination, 0, end)
-    admin.delete_records([cut])[cut].result(30)
 
 
 def test_positions_are_set_while_consumers_run(place: Place) -> None:

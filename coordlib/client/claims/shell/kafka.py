@@ -283,6 +283,7 @@ class KafkaClaims(FailingTransport[Handler]):
                 f"and has {partitions} and {topic_id} now.",
                 was.topic,
             )
+            self._failure = changed
             for handler in self._all():
                 handler.fail(changed)
 
@@ -303,7 +304,10 @@ class KafkaClaims(FailingTransport[Handler]):
                 handler.fail(problem)
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             _log.exception("A thread of the transport failed")
-            self._failure = problem
+            # A topic that was made anew lacks the records that are to follow: that is the reason.
+            self._look()
+            if self._failure is None:
+                self._failure = problem
 
     def _feed(self, handler: Handler, event: sg.Input) -> None:
         self._for(handler, partial(handler.feed, event))
