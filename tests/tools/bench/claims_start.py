@@ -156,7 +156,8 @@ def _written(
 def _cut(options: dict[str, str], topic: str) -> None:
     """Remove the first record of each coordination partition: who begins now begins late."""
     places = [TopicPartition(topic, shard, 1) for shard in range(SHARDS)]
-    for future in open_admin(options).delete_records(places).values():
+    admin = open_admin(options)
+    for future in admin.delete_records(places).values():
         future.result(20)
 
 
