@@ -13,7 +13,6 @@ import hashlib
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
@@ -139,10 +138,23 @@ _TYPES: Final[dict[str, type[AnyMessage]]] = {
 _WITH_NUMBER: Final[dict[str, Callable[..., AnyMessage]]] = {
     name: each for name, each in _TYPES.items() if each is not ClaimingPartition
 }
+#: Nearly all messages have one of these versions, written so.
+_VERSIONS: Final = {b"%d" % number: number for number in range(10)}
 #: What `_read_plain` reads by the same rules.
 _PLAIN: Final[dict[bytes, Callable[..., AnyMessage]]] = {
     name.encode(): each for name, each in _TYPES.items() if each is not ReleaseGroup
 }
+
+
+#: Instance, client, group, topic, partition.
+_Body = tuple[str, str, str, str, int]
+#: What was read before, by its bytes or its text. Not an `lru_cache`: that notes the order of uses,
+#: so that each one touches three entries, which are in no processor's cache when claims are many.
+_BODIES: Final[dict[bytes, _Body]] = {}
+_SENDERS: Final[dict[str, "Sender"]] = {}
+#: Marshal's own ceiling of claims in a partition is below.
+_BODIES_MAX: Final = 32_768
+_SENDERS_MAX: Final = 65_536
 
 
 def decode(value: bytes | None) -> AnyMessage | Rejected:
@@ -182,11 +194,11 @@ def _read_plain(value: bytes) -> AnyMessage | None:
     extra, is_attempt = b"0", what is ClaimingPartition
     if not is_attempt:
         rest, _, extra = rest.rpartition(b"/")
-    body = _body(rest)
-    if body is None or not (version.isdigit() and time_s.isdigit() and extra.isdigit()):
+    told, body = _VERSIONS.get(version), _BODIES.get(rest) or _keep_body(rest)
+    if told is None or body is None or not (time_s.isdigit() and extra.isdigit()):
         return None
-    told, now_s, number = int(version), int(time_s), int(extra)
-    if told >= _PLAIN_END or now_s >= _PLAIN_END or number >= _PLAIN_END:
+    now_s, number = int(time_s), int(extra)
+    if now_s >= _PLAIN_END or number >= _PLAIN_END:
         return None
     instance, client, group, topic, partition = body
     if is_attempt:
@@ -194,8 +206,16 @@ def _read_plain(value: bytes) -> AnyMessage | None:
     return what(told, now_s, instance, client, group, topic, partition, number)
 
 
-@lru_cache(maxsize=32_768)  # Marshal's own ceiling of claims in a partition is below
-def _body(part: bytes) -> tuple[str, str, str, str, int] | None:
+def _keep_body(part: bytes) -> _Body | None:
+    body = _body(part)
+    if body is not None:
+        if len(_BODIES) >= _BODIES_MAX:
+            _BODIES.clear()
+        _BODIES[part] = body
+    return body
+
+
+def _body(part: bytes) -> _Body | None:
     """Instance to partition: what a claim's messages repeat; None: not as `_read_plain` wants."""
     if not part.isascii():
         return None
@@ -281,11 +301,21 @@ def sender_of(message: AnyMessage, offset: int) -> Sender | None:
     An epoch is the offset of a record before: one that cannot be makes a message Marshal's, as
     everything else that is not exactly of our form.
     """
-    sender = _sender(message.instance) if message.version == OUR_VERSION else None
+    if message.version != OUR_VERSION:
+        return None
+    sender = _SENDERS.get(message.instance) or _keep_sender(message.instance)
     return None if sender is None or sender.epoch >= offset else sender
 
 
-@lru_cache(maxsize=65_536)
+def _keep_sender(instance: str) -> Sender | None:
+    sender = _sender(instance)
+    if sender is not None:
+        if len(_SENDERS) >= _SENDERS_MAX:
+            _SENDERS.clear()
+        _SENDERS[instance] = sender
+    return sender
+
+
 def _sender(instance: str) -> Sender | None:
     found = _INSTANCE.fullmatch(instance)
     if found is None:

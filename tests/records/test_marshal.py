@@ -262,3 +262,19 @@ def test_the_comparison_with_marshal_sees(
     assert json.loads(capsys.readouterr().out)["different"] == 4
     path.write_text("")
     assert tool.main([str(path)]) == 1, "no step is no agreement"
+
+
+def test_what_is_remembered_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of ever-new names, which anybody may write, must not fill a client's memory."""
+    monkeypatch.setattr(marshal, "_BODIES", {})
+    monkeypatch.setattr(marshal, "_BODIES_MAX", 3)
+    monkeypatch.setattr(marshal, "_SENDERS", {})
+    monkeypatch.setattr(marshal, "_SENDERS_MAX", 3)
+    for number in range(10):
+        value = f"Heartbeat/2/1/{number:08x}-1/client/group/topic/0/7".encode()
+        message = marshal.read(value)
+        assert message == marshal.read(value) == marshal.read_any(value)
+        assert isinstance(message, marshal.Heartbeat)
+        assert marshal.sender_of(message, 2) == (f"{number:08x}", 1)
+    assert 0 < len(marshal._BODIES) <= 3
+    assert 0 < len(marshal._SENDERS) <= 3

@@ -10,6 +10,7 @@ same for any cut.  # INV-02
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 from coordlib import limits
@@ -46,6 +47,9 @@ from coordlib.records.marshal import AnyMessage
 CLOCK_TOLD_MS: Final = 3_600_000
 #: The verdicts after which a slot has another owner, or an owner again.
 _OWNED: Final = frozenset(history.HOW) - {Verdict.SIGN}
+#: To look up a member of an Enum takes longer than most of what is done for a record.
+_SIGN: Final = Verdict.SIGN
+_IGNORED: Final = Verdict.IGNORED
 
 #: The slot with its newest position, log time and clock of the sign; None: withdrawn.
 Position = tuple[Slot, int, int] | None
@@ -54,7 +58,7 @@ Position = tuple[Slot, int, int] | None
 def fold(blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings) -> Fold:
     """Judge a batch in offset order. Raises UnknownStateVersion, msgspec.MsgspecError."""
     claims = Claims(blob, settings)
-    for record in sorted(records, key=lambda each: each.offset):
+    for record in sorted(records, key=attrgetter("offset")):
         claims.judge(record)
     outputs = claims.close()
     return Fold(claims.encode(), outputs, claims.status())
@@ -103,7 +107,7 @@ class Claims:
         was_live = world.is_live(judgement.before)
         if is_plain(judgement, was_live, world):
             self._keep_position(judgement)
-        elif judgement.verdict is not Verdict.IGNORED:
+        elif judgement.verdict is not _IGNORED:
             self._follow(judgement, was_live)
         message = judgement.message
         if message is not None and record.timestamp_ms != UNTRUSTED_TIME_MS:
@@ -269,7 +273,7 @@ class Claims:
 def is_plain(judgement: Judgement, was_live: bool, world: World) -> bool:
     """Whether it is a sign of a live owner that leaves at most a position: nearly all are."""
     before, after = judgement.before, judgement.after
-    if judgement.verdict is not Verdict.SIGN or not was_live or before is None or after is None:
+    if judgement.verdict is not _SIGN or not was_live or before is None or after is None:
         return False
     if judgement.key is None or judgement.key[0] in world.pauses:
         return False

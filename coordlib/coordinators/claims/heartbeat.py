@@ -5,7 +5,7 @@ again asks for what its client id holds (a reclaim). Marshal's: its sender owns 
 on, since Marshal's own readers believe every heartbeat.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coordlib.coordinators.claims.judging import refused, why_not
 from coordlib.coordinators.claims.slot import Judgement, Key, Refusal, Slot, Verdict
@@ -13,6 +13,9 @@ from coordlib.records.marshal import BARE, Heartbeat, Sender
 
 if TYPE_CHECKING:
     from coordlib.coordinators.claims.slots import Slots
+
+#: To look up a member of an Enum takes longer than to make a slot.
+_SIGN: Final = Verdict.SIGN
 
 
 def judge(
@@ -23,22 +26,20 @@ def judge(
         return _take_over(slots, message, key, slot)
     if sender.epoch == BARE:
         return _reclaim(slots, message, key, slot)
-    return _sign(slots, message, key, slot, sender)
+    # Also of a stale slot: nobody else had it in between.
+    if slots.is_of_owner(slot, message.client, sender) and not (slot and slot.is_released):
+        return _heard(slots, _SIGN, message, key, slot, sender.epoch)
+    return _learn(slots, message, key, slot, sender)
 
 
-def _sign(
+def _learn(
     slots: "Slots", message: Heartbeat, key: Key, slot: Slot | None, sender: Sender
 ) -> Judgement:
-    """Also of a stale slot: nobody else had it in between."""
-    if slots.is_of_owner(slot, message.client, sender) and not (slot and slot.is_released):
-        verdict = Verdict.SIGN
-    elif not slots.learns_from(slot, sender):
+    if not slots.learns_from(slot, sender):
         return refused(slots, message, key, slot, why_not(slot, sender))  # INV-50
-    elif not slots.has_room(key):
+    if not slots.has_room(key):
         return refused(slots, message, key, slot, Refusal.FULL)
-    else:
-        verdict = Verdict.LEARNT
-    return _heard(slots, verdict, message, key, slot, sender.epoch)
+    return _heard(slots, Verdict.LEARNT, message, key, slot, sender.epoch)
 
 
 def _reclaim(slots: "Slots", message: Heartbeat, key: Key, slot: Slot | None) -> Judgement:
@@ -81,9 +82,8 @@ def _heard(
     slots: "Slots", verdict: Verdict, message: Heartbeat, key: Key, slot: Slot | None, epoch: int
 ) -> Judgement:
     heard = Slot(message.client, message.instance, epoch, slots.clock_ms, message.offset)
-    dropped = None
-    if slot is None:
-        dropped = slots.put(key, heard)
-    else:
+    if slot is not None:
         slots.slots[key] = heard  # what `put` comes to; it runs for every heartbeat
+        return Judgement(slots.offset, verdict, message, key, slot, heard)
+    dropped = slots.put(key, heard)
     return Judgement(slots.offset, verdict, message, key, slot, heard, dropped=dropped)

@@ -41,6 +41,7 @@ class Record(Protocol):
     def value(self) -> bytes | None: ...
 
 
+#: Of messages about a slot. A look-up tells them from the others, too: this runs for every record.
 _RULES: Final[dict[type[Any], Callable[..., Judgement]]] = {
     marshal.Heartbeat: heartbeat.judge,
     marshal.ClaimingPartition: claiming_partition.judge,
@@ -61,8 +62,9 @@ class World(Slots):
 
     def decide(self, value: bytes | None) -> Judgement:
         """Judge the value of the record that `advance` has moved to."""
-        message = marshal.read(value)
-        if isinstance(message, (Rejected, ReleaseGroup)):
+        message: Any = marshal.read(value)
+        rule = _RULES.get(type(message))
+        if rule is None:
             return self._decide_other(message)
         key = (message.group, message.topic, message.partition)
         slot = self.slots.get(key)
@@ -70,7 +72,6 @@ class World(Slots):
         if slot is None and not self.is_mine(message.topic):
             error = Fault.MISPLACED.value
             return Judgement(self.offset, Verdict.REJECTED, message, key, error=error)
-        rule = _RULES[type(message)]
         return rule(self, message, key, slot, sender_of(message, self.offset))
 
     def _decide_other(self, message: ReleaseGroup | Rejected) -> Judgement:

@@ -57,13 +57,16 @@ def standing(where: Where, *job_args: str) -> Iterator[Stand]:
 
 
 @contextmanager
-def fresh_stack(name: str) -> Iterator[Stack]:
+def fresh_stack(name: str, claims: str | None = None) -> Iterator[Stack]:
     """A stack of a benchmark's own, of which nothing is there before and after.
+
+    Args:
+        claims: the coordination topic that it follows, if any.
 
     Raises:
         NotReady: an earlier benchmark's stack still runs.
     """
-    stack = Stack(name)
+    stack = Stack(name, claims=claims)
     if stack.job.is_running:
         raise NotReady(
             "A benchmark runs already", str(stack.home), f"Or end it: coord down --stack {name}"
