@@ -12,11 +12,9 @@ from cyclopts.validators import Number
 
 from coordlib.cli.numbers import Count, Millis, Partitions, Rate, Seconds, whole
 from coordlib.cli.where import HERE, Where
-from coordlib.errors import SetupError
 from tests.tools.bench.batch_variants import STATE_MB_MAX, TOGETHER, Lever
 
 Peer = Literal["kafka", "none"]
-Way = Literal["kafka", "coordinator", "delta"]
 Protocol = Literal["range", "cooperative-sticky", "assigned"]
 StateMb = Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lte=STATE_MB_MAX))]
 #: Marshal's clients read up to five million at their start: 100,000 of each of 50 partitions.
@@ -57,7 +55,7 @@ def settle(  # a command line's options
         Our members share one transport and one polling thread and have no data consumer; without
         it, or --no-light: from 64 members on. Only with --protocol assigned and --peer none.
     """
-    return _run(
+    return run(
         "settle",
         where=where,
         members=members,
@@ -98,7 +96,7 @@ def load(
     sweep
         Raise the rate until the job falls behind, and tell the highest that it sustained.
     """
-    return _run(
+    return run(
         "load",
         where=where,
         groups=groups,
@@ -136,7 +134,7 @@ def core(
     repeats
         Measurements of each; the median is told, and the best.
     """
-    return _run(
+    return run(
         "core",
         groups=groups,
         members=members,
@@ -144,33 +142,6 @@ def core(
         rebalance=rebalance,
         transactions=transactions,
         repeats=repeats,
-    )
-
-
-def hostile(
-    *,
-    joins_per_second: Count = 10_000,
-    seconds: Count = 20,
-    probes_per_second: Rate = 4.0,
-    where: Where = HERE,
-) -> int:
-    """Time to an answer for others while a client floods the job with joins of ever-new ids.
-
-    Parameters
-    ----------
-    joins_per_second
-        Of the hostile client: all into one group first, then each into a group of its own.
-    seconds
-        How long each of the five parts lasts: quiet, one group, quiet, ever-new groups, aftermath.
-    probes_per_second
-        Single members that join and leave groups of their own meanwhile; their answers are timed.
-    """
-    return _run(
-        "hostile",
-        where=where,
-        joins_per_second=joins_per_second,
-        seconds=seconds,
-        probes_per_second=probes_per_second,
     )
 
 
@@ -186,7 +157,7 @@ def rebuild(*, groups: Count = 10_000, members: Count = 2, partitions: Partition
     partitions
         Committed offsets of each group.
     """
-    return _run("rebuild", groups=groups, members=members, partitions=partitions)
+    return run("rebuild", groups=groups, members=members, partitions=partitions)
 
 
 def batch(
@@ -228,7 +199,7 @@ def batch(
         Given several times: off, on, a lever, or levers joined by +. Without it: off, each lever
         alone, on.
     """
-    return _run(
+    return run(
         "batch",
         seconds=seconds,
         warm_s=warm_seconds,
@@ -279,82 +250,11 @@ def claims(
         With --fold: messages of a batch of the engine.
     """
     if held:
-        return _run("claims_held", claims=claimed, clients=clients, seconds=seconds)
+        return run("claims_held", claims=claimed, clients=clients, seconds=seconds)
     if fold:
         mix = {"messages": messages, "claims": claimed, "batch": batch}
-        return _run("claims_fold", **mix, repeats=repeats)
-    return _run("claims_clients", repeats=repeats, kills=kills)
-
-
-def transactions(
-    *,
-    way: Way = "kafka",
-    producers: Count = 4,
-    records: Count = 100,
-    seconds: Seconds = 20.0,
-    kills: Count = 1,
-    peer: Peer = "none",
-    where: Where = HERE,
-) -> int:
-    """From begin to committed with a group's offsets, and until a successor may read on.
-
-    Parameters
-    ----------
-    way
-        Who decides: the transaction of Kafka, the transaction coordinator, or a Delta table.
-    producers
-        At work at once, each with a group of its own.
-    records
-        Of each transaction, 100 bytes each.
-    seconds
-        How long they work.
-    kills
-        Producers that are killed between acceptance and commit: so many are followed by a process
-        of the same id, and so many by nobody, which takes up to 16 s each.
-    peer
-        kafka: the same with the broker's own groups, in the same run.
-    """
-    if way != "kafka":
-        raise SetupError("This way is not measured yet.", way, "Say --way kafka.")
-    return _run(
-        "transactions",
-        where=where,
-        way=way,
-        producers=producers,
-        records=records,
-        seconds=seconds,
-        kills=kills,
-        peers=("ours",) if peer == "none" else ("ours", peer),
-    )
-
-
-def brokers(
-    *,
-    brokers: Count = 1_000,
-    partitions: Count = 100_000,
-    replicas: Count = 3,
-    core: bool = False,
-    repeats: Count = 5,
-) -> int:
-    """How quickly a large cluster finds new leaders, and what its rows cost everybody else.
-
-    Parameters
-    ----------
-    brokers
-        Of the cluster.
-    partitions
-        Of all its topics.
-    replicas
-        Of each partition.
-    core
-        The pure core alone: no Kafka, no Spark, one core.
-    repeats
-        Measurements of each; the median is told, and the best.
-    """
-    if not core:
-        raise SetupError("A stack with brokers is not measured yet.", "bench", "Say --core.")
-    size = {"brokers": brokers, "partitions": partitions, "replicas": replicas}
-    return _run("brokers_core", **size, repeats=repeats)
+        return run("claims_fold", **mix, repeats=repeats)
+    return run("claims_clients", repeats=repeats, kills=kills)
 
 
 def history(
@@ -386,8 +286,8 @@ def history(
     from tests.tools.bench.history_rows import Shape
 
     shape = Shape(days, groups, commits)
-    return _run("history", shape=shape, folder=folder, is_archived=archived, repeats=repeats)
+    return run("history", shape=shape, folder=folder, is_archived=archived, repeats=repeats)
 
 
-def _run(name: str, **options: Any) -> int:
+def run(name: str, **options: Any) -> int:
     return int(import_module(f"tests.tools.bench.{name}").run(**options))
