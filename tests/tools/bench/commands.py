@@ -17,6 +17,7 @@ from tests.tools.bench.batch_variants import STATE_MB_MAX, TOGETHER, Lever
 Peer = Literal["kafka", "none"]
 Protocol = Literal["range", "cooperative-sticky", "assigned"]
 StateMb = Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lte=STATE_MB_MAX))]
+Tally = Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lte=10_000_000))]
 #: Marshal's clients read up to five million at their start: 100,000 of each of 50 partitions.
 Messages = Annotated[int, Parameter(converter=whole, validator=Number(gte=1, lte=10_000_000))]
 
@@ -77,6 +78,8 @@ def load(
     seconds: Count = 60,
     probes_per_second: Rate = 4.0,
     sweep: bool = False,
+    ids: Tally = 0,
+    pendings: Tally = 0,
     where: Where = HERE,
 ) -> int:
     """Time to an answer while thousands of heartbeats a second arrive.
@@ -95,6 +98,10 @@ def load(
         Single members that join and leave meanwhile; their answers are timed.
     sweep
         Raise the rate until the job falls behind, and tell the highest that it sustained.
+    ids
+        Transactional ids: measure before they begin, and once more beside them.
+    pendings
+        So many of them leave a transaction open that holds offsets.
     """
     return run(
         "load",
@@ -105,6 +112,8 @@ def load(
         seconds=seconds,
         probes_per_second=probes_per_second,
         is_sweep=sweep,
+        ids=ids,
+        pendings=pendings,
     )
 
 
@@ -145,7 +154,14 @@ def core(
     )
 
 
-def rebuild(*, groups: Count = 10_000, members: Count = 2, partitions: Partitions = 10) -> int:
+def rebuild(
+    *,
+    groups: Count = 10_000,
+    members: Count = 2,
+    partitions: Partitions = 10,
+    ids: Tally = 0,
+    pendings: Tally = 0,
+) -> int:
     """Time from a start with --rebuild until a join is answered, on a stack of its own.
 
     Parameters
@@ -156,8 +172,13 @@ def rebuild(*, groups: Count = 10_000, members: Count = 2, partitions: Partition
         Members of each, with their assignments.
     partitions
         Committed offsets of each group.
+    ids
+        Transactional ids.
+    pendings
+        So many of them have a transaction open that holds offsets of a group.
     """
-    return run("rebuild", groups=groups, members=members, partitions=partitions)
+    size = {"groups": groups, "members": members, "partitions": partitions}
+    return run("rebuild", **size, ids=ids, pendings=pendings)
 
 
 def batch(
