@@ -27,6 +27,7 @@ def build() -> App:
         bench.claims,
         entities.brokers,
         entities.transactions,
+        entities.idle,
         bench.history,
     ):
         bench_app.command(command, name=command.__name__)

@@ -125,6 +125,8 @@ def core(
     rebalance: Count = 100,
     transactions: Count = 1_000,
     repeats: Count = 9,
+    against: str | None = None,
+    turns: Count = 4,
 ) -> int:
     """Requests per second that the core alone judges: no Kafka, no Spark, one core.
 
@@ -142,6 +144,10 @@ def core(
         Groups, or transactional ids, each with one transaction in a batch.
     repeats
         Measurements of each; the median is told, and the best.
+    against
+        The folder of another checkout: heartbeats of its code and of this, by turns, and no more.
+    turns
+        Of each side, in processes of their own.
     """
     return run(
         "core",
@@ -151,6 +157,8 @@ def core(
         rebalance=rebalance,
         transactions=transactions,
         repeats=repeats,
+        against=against,
+        turns=turns,
     )
 
 

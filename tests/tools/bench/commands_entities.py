@@ -123,3 +123,14 @@ def brokers(
     if core:
         return run("brokers_core", **size, replicas=replicas, repeats=repeats)
     return run("brokers", where=where, **size, replicas=replicas, repeats=repeats, seconds=seconds)
+
+
+def idle(*, seconds: Seconds = 30.0, where: Where = HERE) -> int:
+    """What an idle prefix pays for transactions: records and batches, before and after some.
+
+    Parameters
+    ----------
+    seconds
+        How long it is looked at, each time.
+    """
+    return run("idle", where=where, seconds=seconds)
