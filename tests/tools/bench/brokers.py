@@ -187,17 +187,22 @@ class Bench:
 
     # ---- controlled shutdown ------------------------------------------------------------------
 
+    def shut_down(self, number: int) -> float:
+        """Seconds until this broker has left in order."""
+        led = self._terms.led_by(number)
+        self._terms.begin()
+        began = time.monotonic()
+        with phase(to_stderr, f"Broker {number} shuts down"):
+            self._brokers.stop(number)
+        took_s = time.monotonic() - began
+        self._until("others lead", lambda: not self._terms.left(led, number))
+        return took_s
+
     def shutdowns(self, numbers: Sequence[int]) -> None:
         """One broker after the other leaves in order and comes back."""
         took_s, pauses_s = list[float](), list[float]()
         for number in numbers:
-            led = self._terms.led_by(number)
-            self._terms.begin()
-            began = time.monotonic()
-            with phase(to_stderr, f"Broker {number} shuts down"):
-                self._brokers.stop(number)
-            took_s.append(time.monotonic() - began)
-            self._until("others lead", lambda some=led, of=number: not self._terms.left(some, of))
+            took_s.append(self.shut_down(number))
             pauses_s += self._terms.pauses_s
             self.come_back(number)
         self._tell(
