@@ -10,6 +10,7 @@ process. One part after the other, each on the same cluster:
     rebuild     from a start without checkpoint until an AlterPartition is answered
 """
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -222,6 +223,7 @@ class Bench:
         row = leader.metadata().partitions[TopicPartition(*place)]
         isr = {each: self._brokers.agent(each).incarnation for each in row.isr}
         stack.kill_job()
+        shutil.rmtree(stack.checkpoint)
         began, began_s = time.monotonic(), time.time()
         answer = leader.alter_isr(*place, isr)
         stack.start_job((*JOB_ARGS, "--without-archive", "--rebuild"))

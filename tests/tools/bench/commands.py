@@ -56,7 +56,7 @@ def settle(  # a command line's options
         Our members share one transport and one polling thread and have no data consumer; without
         it, or --no-light: from 64 members on. Only with --protocol assigned and --peer none.
     """
-    return run(
+    return _run(
         "settle",
         where=where,
         members=members,
@@ -103,7 +103,7 @@ def load(
     pendings
         So many of them leave a transaction open that holds offsets.
     """
-    return run(
+    return _run(
         "load",
         where=where,
         groups=groups,
@@ -149,7 +149,7 @@ def core(
     turns
         Of each side, in processes of their own.
     """
-    return run(
+    return _run(
         "core",
         groups=groups,
         members=members,
@@ -186,7 +186,7 @@ def rebuild(
         So many of them have a transaction open that holds offsets of a group.
     """
     size = {"groups": groups, "members": members, "partitions": partitions}
-    return run("rebuild", **size, ids=ids, pendings=pendings)
+    return _run("rebuild", **size, ids=ids, pendings=pendings)
 
 
 def batch(
@@ -228,7 +228,7 @@ def batch(
         Given several times: off, on, a lever, or levers joined by +. Without it: off, each lever
         alone, on.
     """
-    return run(
+    return _run(
         "batch",
         seconds=seconds,
         warm_s=warm_seconds,
@@ -279,11 +279,11 @@ def claims(
         With --fold: messages of a batch of the engine.
     """
     if held:
-        return run("claims_held", claims=claimed, clients=clients, seconds=seconds)
+        return _run("claims_held", claims=claimed, clients=clients, seconds=seconds)
     if fold:
         mix = {"messages": messages, "claims": claimed, "batch": batch}
-        return run("claims_fold", **mix, repeats=repeats)
-    return run("claims_clients", repeats=repeats, kills=kills)
+        return _run("claims_fold", **mix, repeats=repeats)
+    return _run("claims_clients", repeats=repeats, kills=kills)
 
 
 def history(
@@ -315,8 +315,8 @@ def history(
     from tests.tools.bench.history_rows import Shape
 
     shape = Shape(days, groups, commits)
-    return run("history", shape=shape, folder=folder, is_archived=archived, repeats=repeats)
+    return _run("history", shape=shape, folder=folder, is_archived=archived, repeats=repeats)
 
 
-def run(name: str, **options: Any) -> int:
+def _run(name: str, **options: Any) -> int:
     return int(import_module(f"tests.tools.bench.{name}").run(**options))
