@@ -36,6 +36,8 @@ DRAIN_LIMIT_S: Final = 180.0
 RATIO_MAX: Final = 2.0
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 WRITE_TIMEOUT_S: Final = 60.0
+#: Without an answer to the flood for as long, all of them are read.
+QUIET_S: Final = 1.0
 
 
 class Hostile(Generator):
@@ -68,6 +70,14 @@ class Hostile(Generator):
             self._open.abort_transaction(WRITE_TIMEOUT_S)
             self._open.close()
             self._open = None
+
+    def hear_out(self) -> None:
+        """Read the answers to the flood until no more come: they may lie behind the others'."""
+        heard = -1
+        until = time.monotonic() + DRAIN_LIMIT_S
+        while heard != sum(self.answers.values()) and time.monotonic() < until:
+            heard = sum(self.answers.values())
+            self._run(lambda: False, QUIET_S, rate=0, probes_per_second=0)
 
     def written(self, topic: str) -> int:
         """Records in a topic of the job's, by the ends of its partitions."""
@@ -158,6 +168,7 @@ def measure(
     }
     hostile.end()
     drained_s = hostile.drain(DRAIN_LIMIT_S)
+    hostile.hear_out()
     return found | {
         # After draining: a probe that the flood delayed most is answered last.
         "join_s": spread(hostile.probes.took_s, 0.5, 0.9, 0.99),
@@ -197,6 +208,8 @@ def run(*, where: Where, kind: str, per_second: int, seconds: int, probes_per_se
 def _warm_up(hostile: Hostile, stand: Stand, probes_per_second: float) -> None:
     with phase(to_stderr, "Warming up the job"):
         hostile.begin("warm")
+        # At least once: an idle job writes no batch that would tell how far it is.
+        hostile.load(WARM_SLICE_S, 0, probes_per_second)
         while not stand.is_warm():
             hostile.load(WARM_SLICE_S, 0, probes_per_second)
         hostile.drain(DRAIN_LIMIT_S)  # a probe that is forgotten unanswered never leaves

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from coordlib.cli.where import Where
@@ -295,6 +296,8 @@ def run(
     peers: Sequence[str],
 ) -> int:
     """Load by the unit and plainly, then successors. Raises CannotReach."""
+    # The readers' own lines would stand among the figures.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     tell_machine(BENCH)
     if "kafka" in peers:
         to_stderr("Kafka's own groups have no such way: there is nothing beside it")
