@@ -14,6 +14,7 @@ from coordlib.streaming.signatures import ED25519
 from tests.tools.bench import core, core_transactions
 from tests.tools.bench.crowd import Record
 from tests.tools.bench.hostile import capped, compared
+from tests.tools.bench.hostile_core import costs
 from tests.tools.bench.hostile_floods import (
     FLOODS,
     PENDING_GROUPS,
@@ -131,6 +132,11 @@ def test_answers_of_others_are_not_taken_for_the_floods() -> None:
 
     assert error_of(codec.encode(other)) is None
     assert error_of(notice) == ""
+
+
+@pytest.mark.parametrize(("kind", "part"), EVERY_PART)
+def test_the_core_judges_every_batch_of_a_flood(kind: str, part: str) -> None:
+    assert len(costs(kind, part, batch=20, batches=2)) == 2
 
 
 def test_a_cap_that_did_not_hold_is_told() -> None:
