@@ -15,9 +15,12 @@ from tests.tools.bench.transactions_sides import KAFKAS, OURS, opened
 pytestmark = [pytest.mark.stack, pytest.mark.chaos]
 
 
-@pytest.mark.parametrize("name", [OURS, KAFKAS])
+@pytest.mark.parametrize(
+    ("name", "way"), [(OURS, "kafka"), (OURS, "coordinator"), (KAFKAS, "kafka")]
+)
 def test_both_sides_commit_and_their_successors_find_it(
     name: str,
+    way: str,
     shared_stack: Stack,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -27,8 +30,8 @@ def test_both_sides_commit_and_their_successors_find_it(
     config = {"bootstrap.servers": shared_stack.bootstrap_servers}
     topic = f"transactions-{uuid4().hex[:8]}"
     create_topic(config, topic, 2)
-    side = opened(name, config, shared_stack.prefix, "kafka")
-    turn = Turn(name, side, Stand(config, shared_stack.prefix, None), "kafka", topic)
+    side = opened(name, config, shared_stack.prefix, way)
+    turn = Turn(name, side, Stand(config, shared_stack.prefix, None), way, topic)
     try:
         median = turn.load(producers=2, records=5, seconds=1.0)
         turn.after_commits()

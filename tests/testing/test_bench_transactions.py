@@ -14,7 +14,6 @@ from tests.tools.bench import transactions, transactions_sides
 from tests.tools.bench.transactions import Turn
 from tests.tools.bench.transactions_load import Done, Worker, all_work, open_workers
 from tests.tools.bench.transactions_sides import Copier, Failed, KafkaSide
-from tests.tools.commands import main
 
 FENCED = KafkaException(KafkaError(KafkaError._FENCED, "newer", True, False, False))
 REFUSED = TransactionError(Severity.ABORTABLE, "The group has refused the offsets.")
@@ -100,12 +99,6 @@ def test_what_is_open_at_the_end_is_finished() -> None:
 @pytest.mark.parametrize(("problem", "is_fatal"), [(FENCED, True), (REFUSED, False)])
 def test_both_makes_of_errors_are_told_apart(problem: Any, is_fatal: bool) -> None:
     assert Failed(problem).is_fatal is is_fatal
-
-
-def test_a_way_that_is_not_measured_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """No figure is better than a wrong one, and no stack is started for it."""
-    assert main(["bench", "transactions", "--way", "delta"]) != 0
-    assert "Say --way kafka" in capsys.readouterr().err
 
 
 # -- successors -------------------------------------------------------------------------------

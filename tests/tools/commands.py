@@ -9,6 +9,7 @@ from coordlib.cli import main as cli
 from coordlib.cli.commands import empty
 from tests.tools import sim
 from tests.tools.bench import commands as bench
+from tests.tools.bench import commands_entities as entities
 
 
 def build() -> App:
@@ -20,12 +21,13 @@ def build() -> App:
         bench.settle,
         bench.load,
         bench.core,
-        bench.hostile,
+        entities.hostile,
         bench.rebuild,
         bench.batch,
         bench.claims,
-        bench.brokers,
-        bench.transactions,
+        entities.brokers,
+        entities.transactions,
+        entities.idle,
         bench.history,
     ):
         bench_app.command(command, name=command.__name__)

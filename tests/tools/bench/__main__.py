@@ -1,4 +1,4 @@
-"""`python -m tests.tools.bench core|settle|load|hostile|rebuild|batch|claims|brokers|transactions`.
+"""`python -m tests.tools.bench NAME`; `python -m tests.tools.bench --help` lists the names.
 
 Without a word: three of them with moderate parameters, as `make bench`, in about ten minutes.
 """

@@ -12,13 +12,12 @@ from cyclopts.validators import Number
 
 from coordlib.cli.numbers import Count, Millis, Partitions, Rate, Seconds, whole
 from coordlib.cli.where import HERE, Where
-from coordlib.errors import SetupError
 from tests.tools.bench.batch_variants import STATE_MB_MAX, TOGETHER, Lever
 
 Peer = Literal["kafka", "none"]
-Way = Literal["kafka", "coordinator", "delta"]
 Protocol = Literal["range", "cooperative-sticky", "assigned"]
 StateMb = Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lte=STATE_MB_MAX))]
+Tally = Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lte=10_000_000))]
 #: Marshal's clients read up to five million at their start: 100,000 of each of 50 partitions.
 Messages = Annotated[int, Parameter(converter=whole, validator=Number(gte=1, lte=10_000_000))]
 #: What a coordination topic's name may say.
@@ -83,6 +82,8 @@ def load(
     seconds: Count = 60,
     probes_per_second: Rate = 4.0,
     sweep: bool = False,
+    ids: Tally = 0,
+    pendings: Tally = 0,
     where: Where = HERE,
 ) -> int:
     """Time to an answer while thousands of heartbeats a second arrive.
@@ -101,6 +102,10 @@ def load(
         Single members that join and leave meanwhile; their answers are timed.
     sweep
         Raise the rate until the job falls behind, and tell the highest that it sustained.
+    ids
+        Transactional ids: measure before they begin, and once more beside them.
+    pendings
+        So many of them leave a transaction open that holds offsets.
     """
     return _run(
         "load",
@@ -111,6 +116,8 @@ def load(
         seconds=seconds,
         probes_per_second=probes_per_second,
         is_sweep=sweep,
+        ids=ids,
+        pendings=pendings,
     )
 
 
@@ -122,6 +129,8 @@ def core(
     rebalance: Count = 100,
     transactions: Count = 1_000,
     repeats: Count = 9,
+    against: str | None = None,
+    turns: Count = 4,
 ) -> int:
     """Requests per second that the core alone judges: no Kafka, no Spark, one core.
 
@@ -139,6 +148,10 @@ def core(
         Groups, or transactional ids, each with one transaction in a batch.
     repeats
         Measurements of each; the median is told, and the best.
+    against
+        The folder of another checkout: heartbeats of its code and of this, by turns, and no more.
+    turns
+        Of each side, in processes of their own.
     """
     return _run(
         "core",
@@ -148,37 +161,19 @@ def core(
         rebalance=rebalance,
         transactions=transactions,
         repeats=repeats,
+        against=against,
+        turns=turns,
     )
 
 
-def hostile(
+def rebuild(
     *,
-    joins_per_second: Count = 10_000,
-    seconds: Count = 20,
-    probes_per_second: Rate = 4.0,
-    where: Where = HERE,
+    groups: Count = 10_000,
+    members: Count = 2,
+    partitions: Partitions = 10,
+    ids: Tally = 0,
+    pendings: Tally = 0,
 ) -> int:
-    """Time to an answer for others while a client floods the job with joins of ever-new ids.
-
-    Parameters
-    ----------
-    joins_per_second
-        Of the hostile client: all into one group first, then each into a group of its own.
-    seconds
-        How long each of the five parts lasts: quiet, one group, quiet, ever-new groups, aftermath.
-    probes_per_second
-        Single members that join and leave groups of their own meanwhile; their answers are timed.
-    """
-    return _run(
-        "hostile",
-        where=where,
-        joins_per_second=joins_per_second,
-        seconds=seconds,
-        probes_per_second=probes_per_second,
-    )
-
-
-def rebuild(*, groups: Count = 10_000, members: Count = 2, partitions: Partitions = 10) -> int:
     """Time from a start with --rebuild until a join is answered, on a stack of its own.
 
     Parameters
@@ -189,8 +184,13 @@ def rebuild(*, groups: Count = 10_000, members: Count = 2, partitions: Partition
         Members of each, with their assignments.
     partitions
         Committed offsets of each group.
+    ids
+        Transactional ids.
+    pendings
+        So many of them have a transaction open that holds offsets of a group.
     """
-    return _run("rebuild", groups=groups, members=members, partitions=partitions)
+    size = {"groups": groups, "members": members, "partitions": partitions}
+    return _run("rebuild", **size, ids=ids, pendings=pendings)
 
 
 def batch(
@@ -351,77 +351,6 @@ def _more_than(claimed: int, messages: int) -> int:
         what = f"--messages {messages} --claimed {claimed}"
         raise SetupError("There are more claims than messages.", what, "Say more --messages.")
     return messages
-
-
-def transactions(
-    *,
-    way: Way = "kafka",
-    producers: Count = 4,
-    records: Count = 100,
-    seconds: Seconds = 20.0,
-    kills: Count = 1,
-    peer: Peer = "none",
-    where: Where = HERE,
-) -> int:
-    """From begin to committed with a group's offsets, and until a successor may read on.
-
-    Parameters
-    ----------
-    way
-        Who decides: the transaction of Kafka, the transaction coordinator, or a Delta table.
-    producers
-        At work at once, each with a group of its own.
-    records
-        Of each transaction, 100 bytes each.
-    seconds
-        How long they work.
-    kills
-        Producers that are killed between acceptance and commit: so many are followed by a process
-        of the same id, and so many by nobody, which takes up to 16 s each.
-    peer
-        kafka: the same with the broker's own groups, in the same run.
-    """
-    if way != "kafka":
-        raise SetupError("This way is not measured yet.", way, "Say --way kafka.")
-    return _run(
-        "transactions",
-        where=where,
-        way=way,
-        producers=producers,
-        records=records,
-        seconds=seconds,
-        kills=kills,
-        peers=("ours",) if peer == "none" else ("ours", peer),
-    )
-
-
-def brokers(
-    *,
-    brokers: Count = 1_000,
-    partitions: Count = 100_000,
-    replicas: Count = 3,
-    core: bool = False,
-    repeats: Count = 5,
-) -> int:
-    """How quickly a large cluster finds new leaders, and what its rows cost everybody else.
-
-    Parameters
-    ----------
-    brokers
-        Of the cluster.
-    partitions
-        Of all its topics.
-    replicas
-        Of each partition.
-    core
-        The pure core alone: no Kafka, no Spark, one core.
-    repeats
-        Measurements of each; the median is told, and the best.
-    """
-    if not core:
-        raise SetupError("A stack with brokers is not measured yet.", "bench", "Say --core.")
-    size = {"brokers": brokers, "partitions": partitions, "replicas": replicas}
-    return _run("brokers_core", **size, repeats=repeats)
 
 
 def history(

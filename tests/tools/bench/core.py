@@ -12,7 +12,7 @@ from typing import Any
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from tests.tools.bench import core_transactions
+from tests.tools.bench import core_against, core_transactions
 from tests.tools.bench.figures import percentile, tell, tell_machine
 from tests.tools.core import Fold, InputRecord, ShardSettings, fold, of_groups
 
@@ -228,15 +228,22 @@ def _timed(blob: bytes, records: Sequence[InputRecord]) -> tuple[float, Fold]:
 
 
 def run(
+    *,
     groups: int,
     members: int,
     batches: Sequence[int],
     rebalance: int,
     transactions: int,
     repeats: int,
+    against: str | None = None,
+    turns: int = 4,
 ) -> int:
-    """All figures of the core, as JSON lines."""
+    """All figures of the core, as JSON lines; or its heartbeats beside another checkout's."""
     tell_machine("core")
+    if against is not None:
+        for batch in batches:
+            core_against.run(against, (groups, members, batch, repeats), turns)
+        return 0
     for batch in batches:
         found = heartbeat_rate(groups, members, batch, repeats)
         tell("core", "heartbeats", groups=groups, members=members, batch=batch, **found)

@@ -27,6 +27,7 @@ from tests.tools.bench.figures import percentile
 from tests.tools.core import InputRecord, ShardSettings, fold, of_groups
 
 PARTITIONS: Final = 4
+START_MS: Final = 1_700_000_000_000
 _SECRET: Final = bytes(range(32))
 _KEY: Final = ControlKey(key="bench", public=ED25519.public_of(_SECRET), since={"0": 0})
 SETTINGS: Final = ShardSettings(
@@ -49,7 +50,7 @@ class _Life:
 
     def __init__(self) -> None:
         self.blob: bytes | None = None
-        self.next_offset, self.now_ms = 0, 1_700_000_000_000
+        self.next_offset, self.now_ms = 0, START_MS
         self.spent_s = 0.0
         self._signer = Signer(
             1, _KEY.key, SETTINGS.incarnation, lambda said: ED25519.sign(_SECRET, said)

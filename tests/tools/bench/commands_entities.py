@@ -1,0 +1,136 @@
+"""Commands that measure what is no consumer group, clusters and transactions, and hostile clients.
+
+As in `commands`, what starts a stack of its own deletes it.
+"""
+
+from typing import Final, Literal
+
+from coordlib.cli.numbers import Count, Rate, Seconds
+from coordlib.cli.where import HERE, Where
+from tests.tools.bench.commands import Peer, _run
+
+Way = Literal["kafka", "coordinator", "delta"]
+Kind = Literal["joins", "ids", "pendings", "messages", "registrations"]
+#: (brokers, partitions) without a word: of the pure core, and of a stack.
+CORE_SIZE: Final = (1_000, 100_000)
+STACK_SIZE: Final = (20, 2_000)
+
+
+def hostile(
+    *,
+    kind: Kind = "joins",
+    per_second: Count = 10_000,
+    seconds: Count = 20,
+    probes_per_second: Rate = 4.0,
+    where: Where = HERE,
+) -> int:
+    """Time to an answer for others while a client floods the job, quiet, during and after.
+
+    Parameters
+    ----------
+    kind
+        joins: of ever-new members, into one group and into ever-new groups. ids: ever-new
+        transactional ids. pendings: one producer's 10,000 offset commits in a transaction that it
+        leaves open, into one group and into many. messages: FromShard of a stranger, with any
+        number. registrations: brokers, of one id and of ever-new ids.
+    per_second
+        Of the hostile client.
+    seconds
+        How long each part lasts: quiet, a flood, quiet, the next flood if there is one, aftermath.
+    probes_per_second
+        Single members that join and leave groups of their own meanwhile; their answers are timed.
+    """
+    return _run(
+        "hostile",
+        where=where,
+        kind=kind,
+        per_second=per_second,
+        seconds=seconds,
+        probes_per_second=probes_per_second,
+    )
+
+
+def transactions(
+    *,
+    way: Way = "kafka",
+    producers: Count = 4,
+    records: Count = 100,
+    seconds: Seconds = 20.0,
+    kills: Count = 1,
+    peer: Peer = "none",
+    where: Where = HERE,
+) -> int:
+    """From begin to committed with a group's offsets, and until a successor may read on.
+
+    Parameters
+    ----------
+    way
+        Who decides: the transaction of Kafka, the transaction coordinator, or a Delta table.
+    producers
+        At work at once, each with a group of its own.
+    records
+        Of each transaction, 100 bytes each.
+    seconds
+        How long they work.
+    kills
+        Producers that are killed between acceptance and commit: so many are followed by a process
+        of the same id, and so many by nobody, which takes up to 16 s each.
+    peer
+        kafka: the same with the broker's own groups, in the same run.
+    """
+    return _run(
+        "transactions_delta" if way == "delta" else "transactions",
+        where=where,
+        **({} if way == "delta" else {"way": way}),
+        producers=producers,
+        records=records,
+        seconds=seconds,
+        kills=kills,
+        peers=("ours",) if peer == "none" else ("ours", peer),
+    )
+
+
+def brokers(
+    *,
+    brokers: Count | None = None,
+    partitions: Count | None = None,
+    replicas: Count = 3,
+    core: bool = False,
+    repeats: Count = 3,
+    seconds: Seconds = 20.0,
+    where: Where = HERE,
+) -> int:
+    """How quickly a cluster finds new leaders, and what its rows cost everybody else.
+
+    Parameters
+    ----------
+    brokers
+        Of the cluster: 20, with --core 1,000. They are light: one program has all of them.
+    partitions
+        Of all its topics: 2,000, with --core 100,000.
+    replicas
+        Of each partition.
+    core
+        The pure core alone: no Kafka, no Spark, one core.
+    repeats
+        Brokers that are killed, and as many that shut down in order; with --core measurements of
+        each.
+    seconds
+        How long the idle cluster is measured.
+    """
+    usual = CORE_SIZE if core else STACK_SIZE
+    size = {"brokers": brokers or usual[0], "partitions": partitions or usual[1]}
+    if core:
+        return _run("brokers_core", **size, replicas=replicas, repeats=repeats)
+    return _run("brokers", where=where, **size, replicas=replicas, repeats=repeats, seconds=seconds)
+
+
+def idle(*, seconds: Seconds = 30.0, where: Where = HERE) -> int:
+    """What an idle prefix pays for transactions: records and batches, before and after some.
+
+    Parameters
+    ----------
+    seconds
+        How long it is looked at, each time.
+    """
+    return _run("idle", where=where, seconds=seconds)
