@@ -56,7 +56,7 @@ CHILDREN: Final = (
         "begin",
     ),
     *("history.jsonl", "history-assigned.jsonl", "history-claims.jsonl"),
-    *("history-brokers.jsonl", "stores", "history-transactions.jsonl"),
+    *("history-brokers.jsonl", "stores", "history-transactions.jsonl", "readings-table"),
     *("begin", DEMO, LOCK, STATE, NEW_STATE),
 )
 #: Files that a first start may leave if it was killed before it had written `state.json`.
