@@ -9,12 +9,15 @@ claims_act        4,000 records, consumers that claim partitions, while the job 
                   claims_course: its course
 brokers_act       a replicated store, whose leaders are killed, suspended and shut down;
                   brokers_course: its course
+transactions_act  10,000 records, copied in transactions, and from the copy into a Delta table;
+                  transactions_course: its course
 production        the records
 members           the member processes: started, killed, stopped
 member            the program of a member process; spark_member: of one that is a Spark query;
-                  claims_member: of a consumer of claims; store_member: of a store
+                  claims_member: of a consumer of claims; store_member: of a store;
+                  copier_member: of a copier; writer_member: of a Spark query that writes a table
 witness           each member's own record of its reading, written and read;
-                  store_witness: a store's
+                  store_witness: a store's; copy_witness: a copier's or writer's
 store_traffic     writers and readers of the store
 watch             watches members, records and job while they run
 facts             the facts that a verdict is computed from: witnesses, Delta, the broker
@@ -22,6 +25,9 @@ verdict           whether the promises of the act `classic` hold; pure
 assigned_verdict  the same for the act `assigned`; pure
 claims_verdict    the same for the act `claims`; pure. claims_facts: its facts
 brokers_verdict   the same for the act `brokers`; pure. brokers_facts: its facts
+transactions_verdict, table_verdict
+                  the same for the copy and the table of the act `transactions`; pure.
+                  transactions_facts, table_facts: their facts
 recorded          the witnesses in the form that simulated runs have, for the same checkers
 show              tables, verdict, and the line of progress
 """

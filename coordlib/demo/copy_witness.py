@@ -1,7 +1,7 @@
-"""What a copier of the act `transactions` writes down, in its witness file, and what that says.
+"""What a copier or writer of the act `transactions` writes down in its file, and what that says.
 
-A line of its own is `unit {…}`: a unit of work was begun, has written its records, was accepted by
-the group, or has ended. The others are those of all witnesses. A line is with the operating system
+A line of its own is `unit {…}`: a unit of work was begun, has its records, was accepted by the
+group, or has ended. The others are those of all witnesses. A line is with the operating system
 before the step that follows it, so a SIGKILL loses none.
 """
 
@@ -22,7 +22,7 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One unit of work of one copier."""
+    """One unit of work of one copier; or a batch of one writer."""
 
     copier: str
     number: int
@@ -30,14 +30,14 @@ class Unit:
     #: Numbers of the records that it has written, in order.
     records: tuple[int, ...] = ()
     written_ns: int = -1
-    #: When the group had accepted its offsets; -1: it has not.
+    #: When the group had accepted its offsets, and a writer's table had its rows; -1: not yet.
     accepted_ns: int = -1
     ended_ns: int = -1
     outcome: str = UNKNOWN
 
 
 class CopyWitnessFile(WitnessFile):
-    """Written by a copier."""
+    """Written by a copier, or a writer."""
 
     def unit(self, number: int, what: str) -> None:
         """`what`: began, written, accepted, or the outcome."""
@@ -45,7 +45,7 @@ class CopyWitnessFile(WitnessFile):
 
 
 class CopyWitness(Witness):
-    """A copier's file, read by the demo while it grows."""
+    """A copier's or writer's file, read by the demo while it grows."""
 
     def __init__(self, member: str, path: Path) -> None:
         super().__init__(member, path)

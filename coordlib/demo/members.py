@@ -27,6 +27,7 @@ SPARK: Final = "coordlib.demo.spark_member"
 CLAIMS: Final = "coordlib.demo.claims_member"
 STORE: Final = "coordlib.demo.store_member"
 COPIER: Final = "coordlib.demo.copier_member"
+WRITER: Final = "coordlib.demo.writer_member"
 STOP_TIMEOUT_S = (
     60.0  # a batch of a query, letting go, a last commit and its answer; a busy machine
 )

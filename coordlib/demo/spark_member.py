@@ -8,8 +8,9 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.client.machine.errors import MemberFenced
@@ -36,27 +37,27 @@ class Query:
     """Records the readings of each run's query, and which of its batches have ended."""
 
     def __init__(self, witness: WitnessFile) -> None:
-        self._witness = witness
+        self.witness = witness
         self._run = -1
         self._owned: list[int] = []
 
     def start(self, rows: "DataFrame", share: Share) -> "DataStreamWriter":
         """For SparkGroupReader: a run on this share begins."""
         if self._owned:
-            self._witness.revoked(self._owned)
+            self.witness.revoked(self._owned)
         fences = {each.partition: fence for each, fence in share.fences.items()}
         self._run, self._owned = self._run + 1, sorted(fences)
-        self._witness.assigned_by_fence(share.generation, fences)
-        self._witness.began(self._run)
+        self.witness.assigned_by_fence(share.generation, fences)
+        self.witness.began(self._run)
+        return rows.writeStream.foreachBatch(lambda batch, _number: self.take(batch, share))
 
-        def write(batch: "DataFrame", _number: int) -> None:
-            found = batch.selectExpr("partition", "offset", "CAST(value AS STRING)").collect()
-            for partition, offset, value in sorted(found, key=lambda row: tuple(row[:2])):
-                if not share.may_work():
-                    raise MemberFenced(f"group {share.group}, member {share.member}", None)
-                self._witness.record(partition, offset, int(json.loads(value)["number"]))
-
-        return rows.writeStream.foreachBatch(write)
+    def take(self, batch: "DataFrame", share: Share) -> None:
+        """One batch of this share."""
+        found = batch.selectExpr("partition", "offset", "CAST(value AS STRING)").collect()
+        for partition, offset, value in sorted(found, key=lambda row: tuple(row[:2])):
+            if not share.may_work():
+                raise MemberFenced(f"group {share.group}, member {share.member}", None)
+            self.witness.record(partition, offset, int(json.loads(value)["number"]))
 
     def listen(self, spark: "SparkSession") -> None:
         """Register for Spark's reports of finished batches."""
@@ -70,7 +71,7 @@ class Query:
 
             def onQueryProgress(self, event: Any) -> None:  # noqa: N802
                 offsets = {each.partition: at for each, at in end_offsets(event.progress).items()}
-                query._witness.finished(runs[str(event.progress.runId)], offsets)
+                query.witness.finished(runs[str(event.progress.runId)], offsets)
 
             def onQueryIdle(self, event: Any) -> None:  # noqa: N802
                 """Nothing was read since."""
@@ -84,10 +85,27 @@ class Query:
 def _consume(
     config: dict[str, Any], topic: str, witness: WitnessFile, is_over: Callable[[], bool]
 ) -> None:
+    read(Query(witness), config, topic, is_over)
+
+
+def read(
+    query: Query,
+    config: Mapping[str, Any],
+    topic: str,
+    is_over: Callable[[], bool],
+    session_options: Mapping[str, str] = MappingProxyType({}),
+    **reader_options: Any,
+) -> None:
+    """Read a topic with queries until it is over.
+
+    Args:
+        config: of a CoordinatedConsumer.
+        session_options: of Spark, beside the usual ones.
+        reader_options: of SparkGroupReader, beside the usual ones.
+    """
     settings = read_settings(config)
-    query = Query(witness)
-    with tempfile.TemporaryDirectory(dir=witness.path.parent, prefix="spark-") as folder:
-        spark = _session(Path(folder), str(settings.client))
+    with tempfile.TemporaryDirectory(dir=query.witness.path.parent, prefix="spark-") as folder:
+        spark = _session(Path(folder), str(settings.client), session_options)
         query.listen(spark)
         reader = SparkGroupReader(
             spark,
@@ -100,6 +118,7 @@ def _consume(
             client=settings.client,
             prefix=settings.prefix,
             commit_interval_s=COMMIT_INTERVAL_S,
+            **reader_options,
         )
         with reader:
             while not is_over() and not reader.await_termination(LOOK_EVERY_S):
@@ -107,7 +126,7 @@ def _consume(
         spark.stop()  # the last finished batch is reported until then
 
 
-def _session(folder: Path, name: str) -> "SparkSession":
+def _session(folder: Path, name: str, more: Mapping[str, str]) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -126,6 +145,7 @@ def _session(folder: Path, name: str) -> "SparkSession":
             "org.apache.spark.sql.execution.streaming.checkpointing."
             "FileSystemBasedCheckpointFileManager"
         ),
+        **more,
     }
     builder = SparkSession.builder.master("local[2]").appName(name)
     for key, value in options.items():

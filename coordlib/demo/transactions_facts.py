@@ -63,7 +63,8 @@ def _decisions(rows: Sequence[Any]) -> Iterator[Decision]:
             offsets = {each["partition"]: each["offset"] for each in told["offsets"]}
             begun[key] = Decision(key, told["client"], offsets, time)
         elif key in begun:
-            yield begun.pop(key)._replace(outcome=kind, decided=time)
+            by = told.get("by", "")
+            yield begun.pop(key)._replace(outcome=kind, decided=time, by=by)
     yield from begun.values()
 
 

@@ -40,6 +40,8 @@ class Decision(NamedTuple):
     #: The type of the event that decided it; empty: none has.
     outcome: str = ""
     decided: datetime | None = None
+    #: The client that found out, where that was not the sender.
+    by: str = ""
 
 
 IS_COMMITTED, IS_DROPPED = "OffsetsCommitted", "OffsetsDropped"

@@ -58,7 +58,7 @@ CHILDREN: Final = (
         BEGIN,
     ),
     *("history.jsonl", "history-assigned.jsonl", "history-claims.jsonl"),
-    *("history-brokers.jsonl", "stores", "history-transactions.jsonl"),
+    *("history-brokers.jsonl", "stores", "history-transactions.jsonl", "readings-table"),
     *(BEGIN, DEMO, LOCK, STATE, NEW_STATE),
 )
 #: Files that a first start may leave if it was killed before it had written `state.json`.

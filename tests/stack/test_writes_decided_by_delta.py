@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from deltalake import write_deltalake
 
 from coordlib.client import CoordinatedConsumer
 from coordlib.client.spark.delta import SparkTable, uri_of
@@ -183,6 +185,37 @@ def test_a_table_that_was_made_anew_does_not_have_the_batch(
     assert settle(seen(spark, table, how), 10, 20, 0) == "abort"
     SparkTable(spark, table.path, APP).append(table.rows(["late"]), 10)
     assert table.values() == []
+
+
+class MakesSlowly:
+    """A session whose writer of a new table stands still in the middle."""
+
+    def __init__(self, spark: "SparkSession", table: Table) -> None:
+        self._spark, self._table = spark, table
+
+    def createDataFrame(self, _rows: Any, _schema: Any) -> Any:  # noqa: N802  # Spark's name
+        return self._table.slow([])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+
+def test_two_members_that_make_the_table_at_once_both_go_on(
+    spark: "SparkSession", table: Table, tmp_path: Path
+) -> None:
+    """Their first batches come at the same moment, each in a JVM of its own. The one whose commit
+    is refused ended with its query: its JVM had looked before there was a table."""
+    path, session = str(tmp_path / "new"), MakesSlowly(spark, table)
+    late = SparkTable(session, path, APP)  # type: ignore[arg-type]
+    empty = pa.table({"value": pa.array([], pa.string())})
+
+    problem = table.meanwhile(
+        lambda: late.prepare(table.rows([])), lambda: write_deltalake(path, empty)
+    )
+
+    assert problem == ""
+    late.append(table.rows(["a batch"]), 10)
+    assert late.app_version(late.newest()) == 10
 
 
 def test_a_table_that_forgets_too_soon_is_refused(spark: "SparkSession", table: Table) -> None:

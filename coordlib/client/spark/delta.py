@@ -69,16 +69,14 @@ class SparkTable:
 
         Raises SetupError: it does not keep long enough which batches it has.
         """
-        from delta.tables import DeltaTable
-
-        if not DeltaTable.isDeltaTable(self._spark, self.uri):
+        if not self._is_there():
             empty = self._spark.createDataFrame([], rows.schema)
             try:
                 empty.write.format("delta").mode("append").save(self.uri)
             except Exception:
-                if not DeltaTable.isDeltaTable(self._spark, self.uri):
+                if not self._is_there():
                     raise  # else another writer has just made it
-        self._look()
+            self._look()
         retention_ms(self.retention())
 
     def append(self, rows: "DataFrame", token: int) -> None:
@@ -103,14 +101,24 @@ class SparkTable:
     # ---- Delta's own log ------------------------------------------------------------------------
 
     def _look(self) -> Any:
+        """The newest snapshot. Raises CannotReach: there is no table."""
+        if not self._is_there():
+            mend = "If it is gone for ever: coord transactions decide"
+            raise CannotReach("There is no Delta table.", self.uri, mend)
+        assert self._seen is not None
+        return self._seen[1]
+
+    def _is_there(self) -> bool:
+        """Whether there is a table now, by a new look.
+
+        `DeltaTable.isDeltaTable` goes by the last look of this JVM, which is older than a table
+        that another one has made meanwhile.
+        """
         jvm: Any = self._spark._jvm
         log = jvm.org.apache.spark.sql.delta.DeltaLog
         found = log.forTableWithSnapshot(self._spark._jsparkSession, self.uri)
         self._seen = found._1(), found._2()
-        if int(found._2().version()) < 0:
-            mend = "If it is gone for ever: coord transactions decide"
-            raise CannotReach("There is no Delta table.", self.uri, mend)
-        return found._2()
+        return int(found._2().version()) >= 0
 
     def _snapshot(self) -> Any:
         return self._look() if self._seen is None else self._seen[1]

@@ -10,7 +10,7 @@ finds out which (`client/transactions/in_doubt.py`).  # INV-100
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -60,6 +60,8 @@ class Writes:
         self._ended: set[str] = set()
         #: Runs with a batch that is not written, for whatever reason.
         self._broken: set[str] = set()
+        #: Called by `write` when the table has a batch, before anybody is told of it.
+        self.on_written: Callable[[], None] = _nothing
 
     # ---- in foreachBatch ------------------------------------------------------------------------
 
@@ -90,6 +92,7 @@ class Writes:
             self._say(share, key, ABORT)
             self._shut_out(share)
         self._append(share, table, rows, offset_of(key))
+        self.on_written()
         self._written = share.checkpoint, self._written_by(share) | positions
         self._say(share, key, COMMIT)
 
@@ -198,6 +201,9 @@ class Writes:
                 )
             )
         )
+
+
+def _nothing() -> None: ...
 
 
 def refuse_unknown(commits: str) -> None:

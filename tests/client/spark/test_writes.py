@@ -203,6 +203,20 @@ def test_the_next_owner_goes_on_behind_what_is_written(world: LakeReaders) -> No
     assert began == dict.fromkeys(t(0, 1, 2, 3), 5)
 
 
+def test_a_program_may_look_between_the_tables_commit_and_the_word(world: LakeReaders) -> None:
+    """There it is killed by the demo: the rows are in the table, and nobody was told."""
+    world.read()
+    writes, seen = world.query.share.writes, []
+    assert writes is not None
+    writes.on_written = lambda: seen.append((list(world.lake.rows), world.committed_now))
+
+    assert world.write(world.query.share, t0=4) is None
+
+    world.run(3_000)
+    assert seen == [([{"t0": 4}], {})]
+    assert world.committed_now == {0: 5}
+
+
 def test_a_batch_without_records_writes_nothing(world: LakeReaders) -> None:
     """Spark makes one of what is only markers of transactions."""
     world.read()
