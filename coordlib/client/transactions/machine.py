@@ -8,6 +8,9 @@
 
 A call that a state does not allow raises and changes nothing. A call that ran out of time stays
 open: the same call goes on with it. What was heard becomes a state by one table (`HEARD`).
+
+The seed also goes from AbortingTxn to Initializing, for a new epoch. Here the answer to the abort
+has it (where the coordinator decides), or a new producer gets it (where Kafka does).
 """
 
 from collections.abc import Mapping
