@@ -149,7 +149,7 @@ def test_a_table_that_is_not_there_decides_nothing(
     assert not Path(path).exists()
 
 
-@pytest.mark.chaos  # in `make test` over deltalake alone: tests/client/transactions/test_in_doubt.py
+@pytest.mark.chaos  # in `make test` over deltalake: tests/client/transactions/test_in_doubt.py
 @pytest.mark.parametrize("how", ["spark", "deltalake"])
 def test_a_batch_that_was_taken_back_is_left_to_an_operator(
     spark: "SparkSession", table: Table, how: str
@@ -172,7 +172,7 @@ def test_a_batch_that_was_taken_back_is_left_to_an_operator(
         settle(seen(spark, table, how), 11, 20, 0)
 
 
-@pytest.mark.chaos  # in `make test` over deltalake alone: tests/client/transactions/test_in_doubt.py
+@pytest.mark.chaos  # in `make test` over deltalake: tests/client/transactions/test_in_doubt.py
 @pytest.mark.parametrize("how", ["spark", "deltalake"])
 def test_a_table_that_was_made_anew_does_not_have_the_batch(
     spark: "SparkSession", table: Table, how: str

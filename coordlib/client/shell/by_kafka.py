@@ -239,10 +239,10 @@ class ByKafka:
         """Turns what confluent-kafka raises into what it means for the transaction."""
         try:
             yield
-        except TransactionError as error:
-            cause = error.__cause__
+        except TransactionError as refused:
+            cause = refused.__cause__
             if isinstance(cause, KafkaException) and (denied := self._denied(cause.args[0])):
-                raise TransactionNotAllowed.of(error.severity, denied) from error
+                raise TransactionNotAllowed.of(refused.severity, denied) from refused
             raise
         except KafkaException as problem:
             error = transaction_error(problem, doing, self.where)
