@@ -17,7 +17,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from coordlib.client.transactions.errors import Severity, TransactionError
+from coordlib.client.transactions.errors import (
+    Severity,
+    TransactionError,
+    TransactionNotAllowed,
+)
 
 
 class State(Enum):
@@ -184,7 +188,9 @@ class Machine:
         """
         if self.error is not None and self.state is not State.ABORTING:
             error = self.error
-            return type(error)(error.severity, error.what, error.where, error.mend)
+            is_denied = isinstance(error, TransactionNotAllowed)
+            kind = TransactionNotAllowed if is_denied else TransactionError
+            return kind(error.severity, error.what, error.where, error.mend)
         what = f"{call.value} is not allowed in the state {self.state.value}."
         return TransactionError(Severity.WRONG_STATE, what, self._where, _MENDS[self.state])
 
