@@ -72,6 +72,7 @@ DECISIONS_PER_RECORD_MAX = 10_000  # transactions of Kafka that one TxnDecided n
 EPOCH_MAX = 32_766  # of a producer: int16, as Kafka's clients hold it; 32,767 is kept to fence
 TXN_PARTITIONS_MAX = 10_000  # of one transaction
 TXN_GROUPS_MAX = 100  # whose offsets one transaction commits
+TXN_SHARDS_MAX = 256  # of a prefix whose coordinator decides: each pair of shards has a channel
 TXN_IDS_PER_SHARD_MAX = 10_000  # transactional ids; an idle one has some 700 bytes of the blob
 TXN_OFFSETS_BYTES_MAX = 1 * MIB - 8 * KIB  # of one commit, which FromShard wraps
 TXN_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-FENCING.md, rule 1)

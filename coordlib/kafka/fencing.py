@@ -1,6 +1,7 @@
 """Take a transactional id of Kafka's away from whoever has it: its open transaction is aborted."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -39,4 +40,5 @@ def fence(options: Mapping[str, Any], transactional_id: str, timeout_s: float = 
         what = _SILENT if is_late else f"Kafka has not fenced it: {reason_of(problem)}"
         raise CannotReach(what, where, "Look whether the brokers run, then try again.") from problem
     finally:
-        producer.close()
+        with suppress(KafkaException):  # one that has failed for ever says so once more
+            producer.close()

@@ -82,7 +82,8 @@ class Lists(AbstractContextManager["Lists"]):
     def _ends(self, isolation: IsolationLevel) -> list[int]:
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
         wanted = {TopicPartition(self.topic, place): newest for place in range(self.lists)}
-        asked = AdminClient(self._options).list_offsets(wanted, isolation_level=isolation)
+        admin = AdminClient(self._options)  # its answers are lost with it
+        asked = admin.list_offsets(wanted, isolation_level=isolation)
         return [asked[place].result(30).offset for place in wanted]
 
     def _fetch(self, group: str, source: str, partitions: int) -> None:

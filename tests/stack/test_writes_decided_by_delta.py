@@ -151,6 +151,7 @@ def test_a_table_that_is_not_there_decides_nothing(
     assert not Path(path).exists()
 
 
+@pytest.mark.chaos  # in `make test` over deltalake: tests/client/transactions/test_in_doubt.py
 @pytest.mark.parametrize("how", ["spark", "deltalake"])
 def test_a_batch_that_was_taken_back_is_left_to_an_operator(
     spark: "SparkSession", table: Table, how: str
@@ -173,6 +174,7 @@ def test_a_batch_that_was_taken_back_is_left_to_an_operator(
         settle(seen(spark, table, how), 11, 20, 0)
 
 
+@pytest.mark.chaos  # in `make test` over deltalake: tests/client/transactions/test_in_doubt.py
 @pytest.mark.parametrize("how", ["spark", "deltalake"])
 def test_a_table_that_was_made_anew_does_not_have_the_batch(
     spark: "SparkSession", table: Table, how: str
@@ -329,7 +331,6 @@ def test_every_record_is_in_the_table_once_wherever_a_member_is_killed(
     assert [record for record, count in lake.written(spark).items() if count != 1] == []
 
 
-@pytest.mark.chaos
 def test_a_member_without_spark_finds_out_what_a_killed_one_has_written(
     lake: Lake, spark: "SparkSession"
 ) -> None:

@@ -27,7 +27,7 @@ from coordlib.client.transactions.errors import (
     TransactionNotAllowed,
 )
 from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.client.transactions.question import OffsetsQuestion
+from coordlib.client.transactions.question import OffsetsNotWritten, OffsetsQuestion
 from coordlib.client.transactions.way import OnDelivery
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.denied import is_denied, missing, unwritable, writing
@@ -239,10 +239,9 @@ class ByKafka:
         """Turns what confluent-kafka raises into what it means for the transaction."""
         try:
             yield
-        except TransactionError as error:
-            cause = error.__cause__
-            if isinstance(cause, KafkaException) and (denied := self._denied(cause.args[0])):
-                raise TransactionNotAllowed.of(error.severity, denied) from error
+        except OffsetsNotWritten as lost:
+            if denied := self._denied(lost.error):
+                raise TransactionNotAllowed.of(lost.severity, denied) from lost
             raise
         except KafkaException as problem:
             error = transaction_error(problem, doing, self.where)

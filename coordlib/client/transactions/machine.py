@@ -8,13 +8,20 @@
 
 A call that a state does not allow raises and changes nothing. A call that ran out of time stays
 open: the same call goes on with it. What was heard becomes a state by one table (`HEARD`).
+
+The seed also goes from AbortingTxn to Initializing, for a new epoch. Here the answer to the abort
+has it (where the coordinator decides), or a new producer gets it (where Kafka does).
 """
 
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from coordlib.client.transactions.errors import Severity, TransactionError
+from coordlib.client.transactions.errors import (
+    Severity,
+    TransactionError,
+    TransactionNotAllowed,
+)
 
 
 class State(Enum):
@@ -181,7 +188,9 @@ class Machine:
         """
         if self.error is not None and self.state is not State.ABORTING:
             error = self.error
-            return type(error)(error.severity, error.what, error.where, error.mend)
+            is_denied = isinstance(error, TransactionNotAllowed)
+            kind = TransactionNotAllowed if is_denied else TransactionError
+            return kind(error.severity, error.what, error.where, error.mend)
         what = f"{call.value} is not allowed in the state {self.state.value}."
         return TransactionError(Severity.WRONG_STATE, what, self._where, _MENDS[self.state])
 

@@ -9,9 +9,7 @@ in the log. A refusal for now is asked again, and so is what the producer could 
 import queue
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
-
-from confluent_kafka import KafkaError, KafkaException
+from typing import Any, Final, NamedTuple, Protocol
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
@@ -47,6 +45,21 @@ class Produces(Protocol):
     def poll(self, timeout: float) -> Any: ...
 
 
+class _Lost(NamedTuple):
+    """The request was not written: Kafka's error."""
+
+    error: Any
+
+
+class OffsetsNotWritten(TransactionError):
+    """The log has not taken the offsets; `error` is Kafka's."""
+
+    def __init__(self, error: Any, where: str) -> None:
+        self.error = error
+        what = f"The offsets could not be written: {error.str()}"
+        super().__init__(Severity.ABORTABLE, what, where, "Abort, and begin.")
+
+
 class OffsetsQuestion:
     """One commit of one transaction. Not to be shared among threads."""
 
@@ -63,7 +76,7 @@ class OffsetsQuestion:
         #: The key under which the offsets wait; None: not accepted yet.
         self.key: str | None = None
         self.identity = metadata.asking()
-        self._heard: queue.SimpleQueue[rs.Response | Exception | KafkaError] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[rs.Response | Exception | _Lost] = queue.SimpleQueue()
         self._id, self._attempt = "", 0
         self._is_attached = False
         #: When to ask again; None: asked, and waiting.
@@ -155,18 +168,15 @@ class OffsetsQuestion:
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:
-            self._heard.put(error)
+            self._heard.put(_Lost(error))
 
     def _hear(self) -> None:
         while not self._heard.empty():
             heard = self._heard.get_nowait()
             if isinstance(heard, Exception):
                 raise heard
-            if isinstance(heard, KafkaError):
-                what = f"The offsets could not be written: {heard.str()}"
-                problem = KafkaException(heard)
-                mend = "Abort, and begin."
-                raise TransactionError(Severity.ABORTABLE, what, self.where, mend) from problem
+            if isinstance(heard, _Lost):
+                raise OffsetsNotWritten(heard.error, self.where)
             if heard.id == self._id:
                 self._answered(heard)
 

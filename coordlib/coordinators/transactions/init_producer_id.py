@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
+from coordlib import limits
 from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.coordinators.transactions import ending
@@ -27,6 +28,10 @@ from coordlib.records.producers import ABORT
 #: For the sender of a request that comes when too many ids are being made.
 SHARD_IS_THROTTLED: Final = (
     "Try again, or raise new_groups_per_second_max: this shard makes no more ids just now."
+)
+_TOO_MANY_SHARDS: Final = (
+    "Transactions that the coordinator decides need a prefix of at most "
+    f"{limits.TXN_SHARDS_MAX} shards: let Kafka or a table decide."
 )
 _WAIT: Final = "Wait until the transaction before has ended everywhere, then ask again."
 
@@ -52,6 +57,8 @@ def init_producer_id(step: TransactionStep, request: rq.InitProducerId) -> None:
 
 
 def _create(step: TransactionStep, request: rq.InitProducerId) -> None:
+    if step.at.shards > limits.TXN_SHARDS_MAX:
+        return step.refuse(request, ErrorCode.INVALID_REQUEST, _TOO_MANY_SHARDS)
     if not step.may_create:
         return step.refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL)
     if step.family.throttle_ms:

@@ -638,6 +638,24 @@ def test_offsets_that_this_principal_may_not_write_are_named(
     assert told.value.what == "A right is missing: Write on the topic coord.requests."
 
 
+def test_offsets_that_the_log_does_not_take_abort() -> None:
+    """The queue was purged, and nobody knows why; each later call names it until the abort."""
+    made = copier(FakeLog({"t": 1}))
+    late = KafkaError(KafkaError._MSG_TIMED_OUT)
+    made.producer.begin_transaction()
+    made.opened[-1].produce_out = lambda told: told(late, None)
+    row = TopicPartition("t", 0, 2)
+
+    for _ in range(2):
+        with pytest.raises(TransactionError, match="could not be written") as told:
+            made.producer.send_offsets_to_transaction(
+                [row], made.consumer.consumer_group_metadata(), 1.0
+            )
+        assert told.value.txn_requires_abort()
+        assert not isinstance(told.value, NotAllowed)
+    made.producer.abort_transaction()
+
+
 def test_what_was_purged_for_another_reason_is_told_as_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,7 @@ shards told, and batches end, as a driver does it.
 """
 
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from coordlib.coordinators.transactions.transaction import Transaction
 from coordlib.records import requests as rq
@@ -89,7 +89,7 @@ def _asked(rnd: Random, talk: HostileConversation, verb: str, name: str) -> rq.A
     elif ended is not None:
         who = ended.producer_id, ended.epoch
     commits = 0 if value is None else value.commits
-    fields = {"group": name, "id": f"q{talk.next_offset}"}
+    fields: dict[str, Any] = {"group": name, "id": f"q{talk.next_offset}"}
     match verb:
         case "init":
             named: tuple[int, ...] = who if rnd.random() < 0.4 else ()
