@@ -256,8 +256,9 @@ class ClusterStep(Step[Cluster]):
         self._count(before, -1)
         self._count(after, 1)
         self._rows[place] = after
-        for key in (place[0], *_brokers(after)):
-            self._places.setdefault(key, set()).add(place)
+        self._places.setdefault(place[0], set()).add(place)
+        for broker in _brokers(after):
+            self._places.setdefault(broker, set()).add(place)
 
     def _count(self, row: Partition | None, number: int) -> None:
         """Keep `Broker.moving` of a leader."""

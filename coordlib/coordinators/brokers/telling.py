@@ -31,7 +31,7 @@ class Part(NamedTuple):
     size_bytes: int
 
     @property
-    def fields(self) -> dict[str, tuple[Any, ...]]:
+    def fields(self) -> dict[str, Any]:
         """As a response has them."""
         return {name: tuple(some) for name, some in self.rows.items()}
 

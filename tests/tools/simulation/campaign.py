@@ -13,6 +13,7 @@ from tests.tools.simulation import plan, run, sometimes, sometimes_stores
 from tests.tools.simulation.claims import plan as claims_plan
 from tests.tools.simulation.claims import run as claims_run
 from tests.tools.simulation.claims import sometimes as claims_sometimes
+from tests.tools.simulation.kinds import STORE_KINDS
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import Outcome
 
@@ -58,7 +59,7 @@ WORLDS: Final = {
     CLUSTERS: Worlds(
         plan.draw,
         run.run,
-        tuple(plan.STORE_KINDS),
+        tuple(STORE_KINDS),
         sometimes_stores.SITUATIONS,
         lambda drawn: bool(drawn.brokers),
     ),

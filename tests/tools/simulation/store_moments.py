@@ -152,10 +152,18 @@ def added_unheard(world: World, luck: Random, for_ms: int) -> None:
     if found is not None:
         leader, follower, place = found
         follower.habits.is_apart = True
-        _once(world, lambda: follower.broker not in _isr(leader, place), lambda: rejoin())
+        _once(
+            world,
+            lambda: follower.broker not in _isr(leader, place),
+            lambda: rejoin(),
+            lambda: meet(),
+        )
+
+    def meet() -> None:
+        follower.habits.is_apart = False
 
     def rejoin() -> None:
-        follower.habits.is_apart = False
+        meet()
         _once(world, is_asked, lambda: _part(world, leader, follower))
 
     def is_asked() -> bool:
@@ -171,18 +179,21 @@ def isr_again_unheard(world: World, luck: Random, for_ms: int) -> None:
     if found is not None:
         leader, follower, place = found
         follower.habits.is_apart = True
-        _once(world, lambda: is_out(), lambda: rejoin())
+        _once(world, lambda: is_out(), lambda: rejoin(), lambda: meet())
+
+    def meet() -> None:
+        follower.habits.is_apart = False
 
     def is_out() -> bool:
         return follower.broker not in _isr(leader, place)
 
     def rejoin() -> None:
-        follower.habits.is_apart = False
+        meet()
         _once(world, lambda: not is_out(), lambda: leave())
 
     def leave() -> None:
         follower.habits.is_apart = True
-        _once(world, lambda: is_out(), lambda: again())
+        _once(world, lambda: is_out(), lambda: again(), meet)
 
     def again() -> None:
         fleet = _fleet(world)
@@ -217,12 +228,18 @@ def _part(world: World, leader: Store, follower: Store) -> None:
     world.scheduler.after(1_500, end)
 
 
-def _once(world: World, is_so: Callable[[], bool], action: Callable[[], None]) -> None:
-    """Do it as soon as something is so; never, if that takes too long or peace is made."""
+def _once(
+    world: World,
+    is_so: Callable[[], bool],
+    action: Callable[[], None],
+    otherwise: Callable[[], None] = lambda: None,
+) -> None:
+    """Do it as soon as something is so; the other, if that takes too long or peace is made."""
     until_ms = world.scheduler.now_ms + GIVES_UP_MS
 
     def look() -> bool:
         if world.is_healing or world.scheduler.now_ms > until_ms:
+            otherwise()
             return False
         if is_so():
             action()
