@@ -340,40 +340,6 @@ def test_a_table_that_was_deleted_under_the_archive_is_filled_again(
     assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
 
 
-def test_no_commit_and_no_start_computes_the_state_of_a_table(
-    spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Delta answers which append was the last one by Spark jobs over its whole log: for a hundred
-    records that took longer than all else. The archive has read every commit itself, and a start
-    finds the number in Delta's checksum file."""
-    from coordlib.history.archive import Archive, _at_work
-    from coordlib.history.delta_table import ArchivedTable
-
-    looked_at: list[Any] = []
-    look = ArchivedTable._snapshot
-
-    def noted(table: ArchivedTable) -> Any:
-        looked_at.append(look(table))
-        return looked_at[-1]
-
-    monkeypatch.setattr(ArchivedTable, "_snapshot", noted)
-    session, log = Archive(spark, options)._spark, a_life_of_a_group()
-    with _at_work(session):
-        batch = _batch(session, options, "one")
-        batch(_frame(session, log, 0, 8), 0)
-        batch(_frame(session, log, 8), 1)
-        again = _batch(session, options, "two")
-
-    assert again._tables["events"].newest.number == 2
-    assert len(looked_at) > 10
-    computed = [
-        (each.path().getParent().getName(), each.version())
-        for each in looked_at
-        if each.stateReconstructionTriggered()
-    ]
-    assert computed == []
-
-
 def test_a_start_reads_the_number_from_the_log_where_there_is_no_checksum(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
