@@ -27,6 +27,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import StartRefused
@@ -42,11 +43,21 @@ from coordlib.kafka.places import Place
 from coordlib.records.own_topics import ARCHIVED, CLAIMS_EVENTS, CLAIMS_LAG
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ID_FILE: Final = "coord-archive-id"
 POOL: Final = "archive"
 BAD_RECORDS_SHOWN: Final = 5
+
+#: Of a batch up to which Spark interprets its expressions: to write Java code for them, and to
+#: compile it, takes longer than to run it.
+INTERPRETED_MAX: Final = 5_000
+#: Where these are not set, a commit computes the table's state in 50 partitions, and once more
+#: beside that where the machine's time zone is not UTC.
+DELTA_CONF: Final = {
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+}
 
 _PARSERS: Final = {
     "events": parse.parse_events,
@@ -93,8 +104,10 @@ class Archive:
     """
 
     def __init__(self, spark: "SparkSession", options: ArchiveOptions) -> None:
-        self._spark, self._options = spark, options
-        spark.conf.set("spark.databricks.delta.snapshotPartitions", "1")
+        self._spark, self._options = spark.newSession(), options
+        for name, value in DELTA_CONF.items():
+            self._spark.conf.set(name, value)
+        choose_codegen(self._spark, 0)
         self._identity = checkpoint_id(spark, options.checkpoint)
         servers = options.bootstrap_servers
         self._client = {**options.kafka.librdkafka(), "bootstrap.servers": servers}
@@ -123,7 +136,7 @@ class Archive:
             CoordError: Kafka or the tables are not there.
             Exception: whatever Spark, Delta and Kafka raise. Trying again is always allowed.
         """
-        with _in_pool(self._spark):
+        with _at_work(self._spark):
             opened, self._opened = self._opened or self._open(), None
             left = self._turn(*opened)
         self._opened = opened
@@ -139,6 +152,7 @@ class Archive:
         new = plan(batch.next, bounds, records_max, batch.begun)
         if not new.ranges and not untold(new.holes, batch.told):
             return Backlog()
+        choose_codegen(self._spark, new.records)
         if new.ranges:
             rows = topics.read(self._spark, self._source, new.ranges)
         else:
@@ -153,16 +167,31 @@ class Archive:
         return left
 
 
+def choose_codegen(spark: "SparkSession", records: int) -> None:
+    """Whether Spark writes Java code for what this session runs next."""
+    is_worth_it = records > INTERPRETED_MAX
+    spark.conf.set("spark.sql.codegen.wholeStage", "true" if is_worth_it else "false")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_worth_it else "NO_CODEGEN")
+
+
 @contextmanager
-def _in_pool(spark: "SparkSession") -> Iterator[None]:
-    """What this thread runs meanwhile is in the FAIR pool `archive`."""
-    context = spark.sparkContext
-    pool = context.getLocalProperty("spark.scheduler.pool")
+def _at_work(spark: "SparkSession") -> Iterator[None]:
+    """What this thread runs meanwhile is in the FAIR pool `archive`, with this session's settings:
+    Delta takes those of the thread's active session."""
+    context, jvm = spark.sparkContext, spark._jvm
+    assert jvm is not None
+    sessions = spark._get_j_spark_session_class(jvm)
+    pool, before = context.getLocalProperty("spark.scheduler.pool"), sessions.getActiveSession()
     context.setLocalProperty("spark.scheduler.pool", POOL)
+    sessions.setActiveSession(spark._jsparkSession)
     try:
         yield
     finally:
         context.setLocalProperty("spark.scheduler.pool", pool or "default")
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 _RECORDS: Final = (
@@ -197,7 +226,7 @@ class ArchiveBatch:
         return self._tables[EVENTS].newest.told
 
     def __call__(
-        self, rows: "DataFrame", number: int, what: Plan | None = None
+        self, rows: DataFrame, number: int, what: Plan | None = None
     ) -> tuple[dict[str, int], dict[Place, int]]:
         """Write one batch.
 
@@ -217,7 +246,10 @@ class ArchiveBatch:
         short = read.withColumn("topic", F.expr(f"substring(topic, {skipped + 1})")).persist()
         try:
             done = self.next if what is None else {}
-            new = {topic: _new(topic, short, done.get(topic, {})) for topic in _PARSERS}
+            # To plan a topic's part costs more than to read a hundred records of it.
+            planned = {each.topic for each in what.ranges} if what is not None else set()
+            topics = planned or set(_PARSERS)
+            new = {topic: _new(topic, short, done.get(topic, {})) for topic in sorted(topics)}
             counted = _count(new)
             what = what or Plan(until=_ends(counted))
             counts = {table: self._write(table, new, counted, what, number) for table in TABLES}
@@ -228,7 +260,7 @@ class ArchiveBatch:
     def _write(
         self,
         table: str,
-        new: Mapping[str, "DataFrame"],
+        new: Mapping[str, DataFrame],
         counted: Sequence[Any],
         what: Plan,
         number: int,
@@ -244,23 +276,24 @@ class ArchiveBatch:
         if not good and not holes:
             known.read_up_to(ends)
             return 0
-        frame = _rows_of(table, {t: each.where("row IS NOT NULL") for t, each in new.items()})
+        parts = [*_rows_of(table, {t: each.where("row IS NOT NULL") for t, each in new.items()})]
         if holes:
-            frame = frame.unionByName(self._lines_of(holes))
+            parts.append(self._lines_of(holes))
+        frame = reduce(DataFrame.unionByName, parts)
         before = known.newest
         ends = moved(known.next, ends)
         commit = before.following(self._identity, ends, bad, what.until, holes)
         known.append(frame, commit, number)
         return int(good)
 
-    def _lines_of(self, holes: Sequence[Hole]) -> "DataFrame":
+    def _lines_of(self, holes: Sequence[Hole]) -> DataFrame:
         """An event for each; the topic with its prefix."""
         for hole in holes:
             _log.error("history is lost: Kafka deleted it before it was read", **hole._asdict())
         now_ms = time.time_ns() // 1_000_000
         return parse.lost_rows(self._spark, self._options.prefix, holes, now_ms)
 
-    def _tell_bad(self, rows: Mapping[str, "DataFrame"], topics: list[str], count: int) -> None:
+    def _tell_bad(self, rows: Mapping[str, DataFrame], topics: list[str], count: int) -> None:
         first = [
             f"{self._options.prefix}.{topic}-{row.partition}@{row.offset}"
             for topic in topics
@@ -274,11 +307,12 @@ class ArchiveBatch:
         _log.warning("skipped records that the engine did not write", count=count, first=first)
 
 
+_OF_SNAPSHOTS: Final = ("groups", "committed")
 _KEPT: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 assert set(_PARSERS) == set(ARCHIVED)
 
 
-def _new(topic: str, rows: "DataFrame", done: Mapping[str, int]) -> "DataFrame":
+def _new(topic: str, rows: DataFrame, done: Mapping[str, int]) -> DataFrame:
     """This topic's records that its table has not got, each with its `row`."""
     wanted = F.col("topic") == topic
     for partition, offset in sorted(done.items()):
@@ -287,16 +321,19 @@ def _new(topic: str, rows: "DataFrame", done: Mapping[str, int]) -> "DataFrame":
     return _PARSERS[topic](rows.where(wanted))
 
 
-def _rows_of(table: str, good: Mapping[str, "DataFrame"]) -> "DataFrame":
-    """What a table gets of the good records of each topic."""
-    if table == EVENTS:
-        return good["events"].unionByName(good[CLAIMS_EVENTS]).select("row.*")
-    if table == LAG:
-        return parse.lag_rows(good["lag"].unionByName(good[CLAIMS_LAG]))
-    return parse.snapshot_rows(good["groups"], good["committed"])
+def _rows_of(table: str, good: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+    """What a table gets of the good records of each topic that has any; the parts together."""
+    if table == SNAPSHOTS:
+        any_of_them = next(iter(good.values()))
+        none = {topic: _new(topic, any_of_them.where("false"), {}) for topic in _OF_SNAPSHOTS}
+        yield parse.snapshot_rows(*(good.get(topic, none[topic]) for topic in _OF_SNAPSHOTS))
+        return
+    for topic, frame in good.items():
+        if _TABLE_OF[topic] == table:
+            yield frame.select("row.*") if table == EVENTS else parse.lag_rows(frame)
 
 
-def _count(new: Mapping[str, "DataFrame"]) -> list[Any]:
+def _count(new: Mapping[str, DataFrame]) -> list[Any]:
     """Per topic and partition: good and bad records, the offset after the last, its time."""
     counts = (
         frame.groupBy("topic", "partition").agg(
@@ -307,7 +344,7 @@ def _count(new: Mapping[str, "DataFrame"]) -> list[Any]:
         )
         for frame in new.values()
     )
-    return reduce(lambda left, right: left.unionAll(right), counts).collect()
+    return reduce(DataFrame.unionAll, counts).collect() if new else []
 
 
 def _ends(counted: Sequence[Any]) -> Positions:

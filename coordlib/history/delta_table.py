@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import CoordError, StartRefused
 from coordlib.history.commit import Commit, Positions, commit_in, moved
+from coordlib.history.delta_append import Append, OvertakenByAnother, append
 from coordlib.history.files import delete, hadoop_file, names_in, read_text, write_text
 from coordlib.history.tables import ADDED_LATER, COLUMNS, PARTITIONED_BY, PROPERTIES
 
@@ -60,23 +61,22 @@ class ArchivedTable:
             StartRefused: it did, before or at the same moment.
             CoordError: the table is gone.
         """
-        self._refuse_others(self.newest)
+        looked_at = self._refuse_others(self.newest)
         write_text(self._spark, self._position_file(commit), commit.to_json(batch))
-        (
-            rows.write.format("delta")
-            .mode("append")
-            .option("txnAppId", self._app_id)
-            .option("txnVersion", commit.number)
-            .option("userMetadata", commit.to_json(batch))
-            .partitionBy(*PARTITIONED_BY[self._table])
-            .save(self._path)
-        )
+        appended = Append(self._app_id, commit.number, commit.to_json(batch))
+        try:
+            append(self._spark, looked_at, rows, PARTITIONED_BY[self._table], appended)
+        except OvertakenByAnother:
+            self._refuse_others(self.newest)  # it names the other one
+            raise
         self._refuse_others(commit)
         delete(self._spark, self._position_file(self.newest))
         self.newest, self.next = commit, commit.next
 
-    def _refuse_others(self, ours: Commit) -> None:
+    def _refuse_others(self, ours: Commit) -> Any:
         """Look at what was committed since the last look; OPTIMIZE and the like are fine.
+
+        Returns Delta's snapshot of what was looked at.
 
         Args:
             ours: the commit that must be the newest of any archive.
@@ -97,6 +97,7 @@ class ArchivedTable:
         if None in texts and (number := self._number_in(snapshot)) > ours.number:
             raise _another_archive(self._path, Commit("unknown", number))
         self._version = version
+        return snapshot
 
     def _find(self, number: int) -> Commit:
         """The newest commit of an archive: by the log, else by the file of positions."""
@@ -168,7 +169,7 @@ class ArchivedTable:
 
     def _lacking(self) -> dict[str, str]:
         """The columns that the table has not got, with their types."""
-        found = self._spark.read.format("delta").load(self._path).columns
+        found = set(self._snapshot().schema().fieldNames())
         return {name: kind for name, kind in COLUMNS[self._table].items() if name not in found}
 
     def _snapshot(self) -> Any:
@@ -180,9 +181,15 @@ class ArchivedTable:
     def _number_in(self, snapshot: Any) -> int:
         """The number of the newest commit of an archive; 0: there is none.
 
-        Delta keeps it in its checkpoints, for ever. No public API of Delta returns it, and asking
-        for it makes Delta read the whole table's log in Spark jobs of seconds.
+        Delta keeps it in its checkpoints, for ever, and as a rule in the checksum file that it
+        writes beside each commit. Where that is missing, as behind a commit of another library,
+        Delta computes the table's whole state in Spark jobs of seconds.
         """
+        checksum = snapshot.checksumOpt()
+        listed = checksum.get().setTransactions() if checksum.isDefined() else checksum
+        if listed.isDefined():
+            numbers = (listed.get().apply(each) for each in range(listed.get().size()))
+            return next((int(n.version()) for n in numbers if n.appId() == self._app_id), 0)
         number = snapshot.transactions().get(self._app_id)
         return int(number.get()) if number.isDefined() else 0
 

@@ -52,6 +52,11 @@ class Plan:
     #: The partitions that have them.
     cut: tuple[Place, ...] = ()
 
+    @property
+    def records(self) -> int:
+        """How many it reads; ends of transactions, and what compaction has left out, count too."""
+        return sum(each.end - each.first for each in self.ranges)
+
 
 def plan(
     next_: Positions, bounds: Mapping[Place, Bounds], records_max: int, begun: Positions

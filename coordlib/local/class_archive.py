@@ -4,11 +4,12 @@ A start reads, checks and links some twenty thousand classes. Java can map them 
 instead, if that was made by the same Java from the same jars. It is made once, from the list in
 conf/classes.txt.gz, in the background and at the lowest priority: nothing waits for it. It takes
 about a minute of one core and 230 MB. Where it is missing, or does not fit, the job starts as
-without it.
+without it; why it could not be made is told in one line by the next command that would make it.
 
     python -m coordlib.local.class_archive      make it now, if it is not there
 """
 
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -35,6 +36,7 @@ VARIABLE: Final = "COORD_CLASS_ARCHIVE"
 FREE_SPACE_MIN: Final = 1 << 30
 _TIMEOUT_S: Final = 900.0
 _NICE: Final = 19
+_FAILED: Final = "No archive of classes, so the job starts slower:"
 #: With other options, as another collector, Java ignores what it cannot use.
 _OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g")
 
@@ -48,15 +50,21 @@ def options(jars: Sequence[Path]) -> str:
     return f"-XX:SharedArchiveFile={path} -Xlog:cds=off" if path and path.is_file() else ""
 
 
-def make_in_background(jars: Sequence[Path]) -> None:
-    """Begin to make the archive, unless it is there; returns at once, and raises nothing."""
+def make_in_background(jars: Sequence[Path], progress: Progress = to_stderr) -> None:
+    """Begin to make the archive, unless it is there; returns at once.
+
+    One line says why it cannot be made, or why the try before this one came to nothing.
+    """
     is_wanted = _is_wanted(os.environ) and os.environ.get(VARIABLE) != "use"
     path = _path(jars) if is_wanted else None
     if path is None or path.is_file():
         return
+    log_file = path.with_name("class-archive.log")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_name("class-archive.log").open("wb") as log:
+        if failure := _failure_in(log_file):
+            progress(failure)
+        with log_file.open("wb") as log:
             subprocess.Popen(
                 [sys.executable, "-m", "coordlib.local.class_archive"],
                 stdin=subprocess.DEVNULL,
@@ -64,18 +72,24 @@ def make_in_background(jars: Sequence[Path]) -> None:
                 stderr=log,
                 start_new_session=True,  # it goes on when the command has ended
             )
-    except OSError:
-        return  # a disk that cannot be written: the job starts as without it
+    except OSError as problem:
+        progress(f"{_FAILED} {problem}")
 
 
-def make(jars: Sequence[Path], progress: Progress) -> Path | None:
-    """The archive for these jars, made now if it is not there.
+def _failure_in(log_file: Path) -> str | None:
+    """What the last try wrote as its end, if that was a failure."""
+    if not log_file.exists():
+        return None
+    lines = log_file.read_text(errors="replace").splitlines()
+    return next((line for line in reversed(lines) if line.startswith(_FAILED)), None)
 
-    None: another process makes it, or there is no space.
+
+def make(jars: Sequence[Path]) -> Path | None:
+    """The archive for these jars, made now if it is not there; None: another process makes it.
 
     Raises:
         SetupError: no Java.
-        OSError, subprocess.SubprocessError: it could not be made.
+        OSError, subprocess.SubprocessError: it could not be made, as where no space is left.
     """
     path = _path(jars)
     folder = path.parent
@@ -84,8 +98,7 @@ def make(jars: Sequence[Path], progress: Progress) -> Path | None:
         if not is_alone or path.is_file():
             return path if path.is_file() else None
         if shutil.disk_usage(folder).free < FREE_SPACE_MIN:
-            progress("The disk has no room for an archive of classes: the job starts without it")
-            return None
+            raise OSError(errno.ENOSPC, "less than 1 GiB is free", str(folder))
         for stale in folder.glob("classes-*.jsa"):
             stale.unlink()
         _dump(path, _class_path(jars))
@@ -146,6 +159,8 @@ def _dump(path: Path, class_path: str) -> None:
         command += [f"-XX:SharedClassListFile={listed}", f"-XX:SharedArchiveFile={partial}"]
         subprocess.run(
             [*command, "-cp", class_path],
+            capture_output=True,
+            text=True,
             check=True,
             timeout=_TIMEOUT_S,
         )
@@ -170,9 +185,9 @@ def main() -> int:
 
     os.nice(_NICE)
     try:
-        path = make(ensure_jars().spark, to_stderr)
+        path = make(ensure_jars().spark)
     except (CoordError, OSError, subprocess.SubprocessError) as problem:
-        to_stderr(f"No archive of classes: {problem}")
+        to_stderr(f"{_FAILED} {quiet_files.why(problem)}")
         return 1
     to_stderr(f"The archive of classes: {path or 'none'}")
     return 0

@@ -39,7 +39,7 @@ def build(progress: Progress) -> Path | None:
     try:
         _compile(path)
     except (OSError, subprocess.SubprocessError) as problem:
-        progress(f"Local files are written the slow way: {_why(problem)}")
+        progress(f"Local files are written the slow way: {why(problem)}")
         return None
     return path
 
@@ -77,6 +77,7 @@ def _compiler() -> str:
     return found
 
 
-def _why(problem: Exception) -> str:
-    told = getattr(problem, "stderr", None) or str(problem)
+def why(problem: Exception) -> str:
+    """The first line of what a failed program has said, or else of the failure."""
+    told = getattr(problem, "stderr", None) or getattr(problem, "stdout", None) or str(problem)
     return told.strip().splitlines()[0] if told.strip() else type(problem).__name__

@@ -125,7 +125,7 @@ class Stack:
                 progress("The job runs already")
             else:
                 self._start_both(progress, job_args, new_ports)
-        class_archive.make_in_background(ensure_jars(silent).spark)  # for the next start
+        class_archive.make_in_background(ensure_jars(silent).spark, progress)  # for the next start
 
     def _require_same_claims(self) -> None:
         """A job has its topics from its start on, with arguments that only its starter knows."""

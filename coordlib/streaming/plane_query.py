@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.broadcast import Broadcast
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _log = structlog.get_logger()
 #: Of the planes' queries alone. Their expressions are few and their batches small: Java code is
@@ -219,8 +220,7 @@ class PlaneQuery:
             .outputMode("append")
             .foreachBatch(_BatchWriter(self, running))
         )
-        with _set(spark, QUERY_CONF):  # the query has a copy of the session's settings
-            self.query = writer.start()
+        self.query = start_interpreted(spark, writer)
         return self.query
 
     def write_batch(self, frame: "DataFrame", number: int, running: _Running) -> None:
@@ -245,6 +245,12 @@ class PlaneQuery:
         spent = time.monotonic() - began
         self._crash.strike("batch-ends", number)
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
+
+
+def start_interpreted(spark: "SparkSession", writer: "DataStreamWriter") -> "StreamingQuery":
+    """Start a query for which Spark writes no Java code; all else of the session is as before."""
+    with _set(spark, QUERY_CONF):  # the query has a copy of the session's settings
+        return writer.start()
 
 
 class _BatchWriter:

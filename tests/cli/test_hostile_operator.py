@@ -210,7 +210,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(Stack, "start_job", start("a job"))
     monkeypatch.setattr(Stack, "_start_both", start_both)
     monkeypatch.setattr("coordlib.local.stack.ensure_jars", lambda *_: JarSet((), ()))
-    monkeypatch.setattr("coordlib.local.class_archive.make_in_background", lambda _: None)
+    monkeypatch.setattr("coordlib.local.class_archive.make_in_background", lambda *_: None)
     monkeypatch.setattr("coordlib.local.stack.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.job.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.broker.belonging_to", lambda *_: [])

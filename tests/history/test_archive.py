@@ -208,23 +208,28 @@ def test_two_archives_at_once_double_nothing(
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
 
 
-@pytest.mark.chaos
 def test_archives_that_miss_each_other_double_nothing(
     spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both looked before either wrote: Delta skips the later one's commit, which notices."""
+    """Both looked before either wrote: of two appends under one app id Delta takes one. This is the
+    only thing that keeps the rows of both from being in the table."""
+    from deltalake import DeltaTable
+
     from coordlib.history.delta_table import ArchivedTable
 
     log = a_life_of_a_group()
     first, second = _batch(spark, options, "first"), _batch(spark, options, "second")
+    seen_before = second._tables["events"]._snapshot()
     first(_frame(spark, log), 0)
-    look, looks = ArchivedTable._refuse_others, iter([False, True])
-    monkeypatch.setattr(ArchivedTable, "_refuse_others", lambda *args: next(looks) and look(*args))
+    look, looks = ArchivedTable._refuse_others, iter([lambda *_: seen_before])
+    monkeypatch.setattr(ArchivedTable, "_refuse_others", lambda *args: next(looks, look)(*args))
 
     with pytest.raises(StartRefused, match="Another archive"):
         second(_frame(spark, log, 0, 8), 0)
 
     assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+    versions = DeltaTable(f"{options.tables}/events").history()
+    assert len(versions) == 2, "that it was made, and what the first one has committed"
 
 
 @pytest.mark.chaos
@@ -333,6 +338,43 @@ def test_a_table_that_was_deleted_under_the_archive_is_filled_again(
     _batch(spark, options, "one")(_frame(spark, log), 1)
 
     assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+
+
+def test_a_start_reads_the_number_from_the_log_where_there_is_no_checksum(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """Another library has made the newest commit, as `coord history maintain` does: it writes no
+    checksum file."""
+    log = a_life_of_a_group()
+    _batch(spark, options, "one")(_frame(spark, log, 0, 8), 0)
+    for each in Path(options.tables).glob("*/_delta_log/*.crc"):
+        each.unlink()
+    delta_log: Any = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    delta_log.clearCache()
+
+    table = _batch(spark, options, "two")._tables["events"]
+
+    assert (table._number_in(table._snapshot()), table.newest.number) == (1, 1)
+
+
+def test_the_archive_has_settings_of_its_own(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """The coordinator runs in the same session: what is good for one may be bad for the other."""
+    from coordlib.history.archive import INTERPRETED_MAX, Archive, choose_codegen
+
+    names = ("codegen.wholeStage", "codegen.factoryMode")
+    before = spark.conf.getAll
+    archive = Archive(spark, options)
+
+    found = []
+    for records in (INTERPRETED_MAX, INTERPRETED_MAX + 1):
+        choose_codegen(archive._spark, records)
+        found.append([archive._spark.conf.get(f"spark.sql.{name}") for name in names])
+
+    assert found == [["false", "NO_CODEGEN"], ["true", "FALLBACK"]]
+    assert archive._spark.conf.get("spark.databricks.delta.allFilesInCrc.enabled") == "false"
+    assert spark.conf.getAll == before
 
 
 def test_tables_of_somebody_else_are_refused(

@@ -7,11 +7,10 @@ import pytest
 
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG
-from coordlib.history.views import register_spark
 from tests.history.claims_life import GROUP, ClaimsLife, a_life_of_claims
+from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, Log, a_life_of_a_group, at
 from tests.history.test_archive import Topics
-from tests.history.test_views import _utc, same_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,18 +90,15 @@ def test_refused_messages_stand_among_what_was_rejected(tables: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("view", ["claims", "current_claims", "current_lag", "rejected"])
-def test_both_engines_give_the_same_rows(spark: "SparkSession", tables: Path, view: str) -> None:
-    """The same question on a laptop and on a cluster must not have two answers."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    register_spark(session, str(tables))
-    answer, expected = query_tables(tables, f"SELECT * FROM {view}"), session.table(view)
+@pytest.fixture(scope="module")
+def session(spark: "SparkSession", tables: Path) -> "SparkSession":
+    return session_over(spark, tables)
 
-    assert answer.columns == tuple(expected.columns)
-    assert len(answer.rows) > 1
-    naive = [tuple(_utc(value) for value in row) for row in answer.rows]
-    same_rows(session.createDataFrame(naive, expected.schema), expected)
+
+@pytest.mark.parametrize("view", ["claims", "current_claims", "current_lag", "rejected"])
+def test_both_engines_give_the_same_rows(session: "SparkSession", tables: Path, view: str) -> None:
+    """The same question on a laptop and on a cluster must not have two answers."""
+    assert_engines_agree(session, tables, view, rows_min=2)
 
 
 def test_an_archive_that_runs_gains_the_topics_of_claims(

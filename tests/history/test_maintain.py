@@ -17,7 +17,7 @@ from coordlib.history import maintain as upkeep
 from coordlib.history.keeping import kept
 from coordlib.history.maintain import maintain
 from coordlib.history.rewriting import ORDERED, Overtaken, Rewriter
-from coordlib.history.sql import query_tables
+from coordlib.history.sql import query_all, query_tables
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
 from coordlib.history.views import VIEWS
 from tests.history.transaction_life import a_life_of_transactions
@@ -40,10 +40,9 @@ def tables(tmp_path: Path) -> str:
 
 def answers(tables: str, where: str = "true") -> dict[str, Any]:
     """All rows of all views and tables."""
-    return {
-        name: query_tables(tables, f"SELECT * FROM {name} WHERE {where} ORDER BY ALL")
-        for name in (*TABLES, *VIEWS)
-    }
+    names = (*TABLES, *VIEWS)
+    asked = [(f"SELECT * FROM {name} WHERE {where} ORDER BY ALL", ()) for name in names]
+    return dict(zip(names, query_all(tables, asked), strict=True))
 
 
 def files_of(tables: str, table: str = EVENTS) -> list[str]:

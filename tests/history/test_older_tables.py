@@ -15,10 +15,10 @@ from coordlib.errors import StartRefused
 from coordlib.history import tables as known
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, SNAPSHOTS, path_of
-from coordlib.history.views import VIEWS, register_spark, tables_behind
+from coordlib.history.views import VIEWS, tables_behind
 from tests.history.assigned_life import a_life_of_an_assigned_group
+from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, Log, a_life_of_a_group
-from tests.history.test_views import _utc, same_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,17 +76,9 @@ class Folder:
         return DeltaTable(path_of(self.tables, table)).version()
 
     def assert_engines_agree(self) -> None:
-        session = self.spark.newSession()
-        session.conf.set("spark.sql.session.timeZone", "UTC")
-        register_spark(session, self.tables)
+        session = session_over(self.spark, self.tables)
         for name in (EVENTS, LAG, "ownership"):
-            answer, expected = (
-                query_tables(self.tables, f"SELECT * FROM {name}"),
-                session.table(name),
-            )
-            assert answer.columns == tuple(expected.columns)
-            naive = [tuple(map(_utc, row)) for row in answer.rows]
-            same_rows(session.createDataFrame(naive, expected.schema), expected)
+            assert_engines_agree(session, self.tables, name)
 
 
 @pytest.fixture

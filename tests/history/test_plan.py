@@ -18,6 +18,7 @@ def test_each_table_goes_on_where_it_stands() -> None:
     found = plan({"events": {"0": 4}}, {EVENTS: Bounds(0, 9), GROUPS: Bounds(0, 2)}, 100, {})
 
     assert found.ranges == (Range("events", 0, 4, 9), Range("groups", 0, 0, 2))
+    assert found.records == 7
     assert found.until == {"events": {"0": 9}, "groups": {"0": 2}}
     assert (found.left, found.cut, found.holes) == (0, (), ())
 

@@ -17,11 +17,11 @@ from coordlib.history.lag_lines import SAMPLES
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
 from coordlib.history.transaction_views import TRANSACTION_VIEWS
-from coordlib.history.views import VIEWS, register_spark, tables_behind
+from coordlib.history.views import VIEWS, tables_behind
 from tests.cli.tables import write_events
 from tests.history.assigned_life import GROUP, a_life_of_an_assigned_group
+from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import Log, a_life_of_a_group, at
-from tests.history.test_views import _utc, same_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,19 +160,11 @@ def test_a_group_without_history_is_not_known_by_what_has_its_name(
 @pytest.fixture(scope="module")
 def session(spark: "SparkSession", shared: Path) -> "SparkSession":
     """With views of its own."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    register_spark(session, str(shared))
-    return session
+    return session_over(spark, shared)
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("view", [*OF_GROUPS, "rejected", "current_lag"])
 def test_spark_keeps_them_apart_as_well(session: "SparkSession", shared: Path, view: str) -> None:
     """One SQL text for both engines, and the same rows."""
-    answer, expected = query_tables(shared, f"SELECT * FROM {view}"), session.table(view)
-
-    assert answer.columns == tuple(expected.columns)
-    assert len(answer.rows) > 0
-    naive = [tuple(_utc(value) for value in row) for row in answer.rows]
-    same_rows(session.createDataFrame(naive, expected.schema), expected)
+    assert_engines_agree(session, shared, view, rows_min=1)

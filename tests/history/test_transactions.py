@@ -7,9 +7,8 @@ import pytest
 
 from coordlib.history.sql import query_tables
 from coordlib.history.transaction_views import TRANSACTION_VIEWS
-from coordlib.history.views import register_spark
+from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, a_life_of_a_group
-from tests.history.test_views import _utc, same_rows
 from tests.history.transaction_life import ID, a_life_of_transactions
 
 if TYPE_CHECKING:
@@ -37,18 +36,15 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
     return folder / "tables"
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_both_engines_give_the_same_rows(spark: "SparkSession", tables: Path, view: str) -> None:
-    """The same question on a laptop and on a cluster must not have two answers."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    register_spark(session, str(tables))
-    answer, expected = query_tables(tables, f"SELECT * FROM {view}"), session.table(view)
+@pytest.fixture(scope="module")
+def session(spark: "SparkSession", tables: Path) -> "SparkSession":
+    return session_over(spark, tables)
 
-    assert answer.columns == tuple(expected.columns)
-    assert len(answer.rows) > 0
-    naive = [tuple(_utc(value) for value in row) for row in answer.rows]
-    same_rows(session.createDataFrame(naive, expected.schema), expected)
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_both_engines_give_the_same_rows(session: "SparkSession", tables: Path, view: str) -> None:
+    """The same question on a laptop and on a cluster must not have two answers."""
+    assert_engines_agree(session, tables, view, rows_min=1)
 
 
 def test_events_of_an_id_name_it(tables: Path) -> None:

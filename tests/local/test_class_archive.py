@@ -1,7 +1,6 @@
 """The archive of loaded classes: made once for one Java and one set of jars, and never missed."""
 
 import gzip
-import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from coordlib.local import class_archive
+from coordlib.local.jars import JarSet
 from coordlib.local.java import find_java
 
 FEW_CLASSES = b"java/lang/Object id: 0\njava/lang/String id: 1\n"
@@ -29,24 +29,20 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return [jar]
 
 
-def told(_: str) -> None:
-    """Progress that nobody reads."""
-
-
 def test_it_is_made_and_java_uses_it(
     jars: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same class path, the same Java; a second call makes nothing."""
     monkeypatch.setattr(class_archive, "_class_path", lambda _: str(tmp_path))
     assert class_archive.options(jars) == ""
-    made = class_archive.make(jars, told)
+    made = class_archive.make(jars)
 
     assert made is not None
     assert class_archive.options(jars) == f"-XX:SharedArchiveFile={made} -Xlog:cds=off"
     java = [str(find_java().path), *class_archive.options(jars).split(), "-Xshare:on", "-version"]
     assert subprocess.run([*java], capture_output=True, check=False).returncode == 0
     monkeypatch.setattr(class_archive, "_dump", None)
-    assert class_archive.make(jars, told) == made
+    assert class_archive.make(jars) == made
 
 
 def test_other_jars_have_another_archive(jars: list[Path]) -> None:
@@ -79,25 +75,69 @@ def test_nothing_is_made_where_nobody_wants_it(
     assert bool(class_archive.options(jars)) == (said == "use")
 
 
-def test_without_room_or_with_another_maker_it_is_left(
-    jars: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_makers_one_leaves_it_to_the_other(jars: list[Path]) -> None:
     """Two set-ups at once would take two cores for a minute."""
     folder = class_archive._path(jars).parent
     folder.mkdir(parents=True)
     with class_archive._alone(folder) as is_alone:
         assert is_alone
-        assert class_archive.make(jars, told) is None
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
-    assert class_archive.make(jars, told) is None
+        assert class_archive.make(jars) is None
 
 
-def test_a_folder_that_cannot_be_written_stops_no_start(
+def test_a_folder_that_cannot_be_written_stops_no_start_and_is_named(
     jars: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job starts as without it."""
+    """Somebody else's COORD_HOME: the job starts as without an archive, and one line says why."""
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("COORD_HOME", str(tmp_path / "file"))
+    told: list[str] = []
 
-    class_archive.make_in_background(jars)
+    class_archive.make_in_background(jars, told.append)
+
+    assert len(told) == 1
+    assert told[0].startswith("No archive of classes, so the job starts slower: [Errno 20] Not a ")
+    assert str(tmp_path / "file" / "made") in told[0]
     assert class_archive.options(jars) == ""
+
+
+def _no_room(_: object) -> SimpleNamespace:
+    return SimpleNamespace(free=1 << 20)
+
+
+def _no_such_class_path(_: object) -> str:
+    raise subprocess.CalledProcessError(1, ["java"], stderr="Error: no heap\nmore of it\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "broken", "why"),
+    [
+        ("shutil.disk_usage", _no_room, "[Errno 28] less than 1 GiB is free"),
+        ("_class_path", _no_such_class_path, "Error: no heap"),
+    ],
+)
+def test_why_a_try_in_the_background_failed_is_told_by_the_next_command(
+    place: str,
+    broken: object,
+    why: str,
+    jars: list[Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody reads the log of a process that `make setup` has left behind: without a word every
+    start would take half as long again for ever. The line comes once for each try."""
+    module = class_archive.__name__
+    monkeypatch.setattr(f"{module}.{place}", broken)
+    monkeypatch.setattr("coordlib.local.jars.ensure_jars", lambda: JarSet(tuple(jars), ()))
+    monkeypatch.setattr("os.nice", lambda _: 0)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: None)
+    told: list[str] = []
+    class_archive.make_in_background(jars, told.append)
+    assert told == [], "nothing is known yet"
+    assert class_archive.main() == 1
+    (class_archive._path(jars).parent / "class-archive.log").write_text(capsys.readouterr().err)
+
+    class_archive.make_in_background(jars, told.append)
+    class_archive.make_in_background(jars, told.append)
+
+    assert len(told) == 1
+    assert told[0].startswith(f"No archive of classes, so the job starts slower: {why}")

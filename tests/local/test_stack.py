@@ -1,5 +1,6 @@
 """A whole stack, with a stand-in for the job: up, crash, leftovers, down."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -27,7 +28,11 @@ def with_address(stack: Stack) -> Stack:
 
 def test_job_is_stopped_cleanly_killed_wholly_and_found_again(with_address: Stack) -> None:
     stack = with_address
-    stack.start_job(script=STAND_IN, progress=silent)
+    started: list[str] = []
+    stack.start_job(script=STAND_IN, progress=started.append)
+    assert started[0] == "Starting the job ..."
+    assert re.fullmatch(r"Starting the job: done in \d+\.\d s", started[1])
+    assert started[2:] == ["  spent on session 2.0 s, first batch 3.5 s"]
     assert stack.status().job_state == "running"
     assert stack.job_pid == stack.job.told()["pid"]
 

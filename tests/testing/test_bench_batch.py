@@ -5,16 +5,16 @@ import json
 import zlib
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import MagicMock, call
+from unittest.mock import MagicMock, call, patch
 
 import pytest
 from pyspark import cloudpickle
 
 from coordlib import exit_codes
 from coordlib.errors import CannotReach, SetupError
-from coordlib.streaming import keys, operator, plane_query, query
+from coordlib.streaming import keys, operator, plane_query, query, source
 from coordlib.streaming.operator import unpack_state
-from tests.tools.bench import batch_load, batch_worker
+from tests.tools.bench import batch_levers, batch_load, batch_worker
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, ratios, summary
 from tests.tools.bench.batch_levers import switched
 from tests.tools.bench.batch_variants import (
@@ -63,9 +63,9 @@ def test_a_variant_of_no_lever_is_refused(name: str) -> None:
         variants(TOGETHER, (name,))
 
 
-def test_the_levers_that_go_together_leave_one_partition_out() -> None:
+def test_the_levers_that_go_together_are_those_of_the_job() -> None:
     """With one state partition there is nothing over which keys could spread."""
-    assert set(LEVERS) - set(TOGETHER) == {"partitions"}
+    assert set(LEVERS) - set(TOGETHER) == {"partitions", "retained", "fetched", "archive"}
 
 
 def test_every_second_turn_goes_backwards() -> None:
@@ -247,13 +247,20 @@ def in_force(session: MagicMock) -> dict[str, object]:
         "keys": keys.balanced(2, 2),
         "codec": operator.pack_state,
         "partitions": session.conf.set.call_args_list[0],
+        "retained": session.conf.set.call_args_list[1],
+        "fetched": plane_query.read_inputs,
     }
 
 
-@pytest.mark.parametrize("on", [(), *((lever,) for lever in LEVERS), LEVERS], ids="+".join)
+#: The archive is a thread of the block's own (`batch_job.py`).
+SWITCHED = tuple(lever for lever in LEVERS if lever != "archive")
+
+
+@pytest.mark.parametrize("on", [(), *((lever,) for lever in SWITCHED), SWITCHED], ids="+".join)
 def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
     """A lever that is not switched would look as if it gave nothing."""
     partitions, file_system = "spark.sql.shuffle.partitions", "fs.file.impl"
+    retained = "spark.sql.streaming.minBatchesToRetain"
     without = {
         "codegen": {},
         "gc": batch_worker.fold_thawed,
@@ -261,6 +268,8 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "keys": (0, 1),
         "codec": batch_worker.pack_zlib,
         "partitions": call(partitions, "2"),
+        "retained": call(retained, "10"),
+        "fetched": source.read_inputs,
     }
     having = {
         "codegen": plane_query.QUERY_CONF,
@@ -269,14 +278,24 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "keys": keys.balanced(2, 2),
         "codec": operator.pack_state,
         "partitions": call(partitions, "1"),
+        "retained": call(retained, "2"),
+        "fetched": batch_levers._fetching_more,
     }
-    assert all(having[lever] != without[lever] for lever in LEVERS)
+    assert all(having[lever] != without[lever] for lever in SWITCHED)
     before = plane_query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state
     session = MagicMock()
     with switched(session, on):
         found = in_force(session)
-    assert found == {lever: (having if lever in on else without)[lever] for lever in LEVERS}
+    assert found == {lever: (having if lever in on else without)[lever] for lever in SWITCHED}
     assert (plane_query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state) == before
+
+
+def test_what_is_fetched_at_once_is_an_option_of_the_source() -> None:
+    """All other options stay as the job has them."""
+    with patch.object(source, "read_inputs") as read:
+        batch_levers._fetching_more("spark", {}, {"kafka.a": "b"}, "engine", None, 5)
+    more = {"kafka.max.partition.fetch.bytes": "16777216", "kafka.receive.buffer.bytes": "1048576"}
+    read.assert_called_once_with("spark", {}, {"kafka.a": "b", **more}, "engine", None, 5)
 
 
 def test_workers_get_what_is_switched_by_its_name() -> None:

@@ -8,6 +8,7 @@ from cyclopts import App
 from coordlib.cli import main as cli
 from coordlib.cli.commands import empty
 from tests.tools import sim
+from tests.tools.bench import archive_command
 from tests.tools.bench import commands as bench
 from tests.tools.bench import commands_entities as entities
 
@@ -29,6 +30,7 @@ def build() -> App:
         entities.transactions,
         entities.idle,
         bench.history,
+        archive_command.archive,
     ):
         bench_app.command(command, name=command.__name__)
     app.command(bench_app)

@@ -3,9 +3,9 @@
 One JVM runs coordinators one after the other, each with other levers on, in turns: figures of two
 JVMs, or of two times of a day, differ by more than most levers give. A block begins with a prefix,
 a checkpoint and members of its own; some seconds are not counted, then some are. Nothing else runs
-beside the batches, no archive and no sampling of lag.
+beside the batches, no sampling of lag, and no archive but by the last lever.
 
-Levers, of which all but the last are looked at unless others are named:
+Levers, of which the first five, which the job has, are looked at unless others are named:
 
     codegen     Spark interprets the query's expressions and writes no Java code for each task
     gc          the workers' garbage collector leaves out what their daemon has imported
@@ -13,6 +13,9 @@ Levers, of which all but the last are looked at unless others are named:
     keys        shards spread evenly over two state partitions; off: shard numbers are the keys
     codec       the state is packed with zstd; off: with zlib. With --state-mb it counts
     partitions  one state partition instead of two, whatever the keys
+    retained    2 batches are kept in the checkpoint instead of 10
+    fetched     Kafka may send 16 MiB of a partition at once instead of 1
+    archive     an archive beside it, with a turn every 5 s (the job's has one every 30 s)
 """
 
 import json
@@ -64,7 +67,7 @@ def run(
     spark_args = ["--conf", _PROGRESS_KEPT]
     if any("files" in variant.on for variant in chosen):
         spark_args += ["--driver-class-path", str(_jar())]
-    with _broker() as stack:
+    with own_broker(NAME) as stack:
         told = stack.home / "logs" / "blocks.jsonl"
         plan = {
             "warming": order(warming(levers), turns=1),
@@ -80,7 +83,7 @@ def run(
         }
         stack.start_job(("--plan", msgspec.json.encode(plan).decode()), spark_args, _SCRIPT)
         found = []
-        for block in _blocks(stack, told):
+        for block in job_blocks(stack, told):
             found.append(block)
             tell("batch", "block", **block)
             to_stderr(_line(block, len(blocks)))
@@ -101,16 +104,16 @@ def _jar() -> Path:
 
 
 @contextmanager
-def _broker() -> Iterator[Stack]:
+def own_broker(name: str) -> Iterator[Stack]:
     """A broker of our own, whose job finds this checkout's modules. Raises NotReady."""
     root = checkout() or Path.cwd()
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-    with fresh_stack(NAME) as stack, patch.dict(os.environ, PYTHONPATH=path):
+    with fresh_stack(name) as stack, patch.dict(os.environ, PYTHONPATH=path):
         stack.start_broker()
         yield stack
 
 
-def _blocks(stack: Stack, told: Path) -> Iterator[dict[str, Any]]:
+def job_blocks(stack: Stack, told: Path) -> Iterator[dict[str, Any]]:
     """The blocks as they end. Raises NotReady when the job has failed."""
     read = 0
     while True:

@@ -21,9 +21,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from coordlib.config import load_config
 from coordlib.errors import NotReady
+from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.kafka import topics
 from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming import lifecycle, logs
+from coordlib.streaming.beside.archive_watch import ArchiveWatch
 from coordlib.streaming.beside.status_file import JobStatus, StatusFile
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, spent_s
@@ -35,6 +37,8 @@ RESPONSES: Final = 4
 FIRST_BATCH_TIMEOUT_S: Final = 90.0
 #: Of each block that only warms the JVM: its first batches take several times as long.
 JVM_WARM_S: Final = 45.0
+#: Often enough that a block of some seconds has turns of the archive.
+ARCHIVE_EVERY_S: Final = 5.0
 #: Everybody joins at once and is answered at once; nothing but batches is measured.
 SETTINGS: Final = (
     "group.initial_rebalance_delay_ms=0",
@@ -151,12 +155,28 @@ class Lab:
         with switched(self._spark, on):
             coordinator = Coordinator(self._spark, options)
             query = coordinator.start()
+            archive = self._archive(options, coordinator) if "archive" in on else None
             try:
                 _wait_for_first_batch(query)
+                if archive is not None:
+                    archive.start()
                 yield query
+                if archive is not None:
+                    archive.stop()
                 stop_between_batches(query)
             finally:
                 coordinator.close()
+
+    def _archive(self, options: CoordinatorOptions, coordinator: Coordinator) -> ArchiveWatch:
+        folder = self._folder / f"{options.prefix}-history"
+        archived = ArchiveOptions(
+            bootstrap_servers=options.bootstrap_servers,
+            prefix=options.prefix,
+            tables=str(folder / "tables"),
+            checkpoint=str(folder / "checkpoint"),
+        )
+        troubles = coordinator.troubles
+        return ArchiveWatch(lambda: Archive(self._spark, archived), ARCHIVE_EVERY_S, troubles)
 
     def _spent_s(self) -> dict[str, float]:
         context = self._spark.sparkContext

@@ -3,30 +3,37 @@
 Each is found where the job looks when it starts a query, and is put back when the block ends.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 from coordlib.local import quiet_files
-from coordlib.streaming import keys, operator, plane, plane_query, query
+from coordlib.streaming import keys, operator, plane, plane_query, query, source
 from tests.tools.bench import batch_worker
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _HADOOPS: Final = "org.apache.hadoop.fs.LocalFileSystem"
 _FILES: Final = quiet_files.PROPERTY.removeprefix("spark.hadoop.")
 #: Otherwise the first block's file system would be everybody's.
 _FILES_UNCACHED: Final = "fs.file.impl.disable.cache"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_RETAINED: Final = "spark.sql.streaming.minBatchesToRetain"
+#: Of Kafka's consumer in Spark.
+_FETCHED: Final = {
+    "kafka.max.partition.fetch.bytes": str(16 << 20),
+    "kafka.receive.buffer.bytes": str(1 << 20),
+}
 
 
 @contextmanager
 def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
     """These levers are on and all others off, for a coordinator that is made and ends here."""
     spark.conf.set(_PARTITIONS, "1" if "partitions" in on else "2")
+    spark.conf.set(_RETAINED, "2" if "retained" in on else "10")
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set(_FILES, quiet_files.CLASS if "files" in on else _HADOOPS)
     hadoop.set(_FILES_UNCACHED, "true")
@@ -35,11 +42,22 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
         stack.enter_context(patch.object(query, "groups", _folding(fold)))
         if "codegen" not in on:
             stack.enter_context(patch.object(plane_query, "QUERY_CONF", {}))
+        if "fetched" in on:
+            stack.enter_context(patch.object(plane_query, "read_inputs", _fetching_more))
         if "keys" not in on:
             stack.enter_context(patch.object(keys, "balanced", _shard_numbers))
         if "codec" not in on:  # the workers get the function by its own name
             stack.enter_context(patch.object(operator, "pack_state", batch_worker.pack_zlib))
         yield
+
+
+def _fetching_more(
+    spark: "SparkSession",
+    inputs: Mapping[str, str],
+    options: Mapping[str, str],
+    *others: Any,
+) -> "DataFrame":
+    return source.read_inputs(spark, inputs, {**options, **_FETCHED}, *others)
 
 
 def _folding(fold: plane.Folding) -> Callable[[str], plane.Plane]:

@@ -1,0 +1,173 @@
+"""The archive benchmark's job: archives in one JVM, by turns; `archive.py` starts it."""
+
+import json
+import os
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from coordlib.history import archive, delta_table
+from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.history.delta_append import Append
+from coordlib.kafka import topics
+from coordlib.records import codec, stored
+from coordlib.streaming import lifecycle, logs
+from coordlib.streaming.beside.status_file import StatusFile
+from tests.tools.bench.archive import Plan, read
+from tests.tools.bench.batch_figures import spent_s
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Engine:
+    """What an engine writes, in the topics of one prefix."""
+
+    def __init__(self, bootstrap_servers: str, prefix: str) -> None:
+        self.prefix, self._written = prefix, 0
+        config = {"bootstrap.servers": bootstrap_servers, "log_level": "2"}
+        topics.create(config, prefix, 2, 1, 1)
+        self._producer = Producer({**config, "transactional.id": prefix, "linger.ms": 0})
+        self._producer.init_transactions()
+
+    def write(self, events: int, commits: int) -> None:
+        """One transaction, as of a batch."""
+        self._producer.begin_transaction()
+        now_ms = time.time_ns() // 1_000_000
+        for number in range(events):
+            self._produce("events", b"g", codec.encode(self._event(now_ms)), number % 2)
+        for number in range(commits):
+            key = json.dumps(["g", "orders", number]).encode()
+            self._produce("committed", key, codec.encode(self._commit(now_ms)), 0)
+        self._producer.commit_transaction(30)
+
+    def _produce(self, topic: str, key: bytes, value: bytes, partition: int) -> None:
+        self._written += 1
+        self._producer.produce(f"{self.prefix}.{topic}", value, key, partition)
+
+    def _event(self, now_ms: int) -> stored.Event:
+        at = f"r0-{self._written}"
+        return stored.Event(
+            event_id=f"bench-aaaa-{at}-0",
+            time_ms=now_ms,
+            group="g",
+            protocol="classic",
+            type="OffsetsCommitted",
+            generation=1,
+            member="m",
+            cause=at,
+            reason="",
+            detail={"offsets": [{"topic": "orders", "partition": 0, "offset": self._written}]},
+            kind="classic",
+        )
+
+    def _commit(self, now_ms: int) -> stored.CommittedValue:
+        return stored.CommittedValue(
+            offset=self._written,
+            leader_epoch=-1,
+            metadata="",
+            commit_ms=now_ms,
+            commit_clock_ms=now_ms,
+            generation=1,
+            member="m",
+        )
+
+
+def by_writer(
+    _: SparkSession, snapshot: Any, rows: "DataFrame", columns: tuple[str, ...], what: Append
+) -> None:
+    """An append as the archive made it before."""
+    writer = rows.write.format("delta").mode("append").option("userMetadata", what.metadata)
+    writer = writer.option("txnAppId", what.app_id).option("txnVersion", what.number)
+    writer.partitionBy(*columns).save(snapshot.deltaLog().dataPath().toString())
+
+
+@contextmanager
+def way_of(way: str) -> Iterator[None]:
+    """The archive works in this way."""
+    with ExitStack() as stack:
+        if way == "lookup":
+            stack.enter_context(patch.object(delta_table, "append", by_writer))
+        if way == "codegen":
+            stack.enter_context(patch.object(archive, "INTERPRETED_MAX", 0))
+        yield
+
+
+def turns(spark: SparkSession, plan: Plan, servers: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """Each way's, one after the other; every second time backwards."""
+    engines = {way: Engine(servers, f"archive-{way}") for way in plan.ways}
+    archives: Mapping[str, Archive] = {
+        way: Archive(
+            spark,
+            ArchiveOptions(
+                bootstrap_servers=servers,
+                prefix=engine.prefix,
+                tables=str(folder / way / "tables"),
+                checkpoint=str(folder / way / "checkpoint"),
+            ),
+        )
+        for way, engine in engines.items()
+    }
+    for number in range(1, plan.turns + 1):
+        for way in plan.ways if number % 2 else reversed(plan.ways):
+            engines[way].write(plan.events, plan.commits)
+            with way_of(way):
+                spent_s, took_s = _turn(spark, archives[way])
+            told = {"took_s": round(took_s, 3), "jvm_s": round(spent_s, 3)}
+            yield {"turn": number, "way": way, **told, "load_1m": round(os.getloadavg()[0], 2)}
+
+
+def _turn(spark: SparkSession, archive: Archive) -> tuple[float, float]:
+    """A turn that has something to do: processor time of the JVM, and what passed.
+
+    A transaction is there for readers a moment after its commit has returned.
+    """
+    done = archive._number
+    while True:
+        before, began = _jvm_s(spark), time.monotonic()
+        left = archive.turn()
+        if archive._number > done:
+            assert left.records == 0, "a turn takes all that is there"
+            return _jvm_s(spark) - before, time.monotonic() - began
+
+
+def _jvm_s(spark: SparkSession) -> float:
+    assert spark.sparkContext._jvm is not None
+    jvm = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    return spent_s(jvm, os.getpid(), "pyspark.daemon")["jvm"]
+
+
+def main() -> int:
+    """Until all turns are done; what fails ends the job."""
+    parser = ArgumentParser()
+    for name in ("--bootstrap-servers", "--plan"):
+        parser.add_argument(name, required=True)
+    for name in ("--tables", "--status-file"):
+        parser.add_argument(name, type=Path, required=True)
+    given, _ = parser.parse_known_args()
+    plan = read(given.plan)
+    lifecycle.write_pid()
+    logs.configure()
+    spark = SparkSession.builder.appName("coordlib-bench").getOrCreate()
+    try:
+        status = StatusFile(given.status_file)
+        status.status.state = "running"  # whoever has started it waits for that
+        status.write()
+        with Path(plan.told).open("a", buffering=1) as told:
+            for each in turns(spark, plan, given.bootstrap_servers, given.tables):
+                told.write(json.dumps(each) + "\n")
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
