@@ -29,8 +29,8 @@ CAUGHT_UP_LIMIT_S: Final = 1_800.0
 
 def run(*, what: str, **options: Any) -> int:
     """One of the three."""
-    work: Callable[..., int] = {"catch_up": catch_up, "load": load, "sweep": sweep}[what]
-    return work(**options)
+    works: dict[str, Callable[..., int]] = {"catch_up": catch_up, "load": load, "sweep": sweep}
+    return works[what](**options)
 
 
 def catch_up(*, messages: int, claims: int) -> int:

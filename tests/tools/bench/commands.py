@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 
 from coordlib.cli.numbers import Count, Millis, Partitions, Rate, Seconds, whole
 from coordlib.cli.where import HERE, Where
+from coordlib.errors import SetupError
 from tests.tools.bench.batch_variants import STATE_MB_MAX, TOGETHER, Lever
 
 Peer = Literal["kafka", "none"]
