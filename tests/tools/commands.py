@@ -10,6 +10,7 @@ from coordlib.cli.commands import empty
 from tests.tools import sim
 from tests.tools.bench import archive_command
 from tests.tools.bench import commands as bench
+from tests.tools.bench import commands_claims as of_claims
 from tests.tools.bench import commands_entities as entities
 
 
@@ -25,7 +26,8 @@ def build() -> App:
         entities.hostile,
         bench.rebuild,
         bench.batch,
-        bench.claims,
+        of_claims.claims,
+        of_claims.claims_query,
         entities.brokers,
         entities.transactions,
         entities.idle,
