@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     OffsetSpec,
 )
 
+from coordlib.kafka.clients import LEADER_MOVED, renew_leaders
 from coordlib.kafka.denied import hidden, is_denied, refusing
 from coordlib.kafka.places import Bounds, Place
 
@@ -93,24 +94,43 @@ def _offsets(
     timeout_s: float,
     is_committed: bool = False,
 ) -> dict[Place, int | None]:
+    found, moved = _answers(admin, places, spec, timeout_s, is_committed)
+    if moved:
+        renew_leaders(admin, {place.topic for place in moved}, timeout_s)
+        found |= _answers(admin, moved, spec, timeout_s, is_committed)[0]
+    return found
+
+
+def _answers(
+    admin: AdminClient,
+    places: Sequence[Place],
+    spec: OffsetSpec,
+    timeout_s: float,
+    is_committed: bool,
+) -> tuple[dict[Place, int | None], list[Place]]:
+    """The offsets, and the partitions that another broker leads than the client believes."""
     asked = {TopicPartition(*place): spec for place in places}
     level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     found: dict[Place, int | None] = {}
+    moved: list[Place] = []
     failure: KafkaException | None = None
     answers = admin.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)
-    for place, answer in answers.items():
+    for at, answer in answers.items():
+        place = Place(at.topic, at.partition)
         try:
-            found[Place(place.topic, place.partition)] = answer.result(timeout_s).offset
+            found[place] = answer.result(timeout_s).offset
         except KafkaException as problem:
             code = problem.args[0].code()
             if code in _GONE or is_denied(problem):
-                found[Place(place.topic, place.partition)] = None
+                found[place] = None
+            elif code in LEADER_MOVED:
+                moved.append(place)
             elif code < 0:  # librdkafka's own: no broker has answered; else it is of this partition
                 failure = problem
-    if failure is None or found:
-        return found
+    if failure is None or found or moved:
+        return found, moved
     if failure.args[0].code() == KafkaError._NOENT:
-        return _absent(admin, places, timeout_s)
+        return _absent(admin, places, timeout_s), []
     raise failure
 
 

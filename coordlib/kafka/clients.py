@@ -1,6 +1,6 @@
 """How clients are opened, and how their errors are raised, the same for all callers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -11,6 +11,15 @@ from coordlib.errors import CannotReach
 
 #: Every consumer needs a group. This one is never joined, and no offset is committed for it.
 READER_GROUP: Final = "coordlib-reader"
+#: Another broker leads a partition than the client believes, or the same one in another epoch.
+LEADER_MOVED: Final = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
 
 
 def reader_config(
@@ -38,6 +47,22 @@ def reader_config(
 def open_admin(options: Mapping[str, Any], log_level: int = 0) -> AdminClient:
     """An admin client. Keep it in a variable: its answers are lost when it is collected."""
     return AdminClient({**options, "log_level": log_level})
+
+
+def has_moved(problem: KafkaException) -> bool:
+    """Whether a partition's leader is another than the client believes: see `renew_leaders`."""
+    return problem.args[0].code() in LEADER_MOVED
+
+
+def renew_leaders(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> None:
+    """Let the client ask who leads the partitions of these topics. Raises KafkaException.
+
+    Where logs end an admin client asks by the leaders' epochs of its cache, whose life is 15
+    minutes. A broker that was away leads in a newer epoch, and refuses the older one all the while
+    (FENCED_LEADER_EPOCH).
+    """
+    for topic in sorted(set(topics)):
+        admin.list_topics(topic, timeout=timeout_s)
 
 
 def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.errors import CannotReach, CoordError
+from coordlib.kafka.clients import renew_leaders
 from coordlib.kafka.denied import denial, hidden, missing, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -133,10 +134,8 @@ class ResponseReader:
             self._refresh_leader()
 
     def _refresh_leader(self) -> None:
-        """The library keeps an old leader's epoch for its cache's life (15 minutes) and answers
-        FENCED_LEADER_EPOCH all the while; asking for metadata renews the cache."""
         try:
-            self._admin.list_topics(self._source.topic, timeout=REFRESH_TIMEOUT_S)
+            renew_leaders(self._admin, [self._source.topic], REFRESH_TIMEOUT_S)
         except KafkaException as problem:
             _log.info("No metadata of the responses: %s", problem)
 

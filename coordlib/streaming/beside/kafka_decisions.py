@@ -7,7 +7,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
 
-from coordlib.kafka.clients import open_admin, reader_config
+from coordlib.kafka.clients import has_moved, open_admin, reader_config, renew_leaders
 from coordlib.kafka.reading import PASSING
 from coordlib.records.requests import TxnDecided
 from coordlib.streaming.beside.decisions import Look, Seen
@@ -43,10 +43,15 @@ class KafkaDecisions:
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=_ASK_TIMEOUT_S,
         )
-        return {
-            place.partition: answer.result(_ASK_TIMEOUT_S).offset
-            for place, answer in answers.items()
-        }
+        try:
+            return {
+                place.partition: answer.result(_ASK_TIMEOUT_S).offset
+                for place, answer in answers.items()
+            }
+        except KafkaException as problem:
+            if has_moved(problem):  # the next turn asks the one that leads
+                renew_leaders(self._admin, [self._topic], _ASK_TIMEOUT_S)
+            raise
 
     def look(self, look: Look) -> Seen:
         if self._reader is None:

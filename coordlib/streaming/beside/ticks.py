@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
 from msgspec import UNSET
 
 from coordlib.coordinators.shard.shard import Status
-from coordlib.kafka.clients import open_admin
+from coordlib.kafka.clients import has_moved, open_admin, renew_leaders
 from coordlib.records.requests import Tick
 from coordlib.streaming.beside.turns import Turns
 from coordlib.streaming.control import ControlWriter
@@ -23,8 +23,7 @@ from coordlib.streaming.crash import Crash
 from coordlib.streaming.sink import Written
 
 _ASK_TIMEOUT_S: Final = 10.0
-#: Another broker leads than was known; and how long until it is asked for again.
-_MOVED: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+#: How long until it is asked again who leads.
 _LEADER_S: Final = 0.1
 
 
@@ -273,9 +272,10 @@ class KafkaTicks:
             try:
                 return self._ends(asked, visible)
             except KafkaException as problem:
-                if problem.args[0].code() not in _MOVED or time.monotonic() >= until_s:
+                if not has_moved(problem) or time.monotonic() >= until_s:
                     raise
                 time.sleep(_LEADER_S)
+                renew_leaders(self._admin, {topic for topic, _ in asked}, _ASK_TIMEOUT_S)
 
     def _ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
 from coordlib.errors import CannotReach
+from coordlib.kafka.clients import renew_leaders
 from coordlib.kafka.denied import denial, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -136,10 +137,8 @@ class LogReader:
             raise denied
 
     def _refresh_leaders(self) -> None:
-        """The library keeps an old leader's epoch for its cache's life (15 minutes) and answers
-        FENCED_LEADER_EPOCH all the while; asking for metadata renews the cache."""
         try:
-            self.admin.list_topics(self._topic, timeout=REFRESH_TIMEOUT_S)
+            renew_leaders(self.admin, [self._topic], REFRESH_TIMEOUT_S)
         except KafkaException as problem:
             _log.info("No metadata of the coordination topic: %s", problem)
 
