@@ -8,6 +8,7 @@ from cyclopts import App
 from coordlib.cli import main as cli
 from coordlib.cli.commands import empty
 from tests.tools import sim
+from tests.tools.bench import claims_commands
 from tests.tools.bench import commands as bench
 
 
@@ -23,12 +24,12 @@ def build() -> App:
         bench.hostile,
         bench.rebuild,
         bench.batch,
-        bench.claims,
         bench.brokers,
         bench.transactions,
         bench.history,
     ):
         bench_app.command(command, name=command.__name__)
+    bench_app.command(claims_commands.build())
     app.command(bench_app)
     return app
 

@@ -5,7 +5,7 @@ delete it; `rebuild`, `batch` and `core` take nothing else.
 """
 
 from importlib import import_module
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -19,12 +19,6 @@ Peer = Literal["kafka", "none"]
 Way = Literal["kafka", "coordinator", "delta"]
 Protocol = Literal["range", "cooperative-sticky", "assigned"]
 StateMb = Annotated[int, Parameter(converter=whole, validator=Number(gte=0, lte=STATE_MB_MAX))]
-#: Marshal's clients read up to five million at their start: 100,000 of each of 50 partitions.
-Messages = Annotated[int, Parameter(converter=whole, validator=Number(gte=1, lte=10_000_000))]
-#: What a coordination topic's name may say.
-Interval = Annotated[int, Parameter(converter=whole, validator=Number(gte=6, lte=3_600))]
-#: Half of Marshal's heartbeat interval, the mean time between two signs of a claim.
-HEARD_EVERY_S: Final = 30
 
 
 def settle(  # a command line's options
@@ -245,112 +239,6 @@ def batch(
         levers=levers,
         named=variants,
     )
-
-
-def claims(
-    *,
-    repeats: Count = 20,
-    kills: Count = 5,
-    with_job: bool = False,
-    fold: bool = False,
-    held: bool = False,
-    start: bool = False,
-    catch_up: bool = False,
-    joins: bool = False,
-    load: bool = False,
-    sweep: bool = False,
-    simulated: bool = False,
-    clients: Count = 10,
-    seconds: Count | None = None,
-    messages: Messages = 300_000,
-    late: Messages = 400_000,
-    claimed: Count = 10_000,
-    rate: Rate | None = None,
-    rates: tuple[Count, ...] | None = None,
-    groups: Count = 1_000,
-    interval: Interval = 60,
-    batch: Count = 20_000,
-) -> int:
-    """How quickly consumers of claims claim, hand over and take over, on a broker of its own.
-
-    Parameters
-    ----------
-    repeats
-        Hand-overs that are timed, and ten times as many attempts; with --fold and --start
-        measurements.
-    kills
-        Owners that are killed; each costs a quarter of a minute. With --simulated: worlds.
-    with_job
-        A job with the claims query runs beside the consumers.
-    fold
-        Instead, messages per second that the pure fold judges: no Kafka, no Spark, one core.
-    held
-        Instead, what holding --claimed partitions costs the clients, in memory and virtual time.
-    start
-        Instead, how soon a client is ready: from the log's start, late, and from a snapshot.
-    catch_up
-        Instead, how soon the claims query has judged a log of --messages from its start.
-    joins
-        Instead, how soon joins of classic groups are answered while the claims query works.
-    load
-        Instead, batches, processor time and bytes of the claims query at a steady --rate.
-    sweep
-        Instead, the highest of --rates that the claims query sustains.
-    simulated
-        Instead, how long a killed owner's partitions wait, in simulated worlds.
-    clients
-        With --held: how many consumers hold them.
-    seconds
-        With --held (120, of virtual time), --load (90), --joins (30) and --sweep (20, of each
-        rate): how long.
-    messages
-        With --fold, --start, --catch-up and --joins: how many there are to judge.
-    late
-        With --start: how many a client that begins late has to read.
-    claimed
-        Claims in the coordination topic.
-    rate
-        With --load (a thirtieth of --claimed) and --joins (10,000): messages a second.
-    rates
-        With --sweep, given several times: messages a second.
-    groups
-        With --joins: classic groups that heartbeat meanwhile.
-    interval
-        With --simulated: the heartbeat interval, seconds.
-    batch
-        With --fold: messages of a batch of the engine.
-    """
-    if held:
-        return _run("claims_held", claims=claimed, clients=clients, seconds=seconds or 120)
-    if fold:
-        mix = {"messages": messages, "claims": claimed, "batch": batch}
-        return _run("claims_fold", **mix, repeats=repeats)
-    if simulated:
-        return _run("claims_simulated", kills=kills, interval_s=interval)
-    if start:
-        size = {"messages": _more_than(claimed, messages), "claims": claimed}
-        return _run("claims_start", **size, late=late, repeats=repeats)
-    if joins:
-        size = {"groups": groups, "claims": claimed, "messages": messages}
-        return _run("claims_joins", **size, rate=rate or 10_000.0, seconds=seconds or 30)
-    if catch_up:
-        size = {"messages": _more_than(claimed, messages), "claims": claimed}
-        return _run("claims_work", what="catch_up", **size)
-    if load:
-        at = {"rate": rate or claimed / HEARD_EVERY_S, "seconds": seconds or 90}
-        return _run("claims_work", what="load", claims=claimed, **at)
-    if sweep:
-        given = {"rates": rates} if rates else {}
-        return _run("claims_work", what="sweep", claims=claimed, seconds=seconds or 20, **given)
-    return _run("claims_clients", repeats=repeats, kills=kills, with_job=with_job)
-
-
-def _more_than(claimed: int, messages: int) -> int:
-    """Each claim is one message at least. Raises SetupError."""
-    if messages <= claimed:
-        what = f"--messages {messages} --claimed {claimed}"
-        raise SetupError("There are more claims than messages.", what, "Say more --messages.")
-    return messages
 
 
 def transactions(
