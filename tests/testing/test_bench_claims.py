@@ -208,6 +208,6 @@ def test_each_progress_of_each_query_is_told_once(tmp_path: Any, monkeypatch: An
 
 
 def test_a_log_has_a_message_for_each_claim_at_least(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["bench", "claims_query", "--catch-up", "--messages", "10", "--claimed", "20"])
+    code = main(["bench", "claims", "catch-up", "--messages", "10", "--claimed", "20"])
     assert code == exit_codes.USAGE
     assert "more claims than messages" in capsys.readouterr().err

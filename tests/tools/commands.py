@@ -8,9 +8,8 @@ from cyclopts import App
 from coordlib.cli import main as cli
 from coordlib.cli.commands import empty
 from tests.tools import sim
-from tests.tools.bench import archive_command
+from tests.tools.bench import archive_command, claims_commands
 from tests.tools.bench import commands as bench
-from tests.tools.bench import commands_claims as of_claims
 from tests.tools.bench import commands_entities as entities
 
 
@@ -26,8 +25,6 @@ def build() -> App:
         entities.hostile,
         bench.rebuild,
         bench.batch,
-        of_claims.claims,
-        of_claims.claims_query,
         entities.brokers,
         entities.transactions,
         entities.idle,
@@ -35,6 +32,7 @@ def build() -> App:
         archive_command.archive,
     ):
         bench_app.command(command, name=command.__name__)
+    bench_app.command(claims_commands.build())
     app.command(bench_app)
     return app
 

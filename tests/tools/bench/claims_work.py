@@ -7,7 +7,7 @@ Spark's `durationMs`. The clients run on the same machine.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from coordlib.local.progress import phase, to_stderr
@@ -29,8 +29,9 @@ CAUGHT_UP_LIMIT_S: Final = 1_800.0
 
 def run(*, what: str, **options: Any) -> int:
     """One of the three."""
-    works: dict[str, Callable[..., int]] = {"catch_up": catch_up, "load": load, "sweep": sweep}
-    return works[what](**options)
+    if what == "catch_up":
+        return catch_up(**options)
+    return load(**options) if what == "load" else sweep(**options)
 
 
 def catch_up(*, messages: int, claims: int) -> int:
