@@ -42,7 +42,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("coordlib.local.stack.require_job_modules", lambda: None)
     monkeypatch.setattr("coordlib.local.stack.find_java", lambda: None)
     monkeypatch.setattr("coordlib.local.stack.ensure_jars", lambda _: Jars())
-    monkeypatch.setattr("coordlib.local.class_archive.make_in_background", lambda _: None)
+    monkeypatch.setattr("coordlib.local.class_archive.make_in_background", lambda *_: None)
     monkeypatch.setattr(Stack, "bootstrap_servers", "127.0.0.1:1")
     monkeypatch.setattr(Stack, "_start_both", start)
     monkeypatch.setattr(Stack, "start_broker", lambda *_: None)

@@ -223,7 +223,7 @@ def test_no_more_is_read_than_may_wait(
     assert read(reader) == []
     assert consumer.positions["out", 0] == 4
     one.producer.commit_transaction(1.0)
-    assert read(reader, 0.3)[:3] == ["x", "0", "1"]
+    assert read(reader, 5.0)[:3] == ["x", "0", "1"]
 
 
 def test_errors_are_the_program_s(log: FakeLog, cluster: FakeCluster) -> None:
