@@ -11,21 +11,13 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from coordlib.kafka.clients import reader_config
+from coordlib.kafka.clients import LEADER_MOVED, reader_config
 from coordlib.kafka.denied import denial, reading
 
 SILENCE_S: Final = 20.0
 _POLL_S: Final = 0.2
 #: A topic that was made a moment ago may have no leader yet, or not in every broker's view.
-_TRANSIENT: Final = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
+_TRANSIENT: Final = LEADER_MOVED | {KafkaError.UNKNOWN_TOPIC_OR_PART}
 #: The client connects again by itself; if it cannot, the silence ends the reading. And what brokers
 #: say of the group means nothing: it is never joined.
 PASSING: Final = frozenset(
