@@ -1,5 +1,6 @@
 """The driver's own log lines: readable on a terminal, one JSON object each anywhere else."""
 
+import faulthandler
 import logging
 import os
 import sys
@@ -8,7 +9,11 @@ import structlog
 
 
 def configure() -> None:
-    """To be called once by a job. COORD_LOG_LEVEL=debug adds a line per batch."""
+    """To be called once by a job. COORD_LOG_LEVEL=debug adds a line per batch.
+
+    A crash inside a C library (SIGSEGV) leaves what each Python thread did in the same log.
+    """
+    faulthandler.enable(sys.__stderr__)
     level = logging.getLevelNamesMapping().get(os.environ.get("COORD_LOG_LEVEL", "info").upper())
     is_terminal = sys.stderr.isatty()
     structlog.configure(

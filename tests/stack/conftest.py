@@ -41,6 +41,15 @@ def shared_stack(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> It
     stack.kill_job()
 
 
+@pytest.fixture(autouse=True)
+def the_shared_job_runs(request: pytest.FixtureRequest) -> None:
+    """One that ended by itself is the failure, and not what all later tests wait for in vain."""
+    if "shared_stack" in request.fixturenames:
+        stack: Stack = request.getfixturevalue("shared_stack")
+        ended = f"the shared job has ended with exit code {stack.job.exit_code}"
+        assert stack.job.is_running, f"{ended}:\n{stack.last_job_lines()}"
+
+
 @pytest.fixture(scope="session")
 def wire(shared_stack: Stack) -> Iterator[Wire]:
     """One for all tests of the shared stack: to read everything anew takes longer each time."""

@@ -34,7 +34,7 @@ def agent(log: FakeLog, broker: int = 1, **more: Any) -> BrokerAgent:
 
 
 def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60  # many tests may run beside
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -93,7 +93,7 @@ def test_a_copy_that_is_refused_is_told_and_work_goes_on(
             work()
             return any("are not copied to Kafka's group" in r.getMessage() for r in caplog.records)
 
-        until("a warning", is_told, 60)
+        until("a warning", is_told)
         assert consumer.claims(), "the claims are not its fault"
 
 
