@@ -1,7 +1,7 @@
 """What goes into a shard and what comes out of it: records, settings, the blob, the status."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -164,7 +164,7 @@ def encode_blob(
         position.previous_ms,
         dict(sorted(position.offsets.items())),
         position.published,
-        [rows[key].encoded() for key in sorted(rows)],
+        [row.encoded() for _, row in sorted(rows.items())],
         {space: msgspec.Raw(_encode(state)) for space, state in sorted(families.items())},
         refusals,
         position.answered,
@@ -173,6 +173,15 @@ def encode_blob(
     if channels is None:
         return _encode(StoredShard(*fields))
     return _encode(StoredWithChannels(*fields, channels))
+
+
+def encode_rows(state: StoredWithChannels, rows: list[StoredRow]) -> bytes:
+    """A blob whose rows were read elsewhere (pages.py); `rows`: in the order of a blob."""
+    fields = [getattr(state, name) for name in StoredShard.__struct_fields__]
+    fields[StoredShard.__struct_fields__.index("rows")] = rows
+    if state.channels is None:
+        return _encode(StoredShard(*fields))
+    return _encode(StoredWithChannels(*fields, state.channels))
 
 
 def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
@@ -202,20 +211,42 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
     return decoded
 
 
+class Gathered(NamedTuple):
+    """What all rows say together, by their facts alone: no value is decoded for it."""
+
+    #: Partitions of the answers that members read.
+    replies: set[int]
+    #: Highest record whose answers somebody must be able to read first; -1: none.
+    waits_to: int
+    #: Whether anything waits for time to pass.
+    has_due: bool
+    #: Requests whose transactions of Kafka have to be asked about, in order.
+    undecided: tuple[int, ...]
+
+
+def gather(facts: Iterable[Facts]) -> Gathered:
+    """Of all rows of a shard."""
+    known = list(facts)
+    replies = {each.replies for each in known}
+    reports = [each.report for each in known if each.report != NOT_INDEXED]
+    return Gathered(
+        replies={reply for some in replies for reply in some},
+        waits_to=max((each.waits_to for each in known), default=-1),
+        has_due=any(each.next_due_ms < NEVER for each in known),
+        undecided=tuple(sorted(offset for each in reports for offset in _decode_report(each))),
+    )
+
+
 def status_of(
-    shard: int, position: stored.ShardPosition, cap_ms: int, facts: Iterable[Facts]
+    shard: int, position: stored.ShardPosition, cap_ms: int, rows: Gathered
 ) -> Status:
-    """What the driver must know, by the rows' facts alone: no value is decoded for it."""
-    of_rows = list(facts)
-    answered = position.answered[-1][0] if position.answered else -1
-    owed = max((each.waits_to for each in of_rows), default=-1)
-    owed = max(owed, answered)
-    reports = [each.report for each in of_rows if each.report != NOT_INDEXED]
+    """What the driver must know."""
+    owed = max(rows.waits_to, position.answered[-1][0] if position.answered else -1)
     return Status(
         shard=shard,
         position=position,
         cap_ms=cap_ms,
-        has_deadline=owed >= 0 or any(each.next_due_ms < NEVER for each in of_rows),
+        has_deadline=owed >= 0 or rows.has_due,
         owed=owed,
-        undecided=tuple(sorted(offset for each in reports for offset in _decode_report(each))),
+        undecided=rows.undecided,
     )

@@ -16,10 +16,12 @@ from coordlib.coordinators.shard.kind import ANY_GENERATION, Facts, Kind, Known
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.table import NO_ENTRIES, Entries, Place, StoredTable, Table
-from coordlib.coordinators.shard.transition import At
+from coordlib.coordinators.shard.transition import At, Key
 from coordlib.records import requests as rq
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
+_decode_members: Final = msgspec.msgpack.Decoder(list[str]).decode
+_decode_times: Final = msgspec.msgpack.Decoder(list[int]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 _EMPTY_MAP: Final = msgspec.Raw(_encode({}))
 
@@ -28,13 +30,13 @@ class NothingToKeep(Exception):
     """An entity of this batch that nobody can write, and that was not there before."""
 
 
-class StoredRow(msgspec.Struct, array_like=True):
+class StoredRow(msgspec.Struct, array_like=True, gc=False):
     """A row as it stands in the shard's blob."""
 
     name: str
     kind: str
     facts: Facts = Facts()
-    #: When each member was last heard, on the shard's clock.
+    #: When each member was last heard, on the shard's clock. In a page: the members' ids alone.
     heard: msgspec.Raw = _EMPTY_MAP
     head: msgspec.Raw = msgspec.Raw(b"")
     #: Entries beside the head, by table; none is empty.
@@ -55,12 +57,18 @@ class Row:
         "_is_encoded",
         "_value",
         "changed",
+        "key",
         "kind",
         "stored",
+        "times",
     )
 
     def __init__(self, stored: StoredRow, kind: Kind) -> None:
         self.stored, self.kind = stored, kind
+        #: Its space and name.
+        self.key: Key = (kind.SPACE, stored.name)
+        #: Of a row of a page: when each member was heard, in the order of the ids in `stored`.
+        self.times: msgspec.Raw | None = None
         self._value: Any = None
         self._heard: dict[str, int] | None = None
         self._entries: dict[str, Entries] = {}
@@ -92,8 +100,14 @@ class Row:
     def heard(self) -> dict[str, int]:
         """When each member was last heard, on the shard's clock. Has exactly the members."""
         if self._heard is None:
-            self._heard = _decode_heard(self.stored.heard)
+            self._heard = self._decoded_heard()
         return self._heard
+
+    def _decoded_heard(self) -> dict[str, int]:
+        if self.times is None:
+            return _decode_heard(self.stored.heard)
+        members = _decode_members(self.stored.heard)
+        return dict(zip(members, _decode_times(self.times), strict=True))
 
     def takes(self, kind: Kind) -> bool:
         """Whether this kind may judge it: its own, or another one while the entity is empty."""
@@ -138,7 +152,8 @@ class Row:
     @property
     def entry_bytes(self) -> int:
         """Upper bound of what all tables have in the blob."""
-        return sum(table.size_bytes for table in self.stored.tables.values())
+        tables = self.stored.tables
+        return sum(table.size_bytes for table in tables.values()) if tables else 0
 
     def apply(self, table: Table, changes: Iterable[tuple[Place, Any]]) -> list[tuple[Place, Any]]:
         """Store or forget entries of one table, as the topic has them, all or none of them.
@@ -327,14 +342,32 @@ class Row:
 
     def encoded(self) -> StoredRow:
         """The row with everything that was decoded encoded again; equal content, equal bytes."""
+        if self._heard is not None or self.times is not None:
+            self.stored.heard, self.times = msgspec.Raw(_encode(self.heard)), None
+        return self._encoded_beside_heard()
+
+    def _encoded_beside_heard(self) -> StoredRow:
         row = self.stored
         if self._value is not None:
             self.encode_head()
-        if self._heard is not None:
-            row.heard = msgspec.Raw(_encode(self._heard))
-        tables = {**row.tables, **{name: each.stored() for name, each in self._entries.items()}}
-        row.tables = {name: tables[name] for name in sorted(tables) if tables[name].count}
+        if self._entries:
+            tables = {**row.tables, **{name: each.stored() for name, each in self._entries.items()}}
+            row.tables = {name: tables[name] for name in sorted(tables) if tables[name].count}
         return row
+
+    def for_page(self) -> "Row":
+        """The row as a batch finds it that reads it from its page: nothing else is left of this
+        one, so that it makes no difference whether it was read or kept (pages.py)."""
+        heard = self.heard
+        row = Row(self._encoded_beside_heard(), self.kind)
+        row.stored.heard = msgspec.Raw(_encode(list(heard)))
+        row.times = msgspec.Raw(_encode(list(heard.values())))
+        return row
+
+    def only_heard(self) -> None:
+        """The batch has changed nothing but when its members were heard."""
+        if self._heard is not None:
+            self.times, self._heard = msgspec.Raw(_encode(list(self._heard.values()))), None
 
 
 def _made_anew(kind: Kind, name: str, at: At) -> Any:

@@ -7,9 +7,9 @@ Deadlines, looks and questions that can be heard are steps of one entity each, a
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from coordlib.coordinators.shard import quarantine
 from coordlib.coordinators.shard.agenda import Agenda
@@ -24,8 +24,11 @@ from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import NothingToKeep, Row
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.table import Table
+from coordlib.coordinators.shard.touched import TouchedRows
 from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects import effect as fx
+
+T = TypeVar("T")
 
 
 class _Families(dict[str, Family]):
@@ -44,8 +47,13 @@ class Rows(ABC):
     """All of them. Owned by one fold; never shared."""
 
     def __init__(
-        self, state: StoredWithChannels, settings: ShardSettings, registry: Registry
+        self,
+        state: StoredWithChannels,
+        settings: ShardSettings,
+        registry: Registry,
+        rows: Iterable[Row] | None = None,
     ) -> None:
+        """`rows`: in the place of those of `state`."""
         self.settings, self.registry = settings, registry
         self._refusals = state.refusals
         self._outbox = Outbox(settings.shard, self._refusals_of)
@@ -64,20 +72,19 @@ class Rows(ABC):
             if space in state.families or registry.families[space].IS_ALWAYS_STORED:
                 self.families[space]
         stale = {space for space, each in self.families.items() if each.must_look_again()}
+        if rows is None:
+            rows = [Row(stored, registry.kinds[stored.kind]) for stored in state.rows]
         #: By space and name.
-        self.rows: dict[Key, Row] = {}
-        known: list[tuple[Key, Facts, int]] = []
-        for stored in state.rows:
-            kind = registry.kinds[stored.kind]
-            key = (kind.SPACE, stored.name)
-            self.rows[key] = row = Row(stored, kind)
-            if kind.SPACE in stale:
+        self.rows = TouchedRows((row.key, row) for row in rows)
+        for space in stale:
+            for _, row in self._rows_of(space):
                 row.look_at_once()
-            known.append((key, stored.facts, row.entry_bytes))
+                self.rows.touched.add(row.key)
         #: How many entities each space has.
         self._count_of = Counter(space for space, _ in self.rows)
         #: Entities that were deleted in this batch; some may be there again.
         self._deleted: set[Key] = set()
+        known = [(row.key, row.facts, row.entry_bytes) for row in self.rows.values()]
         self._agenda = Agenda(known, settings.look_interval_ms)
         #: Entities with a deadline that is due and waits until what they have said can be seen.
         self._put_off: set[Key] = set()
@@ -89,6 +96,25 @@ class Rows(ABC):
     def row(self, name: str, space: str = "group") -> Row:
         """The row of an entity. Raises KeyError when there is none."""
         return self.rows[space, name]
+
+    def _rows_of(self, space: str) -> Iterable[tuple[str, Row]]:
+        return ((key[1], row) for key, row in self.rows.items() if key[0] == space)
+
+    def _asked(
+        self, space: str, ask: Callable[[Iterable[tuple[str, Row]]], Iterable[T]]
+    ) -> list[T]:
+        """What a family says to its rows. It may find anew by what it finds them: no more."""
+        shown: list[tuple[Row, Facts]] = []
+
+        def show() -> Iterator[tuple[str, Row]]:
+            for name, row in self._rows_of(space):
+                shown.append((row, row.facts))
+                yield name, row
+
+        try:
+            return list(ask(show()))
+        finally:
+            self.rows.touched.update(row.key for row, facts in shown if row.facts is not facts)
 
     @property
     def channels(self) -> Channels:
@@ -120,7 +146,8 @@ class Rows(ABC):
         kind: Kind | None = None,
     ) -> None:
         """Store an entity's new head and entries, and update the indexes that follow from it."""
-        key, known, entry_bytes = self._key(row), self._known(row), row.entry_bytes
+        key, known, entry_bytes = row.key, self._known(row), row.entry_bytes
+        self.rows.touched.add(key)
         kind = kind or row.kind
         row.settle(value, kind, known, touched, self._by_table(kind, puts) if puts else ())
         self._replaced(key, known.facts, row.facts, row.entry_bytes - entry_bytes)
@@ -145,14 +172,11 @@ class Rows(ABC):
         settings = self.families[row.kind.SPACE].settings
         return Known(row, settings, self.clock_ms, row.value, row.facts, row.counts)
 
-    def _key(self, row: Row) -> Key:
-        return row.kind.SPACE, row.stored.name
-
     def _forget(self, row: Row) -> None:
         """Drop the entity. Tombstones for its entries are already among the effects; that of its
         head is written at the end of the batch."""
         # It was empty, but an announced id may have waited in it.
-        key = self._key(row)
+        key = row.key
         self._replaced(key, row.facts, None, -row.entry_bytes)
         del self.rows[key]
         self._count_of[key[0]] -= 1
@@ -172,7 +196,7 @@ class Rows(ABC):
 
     def _set_aside(self, row: Row, problem: Exception) -> None:
         """What cannot be written is saved as it was when the batch began; it is judged no more."""
-        key, at, before = self._key(row), self._here(), row.facts
+        key, at, before = row.key, self._here(), row.facts
         family = self.registry.families[row.kind.SPACE]
         generation, was_deleted = row.kind.generation(row.value), key in self._deleted
         try:

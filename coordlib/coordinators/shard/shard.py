@@ -10,9 +10,9 @@ same requests give the same outputs for any cut into batches; only what is writt
 Heartbeats are the many; a healthy one changes one number and decodes no head.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,12 +24,15 @@ from coordlib.coordinators.shard.blob import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
     Fold,
+    Gathered,
     InputRecord,
     ShardSettings,
     Status,
+    StoredWithChannels,
     UnknownStateVersion,
     decode_blob,
     encode_blob,
+    gather,
     status_of,
 )
 from coordlib.coordinators.shard.control import ControlRecords
@@ -51,11 +54,13 @@ __all__ = [
     "UNTRUSTED_TIME_MS",
     "Fold",
     "InputRecord",
+    "Loaded",
     "Shard",
     "ShardSettings",
     "Status",
     "UnknownStateVersion",
     "fold",
+    "judged",
 ]
 
 
@@ -66,20 +71,45 @@ def fold(
     registry: Registry,
 ) -> Fold:
     """Judge a batch: one input after the other, requests first, each in offset order."""
-    shard = Shard(blob, settings, registry)
+    shard = judged(blob, records, settings, registry)
+    return Fold(shard.encode(), shard.outputs, shard.status())
+
+
+def judged(
+    begin: "bytes | Loaded | None",
+    records: Iterable[InputRecord],
+    settings: ShardSettings,
+    registry: Registry,
+) -> "Shard":
+    """The shard after a batch; its new state is still to be written."""
+    shard = Shard(begin, settings, registry)
     order = {letter: place for place, letter in enumerate(registry.inputs)}
     for record in sorted(records, key=lambda each: (order[each.topic], each.offset)):
         shard.judge(record)
-    outputs = shard.close()
-    return Fold(shard.encode(), outputs, shard.status())
+    shard.close()
+    return shard
+
+
+class Loaded(NamedTuple):
+    """A state whose rows have been read elsewhere (pages.py)."""
+
+    #: Without rows.
+    state: StoredWithChannels
+    #: As a batch finds them that reads them; this batch's own from now on.
+    rows: Iterable[Row]
 
 
 class Shard(DriverRecords):
     """A shard while a batch is judged. Owned by one fold; never shared."""
 
-    def __init__(self, blob: bytes | None, settings: ShardSettings, registry: Registry) -> None:
-        state = decode_blob(blob, registry)
-        super().__init__(state, settings, registry)
+    def __init__(
+        self, begin: bytes | Loaded | None, settings: ShardSettings, registry: Registry
+    ) -> None:
+        if isinstance(begin, Loaded):
+            state, rows = begin
+        else:
+            state, rows = decode_blob(begin, registry), None
+        super().__init__(state, settings, registry, rows)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
         #: Newest judged record of each input beside the requests, by its letter.  # INV-04
@@ -109,7 +139,7 @@ class Shard(DriverRecords):
         self._tell_time(record)
         request: Any = self._read(record)
         if type(request) is rq.Heartbeat:
-            row = self.rows.get(request.entity)
+            row = self.rows.peek(request.entity)
             if row is not None and row.accepts_quietly(request, self.clock_ms):
                 return
         at = self._at(record, REQUESTS)
@@ -338,8 +368,10 @@ class Shard(DriverRecords):
 
     def close(self) -> list[Output]:
         """What is written once per batch: saved heads that changed, and Progress."""
-        for key in sorted(self.rows.keys() | self._deleted):
+        for key in sorted(self.rows.touched):
             row, family = self.rows.get(key), self.registry.families[key[0]]
+            if row is None and key not in self._deleted:
+                continue
             try:
                 self._outbox.put_head(family, key[1], row)
             except Exception as problem:
@@ -349,25 +381,39 @@ class Shard(DriverRecords):
         for each in self._channels.saved() if self._channels else ():
             self.outputs.append(route(each, self.settings.shard))
         if self.offset > self._first_offset:
-            facts = [row.facts for row in self.rows.values()]
-            self._outbox.put_progress(self.offset, self.previous_ms, facts)
+            replies = self._gathered().replies
+            self._outbox.put_progress(self.offset, self.previous_ms, replies)
         return self.outputs
 
     def encode(self) -> bytes:
         """The blob."""
+        return self._encode(self.rows)
+
+    def encode_beside_rows(self) -> bytes:
+        """The blob without rows."""
+        return self._encode({})
+
+    def _encode(self, rows: Mapping[Key, Row]) -> bytes:
         used = self._channels
         channels = self._stored_channels if used is None else used.stored()
+        return encode_blob(self._position, rows, self._states(), self._refusals, channels)
+
+    def _states(self) -> dict[str, Any]:
+        """What the families have beside their entities."""
         known, stateful = self.families, self.registry.stateful
         states = {space: known[space].state() for space in stateful if space in known}
-        families = {space: state for space, state in states.items() if state is not None}
-        return encode_blob(self._position, self.rows, families, self._refusals, channels)
+        return {space: state for space, state in states.items() if state is not None}
 
     def status(self) -> Status:
-        facts = [row.facts for row in self.rows.values()]
-        told = status_of(self.settings.shard, self._position, self._agenda.cap_ms, facts)
+        told = status_of(
+            self.settings.shard, self._position, self._agenda.cap_ms, self._gathered()
+        )
         if self._channels is None and self._stored_channels is None:
             return told
         return msgspec.structs.replace(told, heard=self.channels.heard)
+
+    def _gathered(self) -> Gathered:
+        return gather(row.facts for row in self.rows.values())
 
     @property
     def _position(self) -> stored.ShardPosition:
