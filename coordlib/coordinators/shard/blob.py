@@ -1,15 +1,14 @@
 """What goes into a shard and what comes out of it: records, settings, the blob, the status."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from coordlib.config import ShardConfig
+from coordlib.coordinators.shard.agenda import Agenda
 from coordlib.coordinators.shard.channels import StoredChannels
-from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.family import Family, Registry
-from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.transition import At, Key
@@ -177,11 +176,10 @@ def encode_blob(
 
 def encode_rows(state: StoredWithChannels, rows: list[StoredRow]) -> bytes:
     """A blob whose rows were read elsewhere (pages.py); `rows`: in the order of a blob."""
-    fields = [getattr(state, name) for name in StoredShard.__struct_fields__]
-    fields[StoredShard.__struct_fields__.index("rows")] = rows
-    if state.channels is None:
-        return _encode(StoredShard(*fields))
-    return _encode(StoredWithChannels(*fields, state.channels))
+    whole = msgspec.structs.replace(state, rows=rows)
+    if state.channels is not None:
+        return _encode(whole)
+    return _encode(StoredShard(*(getattr(whole, name) for name in StoredShard.__struct_fields__)))
 
 
 def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
@@ -211,42 +209,16 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
     return decoded
 
 
-class Gathered(NamedTuple):
-    """What all rows say together, by their facts alone: no value is decoded for it."""
-
-    #: Partitions of the answers that members read.
-    replies: set[int]
-    #: Highest record whose answers somebody must be able to read first; -1: none.
-    waits_to: int
-    #: Whether anything waits for time to pass.
-    has_due: bool
-    #: Requests whose transactions of Kafka have to be asked about, in order.
-    undecided: tuple[int, ...]
-
-
-def gather(facts: Iterable[Facts]) -> Gathered:
-    """Of all rows of a shard."""
-    known = list(facts)
-    replies = {each.replies for each in known}
-    reports = [each.report for each in known if each.report != NOT_INDEXED]
-    return Gathered(
-        replies={reply for some in replies for reply in some},
-        waits_to=max((each.waits_to for each in known), default=-1),
-        has_due=any(each.next_due_ms < NEVER for each in known),
-        undecided=tuple(sorted(offset for each in reports for offset in _decode_report(each))),
-    )
-
-
-def status_of(
-    shard: int, position: stored.ShardPosition, cap_ms: int, rows: Gathered
-) -> Status:
+def status_of(shard: int, position: stored.ShardPosition, agenda: Agenda) -> Status:
     """What the driver must know."""
-    owed = max(rows.waits_to, position.answered[-1][0] if position.answered else -1)
+    waits_to = max(agenda.waits.values(), default=-1)
+    owed = max(waits_to, position.answered[-1][0] if position.answered else -1)
+    reports = agenda.reports.values()
     return Status(
         shard=shard,
         position=position,
-        cap_ms=cap_ms,
-        has_deadline=owed >= 0 or rows.has_due,
+        cap_ms=agenda.cap_ms,
+        has_deadline=owed >= 0 or agenda.deadlines > 0,
         owed=owed,
-        undecided=rows.undecided,
+        undecided=tuple(sorted(offset for each in reports for offset in _decode_report(each))),
     )

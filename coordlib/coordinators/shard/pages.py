@@ -14,12 +14,14 @@ takes them out before it judges, and puts back what was written: rows of a batch
 never found again, and another process's pages are read, since their bytes are others.
 """
 
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 
+from coordlib.coordinators.shard.agenda import Noted, note
 from coordlib.coordinators.shard.blob import (
     InputRecord,
     ShardSettings,
@@ -36,7 +38,13 @@ from coordlib.coordinators.shard.transition import Key
 from coordlib.effects.routing import Output
 
 #: Fewer rows in a page: less is written for one that changed, and all pages together cost more.
-PAGE_ROWS: Final = 8
+PAGE_ROWS: Final = 16
+#: Of this machine; times are stored the other way round.
+IS_BIG_ENDIAN: Final = array("h", [1]).tobytes()[-1] == 1
+
+
+class BrokenPages(ValueError):
+    """The parts of a state do not belong together."""
 
 
 class StoredPages(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -47,8 +55,20 @@ class StoredPages(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     pages: list[bytes]
 
 
-#: The rows of a page by its packed bytes, as a batch finds them that reads them from these.
-Kept = dict[bytes, list[Row]]
+class Page(NamedTuple):
+    """The rows of a page, as a batch finds them that reads them."""
+
+    #: By key, in order.
+    rows: list[Row]
+    #: When their members were heard.
+    times: "array[int]"
+    noted: Noted
+    #: Unpacked.
+    size_bytes: int
+
+
+#: Pages by their packed bytes.
+Kept = dict[bytes, Page]
 #: One part to another: equal parts, equal bytes.
 Turn = Callable[[bytes], bytes]
 
@@ -68,6 +88,8 @@ class PagesFold(NamedTuple):
     kept: Kept
     outputs: list[Output]
     status: Status
+    #: Of all parts, unpacked.
+    size_bytes: int
 
 
 class _Read(NamedTuple):
@@ -75,12 +97,10 @@ class _Read(NamedTuple):
 
     state: StoredWithChannels
     packed: list[bytes]
-    #: Of each page.
-    rows: list[list[Row]]
+    pages: list[Page]
 
 
 _decode_rows: Final = msgspec.msgpack.Decoder(list[StoredRow]).decode
-_decode_times: Final = msgspec.msgpack.Decoder(list[list[msgspec.Raw]]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -106,21 +126,22 @@ def fold_pages(
 
     `kept`: what came of an earlier batch of this shard; emptied at once. It makes no difference.
 
-    Raises UnknownStateVersion, msgspec.MsgspecError, ValueError, and what `packing` raises.
+    Raises UnknownStateVersion, msgspec.MsgspecError, BrokenPages, and what `packing` raises.
     """
     if not isinstance(before, StoredPages):
         shard = judged(before, records, settings, registry)
-        return _written(shard, [_new_page(rows, rows, packing) for rows in _cut(shard)], packing)
+        return _written(shard, [_new_page(rows, shard, packing) for rows in _cut(shard)], packing)
     read = _read(before, registry, packing, kept)
-    rows = (row for page in read.rows for row in page)
-    shard = judged(Loaded(read.state, rows), records, settings, registry)
+    rows = (row for page in read.pages for row in page.rows)
+    noted = [page.noted for page in read.pages]
+    shard = judged(Loaded(read.state, rows, noted), records, settings, registry)
     return _written(shard, _pages_after(shard, read, packing), packing)
 
 
 def whole(stored: StoredPages, registry: Registry, packing: Packing) -> bytes:
     """The blob of a state. Raises as `fold_pages`."""
     read = _read(stored, registry, packing, {})
-    rows = [row.encoded() for page in read.rows for row in page]
+    rows = [row.encoded() for page in read.pages for row in page.rows]
     rows.sort(key=lambda row: (registry.kinds[row.kind].SPACE, row.name))
     return encode_rows(read.state, rows)
 
@@ -130,17 +151,40 @@ def whole(stored: StoredPages, registry: Registry, packing: Packing) -> bytes:
 
 def _read(stored: StoredPages, registry: Registry, packing: Packing, kept: Kept) -> _Read:
     state = decode_blob(packing.unpack(stored.shard), registry)
-    found: list[list[Row]] = []
-    times = _decode_times(packing.unpack(stored.times))
-    for packed, heard in zip(stored.pages, times, strict=True):
-        rows = kept.pop(packed, None)
-        if rows is None:
-            rows = [_row(each, registry) for each in _decode_rows(packing.unpack(packed))]
-        for row, each in zip(rows, heard, strict=True):
-            row.times = each
-        found.append(rows)
+    times, at, pages = _decode_times(packing.unpack(stored.times)), 0, []
+    for packed in stored.pages:
+        page = kept.pop(packed, None) or _page(packing.unpack(packed), registry)
+        own = times[at : at + len(page.times)]
+        at += len(own)
+        if len(own) != len(page.times):
+            raise BrokenPages("times are missing")
+        page.times[:] = own
+        pages.append(page)
     kept.clear()
-    return _Read(state, stored.pages, found)
+    if at != len(times):
+        raise BrokenPages("there are times of nobody")
+    return _Read(state, stored.pages, pages)
+
+
+def _decode_times(stored: bytes) -> "array[int]":
+    times = array("q")
+    if len(stored) % times.itemsize:
+        raise BrokenPages("a time is cut off")
+    times.frombytes(stored)
+    if IS_BIG_ENDIAN:
+        times.byteswap()
+    return times
+
+
+def _page(stored: bytes, registry: Registry) -> Page:
+    """A page that was read, but for its times."""
+    rows, count = [_row(each, registry) for each in _decode_rows(stored)], 0
+    for row in rows:
+        count += row.read_members(count)
+    times = array("q", bytes(8 * count))
+    for row in rows:
+        row.times = times
+    return Page(rows, times, _noted(rows), len(stored))
 
 
 def _row(stored: StoredRow, registry: Registry) -> Row:
@@ -150,6 +194,10 @@ def _row(stored: StoredRow, registry: Registry) -> Row:
             f"The state has {stored.kind}, which this code lacks: start the code that wrote it."
         )
     return Row(stored, kind)
+
+
+def _noted(rows: Iterable[Row]) -> Noted:
+    return note([(row.key, row.facts, row.entry_bytes) for row in rows])
 
 
 # -- writing -------------------------------------------------------------------------------
@@ -164,42 +212,53 @@ def _cut(shard: Shard) -> list[list[Row]]:
     return pages
 
 
-def _pages_after(shard: Shard, read: _Read, packing: Packing) -> "list[_Page]":
+def _pages_after(shard: Shard, read: _Read, packing: Packing) -> "list[_Packed]":
     """Those of whom nobody was touched as they were, the others anew."""
     count = page_count(len(shard.rows))
     if count != len(read.packed):
-        return [_new_page(rows, rows, packing) for rows in _cut(shard)]
+        return [_new_page(rows, shard, packing) for rows in _cut(shard)]
     touched: dict[int, set[Key]] = {}
-    for key in shard.rows.touched:
+    for key in shard.touched:
         touched.setdefault(page_of(key, count), set()).add(key)
-    pages: list[_Page] = []
-    for number, (packed, rows) in enumerate(zip(read.packed, read.rows, strict=True)):
-        if number not in touched:
-            for row in rows:
-                row.only_heard()
-            pages.append((packed, rows))
-            continue
-        keys = sorted(touched[number].union(row.key for row in rows))
-        now = [row for row in map(shard.rows.peek, keys) if row is not None]
-        changed = [row for row in now if row.key in touched[number]]
-        pages.append(_new_page(now, changed, packing))
+    pages = list(zip(read.packed, read.pages, strict=True))
+    for number, keys in touched.items():
+        keys.update(row.key for row in pages[number][1].rows)
+        rows = (shard.rows.get(key) for key in sorted(keys))
+        pages[number] = _new_page([row for row in rows if row is not None], shard, packing)
     return pages
 
 
-#: Packed, and the rows as they are read from that.
-_Page = tuple[bytes, list[Row]]
+#: A page, and its packed bytes.
+_Packed = tuple[bytes, Page]
 
 
-def _new_page(rows: Iterable[Row], changed: Iterable[Row], packing: Packing) -> _Page:
-    fresh = {row.key: row.for_page() for row in changed}
-    now = [fresh.get(row.key, row) for row in rows]
-    for row in now:
-        row.only_heard()
-    return packing.pack(_encode([row.stored for row in now])), now
+def _new_page(rows: Iterable[Row], shard: Shard, packing: Packing) -> _Packed:
+    now, times = [], array("q")
+    for row in rows:
+        is_as_read = row.members is not None and row.key not in shard.touched
+        now.append(row if is_as_read else row.for_page())
+        now[-1].put_times(times)
+    stored = _encode([row.stored for row in now])
+    return packing.pack(stored), Page(now, times, _noted(now), len(stored))
 
 
-def _written(shard: Shard, pages: list[_Page], packing: Packing) -> PagesFold:
-    times = packing.pack(_encode([[row.times for row in rows] for _, rows in pages]))
-    beside = packing.pack(shard.encode_beside_rows())
-    stored = StoredPages(beside, times, [packed for packed, _ in pages])
-    return PagesFold(stored, dict(pages), shard.outputs, shard.status())
+def _written(shard: Shard, pages: list[_Packed], packing: Packing) -> PagesFold:
+    beside, times = shard.encode_beside_rows(), _encode_times(page.times for _, page in pages)
+    return PagesFold(
+        stored=StoredPages(
+            packing.pack(beside), packing.pack(times), [packed for packed, _ in pages]
+        ),
+        kept=dict(pages),
+        outputs=shard.outputs,
+        status=shard.status(),
+        size_bytes=len(beside) + len(times) + sum(page.size_bytes for _, page in pages),
+    )
+
+
+def _encode_times(times: "Iterable[array[int]]") -> bytes:
+    joined = b"".join(times)
+    if IS_BIG_ENDIAN:
+        swapped = array("q", joined)
+        swapped.byteswap()
+        return swapped.tobytes()
+    return joined

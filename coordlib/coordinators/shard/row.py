@@ -4,7 +4,8 @@ Most rows of a batch see heartbeats only, or nothing at all. So the row carries,
 head, the facts by which the shard decides without decoding it.
 """
 
-from collections.abc import Iterable, KeysView, Set
+from array import array
+from collections.abc import Iterable, KeysView, Mapping, Set
 from copy import copy
 from typing import Any, Final
 
@@ -21,8 +22,8 @@ from coordlib.records import requests as rq
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
 _decode_members: Final = msgspec.msgpack.Decoder(list[str]).decode
-_decode_times: Final = msgspec.msgpack.Decoder(list[int]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
+NO_TIMES: Final = array("q")
 _EMPTY_MAP: Final = msgspec.Raw(_encode({}))
 
 
@@ -56,9 +57,11 @@ class Row:
         "_heard",
         "_is_encoded",
         "_value",
+        "base",
         "changed",
         "key",
         "kind",
+        "members",
         "stored",
         "times",
     )
@@ -67,8 +70,11 @@ class Row:
         self.stored, self.kind = stored, kind
         #: Its space and name.
         self.key: Key = (kind.SPACE, stored.name)
-        #: Of a row of a page: when each member was heard, in the order of the ids in `stored`.
-        self.times: msgspec.Raw | None = None
+        #: Of a row of a page (pages.py): where each member has its place in the page's times, from
+        #: `base` on. Elsewhere None.
+        self.members: dict[str, int] | None = None
+        self.times: array[int] = NO_TIMES
+        self.base = 0
         self._value: Any = None
         self._heard: dict[str, int] | None = None
         self._entries: dict[str, Entries] = {}
@@ -97,17 +103,19 @@ class Row:
         return value is not None and value.is_quarantined
 
     @property
-    def heard(self) -> dict[str, int]:
+    def heard(self) -> Mapping[str, int]:
         """When each member was last heard, on the shard's clock. Has exactly the members."""
-        if self._heard is None:
-            self._heard = self._decoded_heard()
-        return self._heard
+        if self._heard is None and self.members is not None:
+            # Not kept: it would be older than the page's times.
+            return {member: self.times[self.base + at] for member, at in self.members.items()}
+        return self._own_heard()
 
-    def _decoded_heard(self) -> dict[str, int]:
-        if self.times is None:
-            return _decode_heard(self.stored.heard)
-        members = _decode_members(self.stored.heard)
-        return dict(zip(members, _decode_times(self.times), strict=True))
+    def _own_heard(self) -> dict[str, int]:
+        """The same, to be changed."""
+        if self._heard is None:
+            of_page = self.members is not None
+            self._heard = {**self.heard} if of_page else _decode_heard(self.stored.heard)
+        return self._heard
 
     def takes(self, kind: Kind) -> bool:
         """Whether this kind may judge it: its own, or another one while the entity is empty."""
@@ -119,14 +127,18 @@ class Row:
         if facts.quiet not in (request.generation, ANY_GENERATION):
             return False
         heard = self._heard  # asked first: this runs for every heartbeat
-        if heard is None:
-            heard = self.heard
-        if request.generation < 0 or request.member not in heard:
+        known: Mapping[str, int] | None = self.members if heard is None else heard
+        if known is None:
+            known = heard = self._own_heard()
+        if request.generation < 0 or request.member not in known:
             return False
         instance = request.instance
         if instance is not None and facts.instances.get(instance) != request.member:
             return False
-        heard[request.member] = clock_ms
+        if heard is None:
+            self.times[self.base + known[request.member]] = clock_ms
+        else:
+            heard[request.member] = clock_ms
         return True
 
     # -- tables ----------------------------------------------------------------------------
@@ -241,7 +253,7 @@ class Row:
         self._renew(value, known)
 
     def _touch(self, members: Iterable[str], clock_ms: int) -> None:
-        heard = self.heard
+        heard = self._own_heard()
         for member in members:
             if member in heard:
                 heard[member] = clock_ms
@@ -342,8 +354,8 @@ class Row:
 
     def encoded(self) -> StoredRow:
         """The row with everything that was decoded encoded again; equal content, equal bytes."""
-        if self._heard is not None or self.times is not None:
-            self.stored.heard, self.times = msgspec.Raw(_encode(self.heard)), None
+        if self._heard is not None or self.members is not None:
+            self.stored.heard, self.members = msgspec.Raw(_encode(self._own_heard())), None
         return self._encoded_beside_heard()
 
     def _encoded_beside_heard(self) -> StoredRow:
@@ -355,19 +367,31 @@ class Row:
             row.tables = {name: tables[name] for name in sorted(tables) if tables[name].count}
         return row
 
+    # -- in a page ------------------------------------------------------------------------------
+
     def for_page(self) -> "Row":
-        """The row as a batch finds it that reads it from its page: nothing else is left of this
-        one, so that it makes no difference whether it was read or kept (pages.py)."""
-        heard = self.heard
+        """The row as a batch finds it that reads it from its page, but for `put_times`.
+
+        Of this one nothing else is left: whether a row was read or kept makes no difference.
+        """
+        heard = self._own_heard()
         row = Row(self._encoded_beside_heard(), self.kind)
-        row.stored.heard = msgspec.Raw(_encode(list(heard)))
-        row.times = msgspec.Raw(_encode(list(heard.values())))
+        row.stored.heard, row._heard = msgspec.Raw(_encode(list(heard))), heard
         return row
 
-    def only_heard(self) -> None:
-        """The batch has changed nothing but when its members were heard."""
+    def read_members(self, base: int) -> int:
+        """Of a row that was read from its page; the page's times have so many of it."""
+        members = _decode_members(self.stored.heard)
+        self.members, self.base = {each: at for at, each in enumerate(members)}, base
+        return len(members)
+
+    def put_times(self, times: "array[int]") -> None:
+        """Add its times to those of its page, where they stand from now on."""
+        heard, base = self.heard, len(times)
+        times.extend(heard.values())
         if self._heard is not None:
-            self.times, self._heard = msgspec.Raw(_encode(list(self._heard.values()))), None
+            self.members, self._heard = {each: at for at, each in enumerate(heard)}, None
+        self.times, self.base = times, base
 
 
 def _made_anew(kind: Kind, name: str, at: At) -> Any:

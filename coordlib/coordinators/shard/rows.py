@@ -7,12 +7,12 @@ Deadlines, looks and questions that can be heard are steps of one entity each, a
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
 from coordlib.coordinators.shard import quarantine
-from coordlib.coordinators.shard.agenda import Agenda
+from coordlib.coordinators.shard.agenda import Agenda, Noted, note
 from coordlib.coordinators.shard.answered import Answered, Asked
 from coordlib.coordinators.shard.blob import ShardSettings, StoredShard, StoredWithChannels
 from coordlib.coordinators.shard.channels import Channels
@@ -24,7 +24,6 @@ from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import NothingToKeep, Row
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.table import Table
-from coordlib.coordinators.shard.touched import TouchedRows
 from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects import effect as fx
 
@@ -52,8 +51,9 @@ class Rows(ABC):
         settings: ShardSettings,
         registry: Registry,
         rows: Iterable[Row] | None = None,
+        noted: Collection[Noted] = (),
     ) -> None:
-        """`rows`: in the place of those of `state`."""
+        """`rows`: in the place of those of `state`, and what the agenda has of them."""
         self.settings, self.registry = settings, registry
         self._refusals = state.refusals
         self._outbox = Outbox(settings.shard, self._refusals_of)
@@ -75,17 +75,21 @@ class Rows(ABC):
         if rows is None:
             rows = [Row(stored, registry.kinds[stored.kind]) for stored in state.rows]
         #: By space and name.
-        self.rows = TouchedRows((row.key, row) for row in rows)
-        for space in stale:
-            for _, row in self._rows_of(space):
+        self.rows: dict[Key, Row] = {row.key: row for row in rows}
+        #: Whom this batch let judge something, or changed in another way: nobody else's row differs
+        #: from what it was, but for when members were heard. A mark too many costs time alone.
+        self.touched: set[Key] = set()
+        for row in self.rows.values() if stale else ():
+            if row.key[0] in stale:
                 row.look_at_once()
-                self.rows.touched.add(row.key)
+                self.touched.add(row.key)
         #: How many entities each space has.
         self._count_of = Counter(space for space, _ in self.rows)
         #: Entities that were deleted in this batch; some may be there again.
         self._deleted: set[Key] = set()
-        known = [(row.key, row.facts, row.entry_bytes) for row in self.rows.values()]
-        self._agenda = Agenda(known, settings.look_interval_ms)
+        if stale or not noted:
+            noted = [note([(row.key, row.facts, row.entry_bytes) for row in self.rows.values()])]
+        self._agenda = Agenda(noted, settings.look_interval_ms)
         #: Entities with a deadline that is due and waits until what they have said can be seen.
         self._put_off: set[Key] = set()
 
@@ -114,7 +118,7 @@ class Rows(ABC):
         try:
             return list(ask(show()))
         finally:
-            self.rows.touched.update(row.key for row, facts in shown if row.facts is not facts)
+            self.touched.update(row.key for row, facts in shown if row.facts is not facts)
 
     @property
     def channels(self) -> Channels:
@@ -147,7 +151,7 @@ class Rows(ABC):
     ) -> None:
         """Store an entity's new head and entries, and update the indexes that follow from it."""
         key, known, entry_bytes = row.key, self._known(row), row.entry_bytes
-        self.rows.touched.add(key)
+        self.touched.add(key)
         kind = kind or row.kind
         row.settle(value, kind, known, touched, self._by_table(kind, puts) if puts else ())
         self._replaced(key, known.facts, row.facts, row.entry_bytes - entry_bytes)
@@ -164,6 +168,7 @@ class Rows(ABC):
     def _replaced(
         self, key: Key, before: Facts | None, after: Facts | None, entry_bytes: int
     ) -> None:
+        self.touched.add(key)
         if before is not after:
             self._agenda.replace(key, before, after)
         self._agenda.size_bytes += entry_bytes
@@ -184,7 +189,10 @@ class Rows(ABC):
 
     def _refusals_of(self, key: Key) -> Refusals:
         row = self.rows.get(key)
-        return self._refusals if row is None else row.stored.refusals
+        if row is None:
+            return self._refusals
+        self.touched.add(key)
+        return row.stored.refusals
 
     def _count(self, at: At, key: Key, size_bytes: int) -> None:
         """Outputs of a step that readers cannot see yet.  # INV-68"""
@@ -192,6 +200,7 @@ class Rows(ABC):
             return
         self._answered.count(at.offset, size_bytes)
         if key in self.rows:
+            self.touched.add(key)
             self.rows[key].stored.answered = at.offset
 
     def _set_aside(self, row: Row, problem: Exception) -> None:

@@ -10,7 +10,7 @@ same requests give the same outputs for any cut into batches; only what is writt
 Heartbeats are the many; a healthy one changes one number and decodes no head.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,13 +18,13 @@ import msgspec
 
 from coordlib.coordinators.shard import answered, quarantine, rejection
 from coordlib.coordinators.shard import clock as deadlines
+from coordlib.coordinators.shard.agenda import Noted
 from coordlib.coordinators.shard.answered import Asked, counted_bytes
 from coordlib.coordinators.shard.api_versions import api_versions
 from coordlib.coordinators.shard.blob import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
     Fold,
-    Gathered,
     InputRecord,
     ShardSettings,
     Status,
@@ -32,7 +32,6 @@ from coordlib.coordinators.shard.blob import (
     UnknownStateVersion,
     decode_blob,
     encode_blob,
-    gather,
     status_of,
 )
 from coordlib.coordinators.shard.control import ControlRecords
@@ -97,6 +96,8 @@ class Loaded(NamedTuple):
     state: StoredWithChannels
     #: As a batch finds them that reads them; this batch's own from now on.
     rows: Iterable[Row]
+    #: What the agenda has of them.
+    noted: Collection[Noted]
 
 
 class Shard(DriverRecords):
@@ -106,10 +107,11 @@ class Shard(DriverRecords):
         self, begin: bytes | Loaded | None, settings: ShardSettings, registry: Registry
     ) -> None:
         if isinstance(begin, Loaded):
-            state, rows = begin
+            super().__init__(begin.state, settings, registry, begin.rows, begin.noted)
+            state = begin.state
         else:
-            state, rows = decode_blob(begin, registry), None
-        super().__init__(state, settings, registry, rows)
+            state = decode_blob(begin, registry)
+            super().__init__(state, settings, registry)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
         #: Newest judged record of each input beside the requests, by its letter.  # INV-04
@@ -139,7 +141,7 @@ class Shard(DriverRecords):
         self._tell_time(record)
         request: Any = self._read(record)
         if type(request) is rq.Heartbeat:
-            row = self.rows.peek(request.entity)
+            row = self.rows.get(request.entity)
             if row is not None and row.accepts_quietly(request, self.clock_ms):
                 return
         at = self._at(record, REQUESTS)
@@ -290,6 +292,8 @@ class Shard(DriverRecords):
         `named`: the kind that history names if no entity is made.
         """
         row = self.rows.get(key)
+        if row is not None:
+            self.touched.add(key)
         around = self._around(at, key, row)
         held = Held(row.value, row.kind) if row else Held()
         done = take(decide, kind, key[1], held, at, around, named)
@@ -368,10 +372,10 @@ class Shard(DriverRecords):
 
     def close(self) -> list[Output]:
         """What is written once per batch: saved heads that changed, and Progress."""
-        for key in sorted(self.rows.touched):
+        for key in sorted(self.touched):
             row, family = self.rows.get(key), self.registry.families[key[0]]
             if row is None and key not in self._deleted:
-                continue
+                continue  # it was not made in the end
             try:
                 self._outbox.put_head(family, key[1], row)
             except Exception as problem:
@@ -381,8 +385,7 @@ class Shard(DriverRecords):
         for each in self._channels.saved() if self._channels else ():
             self.outputs.append(route(each, self.settings.shard))
         if self.offset > self._first_offset:
-            replies = self._gathered().replies
-            self._outbox.put_progress(self.offset, self.previous_ms, replies)
+            self._outbox.put_progress(self.offset, self.previous_ms, self._agenda.replies)
         return self.outputs
 
     def encode(self) -> bytes:
@@ -405,15 +408,10 @@ class Shard(DriverRecords):
         return {space: state for space, state in states.items() if state is not None}
 
     def status(self) -> Status:
-        told = status_of(
-            self.settings.shard, self._position, self._agenda.cap_ms, self._gathered()
-        )
+        told = status_of(self.settings.shard, self._position, self._agenda)
         if self._channels is None and self._stored_channels is None:
             return told
         return msgspec.structs.replace(told, heard=self.channels.heard)
-
-    def _gathered(self) -> Gathered:
-        return gather(row.facts for row in self.rows.values())
 
     @property
     def _position(self) -> stored.ShardPosition:

@@ -17,7 +17,7 @@ from coordlib import limits
 from coordlib.coordinators.groups.kind import GroupKind
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard import shard as shard_module
-from coordlib.coordinators.shard.agenda import Agenda
+from coordlib.coordinators.shard.agenda import Agenda, note
 from coordlib.coordinators.shard.restore import restore
 from coordlib.coordinators.shard.row import StoredRow
 from coordlib.coordinators.shard.step import BrokenInvariant
@@ -97,8 +97,8 @@ class WatchedShard(Shard):
         """INV-15: what the shard goes by has followed from its rows all through the batch."""
         agenda, shard = self._agenda, f"shard {self.settings.shard}"
         known = [(key, row.facts, row.entry_bytes) for key, row in self.rows.items()]
-        anew = Agenda(known, self.settings.look_interval_ms)
-        for what in ("size_bytes", "cap_ms", "uncovered"):
+        anew = Agenda([note(known)], self.settings.look_interval_ms)
+        for what in ("size_bytes", "cap_ms", "waits", "reports", "replies", "deadlines"):
             ours, found = getattr(agenda, what), getattr(anew, what)
             if ours != found:
                 raise Violation(f"INV-15: {what} of {shard} is {ours}, counted anew {found}")
