@@ -1,12 +1,12 @@
 """What goes into a shard and what comes out of it: records, settings, the blob, the status."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from coordlib.config import ShardConfig
-from coordlib.coordinators.shard.agenda import Agenda
+from coordlib.coordinators.shard.agenda import Agenda, Noted
 from coordlib.coordinators.shard.channels import StoredChannels
 from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.refusal_lines import Refusals
@@ -125,6 +125,17 @@ class StoredWithChannels(StoredShard, array_like=True, forbid_unknown_fields=Tru
     channels: StoredChannels | None = None
 
 
+class Loaded(NamedTuple):
+    """A state for a batch to begin with."""
+
+    #: Without rows, if they were read elsewhere (pages.py).
+    state: StoredWithChannels
+    #: The others; this batch's own from now on. None: they are in `state`.
+    rows: Iterable[Row] | None = None
+    #: What the agenda has of them.
+    noted: Collection[Noted] = ()
+
+
 class Fold(msgspec.Struct, frozen=True):
     """The outcome of a batch."""
 
@@ -164,7 +175,11 @@ def encode_blob(
         dict(sorted(position.offsets.items())),
         position.published,
         [row.encoded() for _, row in sorted(rows.items())],
-        {space: msgspec.Raw(_encode(state)) for space, state in sorted(families.items())},
+        {
+            space: msgspec.Raw(_encode(state))
+            for space, state in sorted(families.items())
+            if state is not None  # one that keeps nothing
+        },
         refusals,
         position.answered,
         position.control,
@@ -207,6 +222,11 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
             "that wrote it."
         )
     return decoded
+
+
+def begin_with(state: bytes | Loaded | None, registry: Registry) -> Loaded:
+    """Raises as `decode_blob`, which reads a blob; None is a new shard."""
+    return state if isinstance(state, Loaded) else Loaded(decode_blob(state, registry))
 
 
 def status_of(shard: int, position: stored.ShardPosition, agenda: Agenda) -> Status:

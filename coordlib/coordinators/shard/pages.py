@@ -24,6 +24,7 @@ import msgspec
 from coordlib.coordinators.shard.agenda import Noted, note
 from coordlib.coordinators.shard.blob import (
     InputRecord,
+    Loaded,
     ShardSettings,
     Status,
     StoredWithChannels,
@@ -32,8 +33,9 @@ from coordlib.coordinators.shard.blob import (
     encode_rows,
 )
 from coordlib.coordinators.shard.family import Registry
+from coordlib.coordinators.shard.page_row import PageRow, page_row
 from coordlib.coordinators.shard.row import Row, StoredRow
-from coordlib.coordinators.shard.shard import Loaded, Shard, judged
+from coordlib.coordinators.shard.shard import Shard, judged
 from coordlib.coordinators.shard.transition import Key
 from coordlib.effects.routing import Output
 
@@ -59,7 +61,7 @@ class Page(NamedTuple):
     """The rows of a page, as a batch finds them that reads them."""
 
     #: By key, in order.
-    rows: list[Row]
+    rows: list[PageRow]
     #: When their members were heard.
     times: "array[int]"
     noted: Noted
@@ -129,6 +131,7 @@ def fold_pages(
     Raises UnknownStateVersion, msgspec.MsgspecError, BrokenPages, and what `packing` raises.
     """
     if not isinstance(before, StoredPages):
+        kept.clear()
         shard = judged(before, records, settings, registry)
         return _written(shard, [_new_page(rows, shard, packing) for rows in _cut(shard)], packing)
     read = _read(before, registry, packing, kept)
@@ -178,25 +181,22 @@ def _decode_times(stored: bytes) -> "array[int]":
 
 def _page(stored: bytes, registry: Registry) -> Page:
     """A page that was read, but for its times."""
-    rows, count = [_row(each, registry) for each in _decode_rows(stored)], 0
+    rows, times = [_row(each, registry) for each in _decode_rows(stored)], array("q")
     for row in rows:
-        count += row.read_members(count)
-    times = array("q", bytes(8 * count))
-    for row in rows:
-        row.times = times
+        row.move(times, is_new=True)
     return Page(rows, times, _noted(rows), len(stored))
 
 
-def _row(stored: StoredRow, registry: Registry) -> Row:
+def _row(stored: StoredRow, registry: Registry) -> PageRow:
     kind = registry.kinds.get(stored.kind)
     if kind is None:
         raise UnknownStateVersion(
             f"The state has {stored.kind}, which this code lacks: start the code that wrote it."
         )
-    return Row(stored, kind)
+    return PageRow(stored, kind)
 
 
-def _noted(rows: Iterable[Row]) -> Noted:
+def _noted(rows: Iterable[PageRow]) -> Noted:
     return note([(row.key, row.facts, row.entry_bytes) for row in rows])
 
 
@@ -233,17 +233,20 @@ _Packed = tuple[bytes, Page]
 
 
 def _new_page(rows: Iterable[Row], shard: Shard, packing: Packing) -> _Packed:
-    now, times = [], array("q")
+    now: list[PageRow] = []
+    times = array("q")
     for row in rows:
-        is_as_read = row.members is not None and row.key not in shard.touched
-        now.append(row if is_as_read else row.for_page())
-        now[-1].put_times(times)
+        if isinstance(row, PageRow) and row.key not in shard.touched:
+            row.move(times)
+            now.append(row)
+        else:
+            now.append(page_row(row, times))
     stored = _encode([row.stored for row in now])
     return packing.pack(stored), Page(now, times, _noted(now), len(stored))
 
 
 def _written(shard: Shard, pages: list[_Packed], packing: Packing) -> PagesFold:
-    beside, times = shard.encode_beside_rows(), _encode_times(page.times for _, page in pages)
+    beside, times = shard.encode(has_rows=False), _encode_times(page.times for _, page in pages)
     return PagesFold(
         stored=StoredPages(
             packing.pack(beside), packing.pack(times), [packed for packed, _ in pages]

@@ -4,8 +4,7 @@ Most rows of a batch see heartbeats only, or nothing at all. So the row carries,
 head, the facts by which the shard decides without decoding it.
 """
 
-from array import array
-from collections.abc import Iterable, KeysView, Mapping, Set
+from collections.abc import Container, Iterable, KeysView, Mapping, Set
 from copy import copy
 from typing import Any, Final
 
@@ -21,9 +20,7 @@ from coordlib.coordinators.shard.transition import At, Key
 from coordlib.records import requests as rq
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
-_decode_members: Final = msgspec.msgpack.Decoder(list[str]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
-NO_TIMES: Final = array("q")
 _EMPTY_MAP: Final = msgspec.Raw(_encode({}))
 
 
@@ -57,24 +54,16 @@ class Row:
         "_heard",
         "_is_encoded",
         "_value",
-        "base",
         "changed",
         "key",
         "kind",
-        "members",
         "stored",
-        "times",
     )
 
     def __init__(self, stored: StoredRow, kind: Kind) -> None:
         self.stored, self.kind = stored, kind
         #: Its space and name.
         self.key: Key = (kind.SPACE, stored.name)
-        #: Of a row of a page (pages.py): where each member has its place in the page's times, from
-        #: `base` on. Elsewhere None.
-        self.members: dict[str, int] | None = None
-        self.times: array[int] = NO_TIMES
-        self.base = 0
         self._value: Any = None
         self._heard: dict[str, int] | None = None
         self._entries: dict[str, Entries] = {}
@@ -105,16 +94,12 @@ class Row:
     @property
     def heard(self) -> Mapping[str, int]:
         """When each member was last heard, on the shard's clock. Has exactly the members."""
-        if self._heard is None and self.members is not None:
-            # Not kept: it would be older than the page's times.
-            return {member: self.times[self.base + at] for member, at in self.members.items()}
         return self._own_heard()
 
     def _own_heard(self) -> dict[str, int]:
         """The same, to be changed."""
         if self._heard is None:
-            of_page = self.members is not None
-            self._heard = {**self.heard} if of_page else _decode_heard(self.stored.heard)
+            self._heard = _decode_heard(self.stored.heard)
         return self._heard
 
     def takes(self, kind: Kind) -> bool:
@@ -123,23 +108,22 @@ class Row:
 
     def accepts_quietly(self, request: rq.Heartbeat, clock_ms: int) -> bool:
         """A healthy heartbeat: remember when, and nothing else."""
+        heard = self._heard  # asked first: this runs for every heartbeat
+        if heard is None:
+            heard = self._own_heard()
+        if not self._is_healthy(request, heard):
+            return False
+        heard[request.member] = clock_ms
+        return True
+
+    def _is_healthy(self, request: rq.Heartbeat, members: Container[str]) -> bool:
         facts = self.stored.facts
         if facts.quiet not in (request.generation, ANY_GENERATION):
             return False
-        heard = self._heard  # asked first: this runs for every heartbeat
-        known: Mapping[str, int] | None = self.members if heard is None else heard
-        if known is None:
-            known = heard = self._own_heard()
-        if request.generation < 0 or request.member not in known:
+        if request.generation < 0 or request.member not in members:
             return False
         instance = request.instance
-        if instance is not None and facts.instances.get(instance) != request.member:
-            return False
-        if heard is None:
-            self.times[self.base + known[request.member]] = clock_ms
-        else:
-            heard[request.member] = clock_ms
-        return True
+        return instance is None or facts.instances.get(instance) == request.member
 
     # -- tables ----------------------------------------------------------------------------
 
@@ -354,44 +338,15 @@ class Row:
 
     def encoded(self) -> StoredRow:
         """The row with everything that was decoded encoded again; equal content, equal bytes."""
-        if self._heard is not None or self.members is not None:
-            self.stored.heard, self.members = msgspec.Raw(_encode(self._own_heard())), None
-        return self._encoded_beside_heard()
-
-    def _encoded_beside_heard(self) -> StoredRow:
         row = self.stored
         if self._value is not None:
             self.encode_head()
+        if self._heard is not None:
+            row.heard = msgspec.Raw(_encode(self._heard))
         if self._entries:
             tables = {**row.tables, **{name: each.stored() for name, each in self._entries.items()}}
             row.tables = {name: tables[name] for name in sorted(tables) if tables[name].count}
         return row
-
-    # -- in a page ------------------------------------------------------------------------------
-
-    def for_page(self) -> "Row":
-        """The row as a batch finds it that reads it from its page, but for `put_times`.
-
-        Of this one nothing else is left: whether a row was read or kept makes no difference.
-        """
-        heard = self._own_heard()
-        row = Row(self._encoded_beside_heard(), self.kind)
-        row.stored.heard, row._heard = msgspec.Raw(_encode(list(heard))), heard
-        return row
-
-    def read_members(self, base: int) -> int:
-        """Of a row that was read from its page; the page's times have so many of it."""
-        members = _decode_members(self.stored.heard)
-        self.members, self.base = {each: at for at, each in enumerate(members)}, base
-        return len(members)
-
-    def put_times(self, times: "array[int]") -> None:
-        """Add its times to those of its page, where they stand from now on."""
-        heard, base = self.heard, len(times)
-        times.extend(heard.values())
-        if self._heard is not None:
-            self.members, self._heard = {each: at for at, each in enumerate(heard)}, None
-        self.times, self.base = times, base
 
 
 def _made_anew(kind: Kind, name: str, at: At) -> Any:

@@ -10,15 +10,14 @@ same requests give the same outputs for any cut into batches; only what is writt
 Heartbeats are the many; a healthy one changes one number and decodes no head.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from coordlib.coordinators.shard import answered, quarantine, rejection
 from coordlib.coordinators.shard import clock as deadlines
-from coordlib.coordinators.shard.agenda import Noted
 from coordlib.coordinators.shard.answered import Asked, counted_bytes
 from coordlib.coordinators.shard.api_versions import api_versions
 from coordlib.coordinators.shard.blob import (
@@ -26,11 +25,11 @@ from coordlib.coordinators.shard.blob import (
     UNTRUSTED_TIME_MS,
     Fold,
     InputRecord,
+    Loaded,
     ShardSettings,
     Status,
-    StoredWithChannels,
     UnknownStateVersion,
-    decode_blob,
+    begin_with,
     encode_blob,
     status_of,
 )
@@ -53,7 +52,6 @@ __all__ = [
     "UNTRUSTED_TIME_MS",
     "Fold",
     "InputRecord",
-    "Loaded",
     "Shard",
     "ShardSettings",
     "Status",
@@ -69,18 +67,18 @@ def fold(
     settings: ShardSettings,
     registry: Registry,
 ) -> Fold:
-    """Judge a batch: one input after the other, requests first, each in offset order."""
+    """Judge a batch."""
     shard = judged(blob, records, settings, registry)
     return Fold(shard.encode(), shard.outputs, shard.status())
 
 
 def judged(
-    begin: "bytes | Loaded | None",
+    begin: bytes | Loaded | None,
     records: Iterable[InputRecord],
     settings: ShardSettings,
     registry: Registry,
 ) -> "Shard":
-    """The shard after a batch; its new state is still to be written."""
+    """The shard after a batch: one input after the other, requests first, each in offset order."""
     shard = Shard(begin, settings, registry)
     order = {letter: place for place, letter in enumerate(registry.inputs)}
     for record in sorted(records, key=lambda each: (order[each.topic], each.offset)):
@@ -89,29 +87,14 @@ def judged(
     return shard
 
 
-class Loaded(NamedTuple):
-    """A state whose rows have been read elsewhere (pages.py)."""
-
-    #: Without rows.
-    state: StoredWithChannels
-    #: As a batch finds them that reads them; this batch's own from now on.
-    rows: Iterable[Row]
-    #: What the agenda has of them.
-    noted: Collection[Noted]
-
-
 class Shard(DriverRecords):
     """A shard while a batch is judged. Owned by one fold; never shared."""
 
     def __init__(
         self, begin: bytes | Loaded | None, settings: ShardSettings, registry: Registry
     ) -> None:
-        if isinstance(begin, Loaded):
-            super().__init__(begin.state, settings, registry, begin.rows, begin.noted)
-            state = begin.state
-        else:
-            state = decode_blob(begin, registry)
-            super().__init__(state, settings, registry)
+        state, rows, noted = begin_with(begin, registry)
+        super().__init__(state, settings, registry, rows, noted)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
         #: Newest judged record of each input beside the requests, by its letter.  # INV-04
@@ -374,38 +357,28 @@ class Shard(DriverRecords):
         """What is written once per batch: saved heads that changed, and Progress."""
         for key in sorted(self.touched):
             row, family = self.rows.get(key), self.registry.families[key[0]]
-            if row is None and key not in self._deleted:
-                continue  # it was not made in the end
+            if row is None and key not in self._deleted:  # it was not made in the end
+                continue
             try:
                 self._outbox.put_head(family, key[1], row)
             except Exception as problem:
                 if row is None:
                     raise
                 self._set_aside(row, problem)  # INV-67: a defect, and all others must go on
-        for each in self._channels.saved() if self._channels else ():
-            self.outputs.append(route(each, self.settings.shard))
+        saved = self._channels.saved() if self._channels else ()
+        self.outputs.extend(route(each, self.settings.shard) for each in saved)
         if self.offset > self._first_offset:
             self._outbox.put_progress(self.offset, self.previous_ms, self._agenda.replies)
         return self.outputs
 
-    def encode(self) -> bytes:
-        """The blob."""
-        return self._encode(self.rows)
-
-    def encode_beside_rows(self) -> bytes:
-        """The blob without rows."""
-        return self._encode({})
-
-    def _encode(self, rows: Mapping[Key, Row]) -> bytes:
-        used = self._channels
+    def encode(self, has_rows: bool = True) -> bytes:
+        """The blob; without rows, if they are stored elsewhere."""
+        used, rows, known = self._channels, self.rows if has_rows else {}, self.families
         channels = self._stored_channels if used is None else used.stored()
-        return encode_blob(self._position, rows, self._states(), self._refusals, channels)
-
-    def _states(self) -> dict[str, Any]:
-        """What the families have beside their entities."""
-        known, stateful = self.families, self.registry.stateful
-        states = {space: known[space].state() for space in stateful if space in known}
-        return {space: state for space, state in states.items() if state is not None}
+        families = {
+            space: known[space].state() for space in self.registry.stateful if space in known
+        }
+        return encode_blob(self._position, rows, families, self._refusals, channels)
 
     def status(self) -> Status:
         told = status_of(self.settings.shard, self._position, self._agenda)
