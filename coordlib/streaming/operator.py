@@ -10,7 +10,6 @@ that of most planes only what changed is packed again, stands in `state.py`.
 
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -223,28 +222,27 @@ class Judging(NamedTuple):
     ) -> Judged:
         assert self.fold_pages is not None
         kept = KEPT.take(self.label, own.shard)
-        with readable(own.shard):
+        try:
             done = self.fold_pages(before, records, own, Packing(self.pack, unpack_state), kept)
+        except _UNREADABLE as problem:
+            raise UnreadableState(f"shard {own.shard}: {problem}") from problem
         bytes_max = self.worker_memory_bytes // KEPT_SHARE
         KEPT.put(self.label, own.shard, done.kept, done.size_bytes, bytes_max)
         return pack_pages(done.stored), _rows(done.outputs, done.status, done.size_bytes, records)
 
 
-@contextmanager
-def readable(shard: int) -> Iterator[None]:
-    """What a state that somebody else wrote raises becomes UnreadableState."""
-    try:
-        yield
-    except (msgspec.MsgspecError, UnknownStateVersion, BrokenPages) as problem:
-        raise UnreadableState(f"shard {shard}: {problem}") from problem
+#: What reading a state raises that somebody else wrote.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnknownStateVersion, BrokenPages)
 
 
 def judge_readable(
     folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> Judged:
     """`judge_rows`; raises UnreadableState, and nothing else for what somebody else wrote."""
-    with readable(settings.shard):
+    try:
         return judge_rows(folding, blob, records, settings)
+    except _UNREADABLE as problem:
+        raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
 
 
 def judge_rows(

@@ -224,11 +224,6 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
     return decoded
 
 
-def begin_with(state: bytes | Loaded | None, registry: Registry) -> Loaded:
-    """Raises as `decode_blob`, which reads a blob; None is a new shard."""
-    return state if isinstance(state, Loaded) else Loaded(decode_blob(state, registry))
-
-
 def status_of(shard: int, position: stored.ShardPosition, agenda: Agenda) -> Status:
     """What the driver must know."""
     waits_to = max(agenda.waits.values(), default=-1)

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from coordlib.coordinators.shard import quarantine
@@ -75,7 +76,9 @@ class Rows(ABC):
         if rows is None:
             rows = [Row(stored, registry.kinds[stored.kind]) for stored in state.rows]
         #: By space and name.
-        self.rows: dict[Key, Row] = {row.key: row for row in rows}
+        self.rows: dict[Key, Row] = {}
+        for row in rows:
+            self.rows[row.key] = row
         #: Whom this batch let judge something, or changed in another way: nobody else's row differs
         #: from what it was, but for when members were heard. A mark too many costs time alone.
         self.touched: set[Key] = set()
@@ -84,11 +87,14 @@ class Rows(ABC):
                 row.look_at_once()
                 self.touched.add(row.key)
         #: How many entities each space has.
-        self._count_of = Counter(space for space, _ in self.rows)
+        self._count_of = Counter(map(itemgetter(0), self.rows))
         #: Entities that were deleted in this batch; some may be there again.
         self._deleted: set[Key] = set()
         if stale or not noted:
-            noted = [note([(row.key, row.facts, row.entry_bytes) for row in self.rows.values()])]
+            known: list[tuple[Key, Facts, int]] = []
+            for row in self.rows.values():
+                known.append((row.key, row.facts, row.entry_bytes))
+            noted = [note(known)]
         self._agenda = Agenda(noted, settings.look_interval_ms)
         #: Entities with a deadline that is due and waits until what they have said can be seen.
         self._put_off: set[Key] = set()

@@ -29,7 +29,7 @@ from coordlib.coordinators.shard.blob import (
     ShardSettings,
     Status,
     UnknownStateVersion,
-    begin_with,
+    decode_blob,
     encode_blob,
     status_of,
 )
@@ -93,7 +93,9 @@ class Shard(DriverRecords):
     def __init__(
         self, begin: bytes | Loaded | None, settings: ShardSettings, registry: Registry
     ) -> None:
-        state, rows, noted = begin_with(begin, registry)
+        if not isinstance(begin, Loaded):
+            begin = Loaded(decode_blob(begin, registry))
+        state, rows, noted = begin
         super().__init__(state, settings, registry, rows, noted)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
