@@ -118,6 +118,7 @@ def core(
     rebalance: Count = 100,
     transactions: Count = 1_000,
     repeats: Count = 9,
+    state: tuple[Count, ...] = (),
 ) -> int:
     """Requests per second that the core alone judges: no Kafka, no Spark, one core.
 
@@ -135,7 +136,11 @@ def core(
         Groups, or transactional ids, each with one transaction in a batch.
     repeats
         Measurements of each; the median is told, and the best.
+    state
+        Instead, what the state of so many groups costs a batch; several times, each is measured.
     """
+    if state:
+        return _run("core_state", groups=state, members=members, repeats=repeats)
     return _run(
         "core",
         groups=groups,
