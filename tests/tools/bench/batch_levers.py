@@ -6,7 +6,7 @@ Each is found where the job looks when it starts a query, and is put back when t
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 from coordlib.local import quiet_files
@@ -30,9 +30,8 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set(_FILES, quiet_files.CLASS if "files" in on else _HADOOPS)
     hadoop.set(_FILES_UNCACHED, "true")
-    fold = batch_worker.fold_frozen if "gc" in on else batch_worker.fold_thawed
     with ExitStack() as stack:
-        stack.enter_context(patch.object(query, "groups", _folding(fold)))
+        stack.enter_context(patch.object(query, "groups", _folding(on)))
         if "codegen" not in on:
             stack.enter_context(patch.object(plane_query, "QUERY_CONF", {}))
         if "keys" not in on:
@@ -42,8 +41,12 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
         yield
 
 
-def _folding(fold: plane.Folding) -> Callable[[str], plane.Plane]:
-    return lambda prefix: replace(plane.groups(prefix), fold=fold)
+def _folding(on: Collection[str]) -> Callable[[str], plane.Plane]:
+    fold, fold_pages = batch_worker.fold_thawed, batch_worker.fold_pages_thawed
+    if "gc" in on:
+        fold, fold_pages = batch_worker.fold_frozen, batch_worker.fold_pages_frozen
+    switch: dict[str, Any] = {"fold": fold, "fold_pages": fold_pages if "pages" in on else None}
+    return lambda prefix: replace(plane.groups(prefix), **switch)
 
 
 def _shard_numbers(shards: int, partitions: int) -> tuple[int, ...]:
