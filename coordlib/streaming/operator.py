@@ -4,29 +4,39 @@ Everything that decides lies in the pure core; this file gathers rows (they come
 frames and in no order), hands them over, and turns outputs into rows: many of them into one,
 because Python, Arrow and the JVM each take a row in hand several times, and a flood of refused
 joins spent most of a batch there.
-State is (version, blob): other types crash the worker or cannot evolve. The blob is compressed:
-the JVM copies it several times and writes it out, every batch.
+State is (version, blob): other types crash the worker or cannot evolve. How the blob is packed, and
+that of most planes only what changed is packed again, stands in `state.py`.
 """
 
 import resource
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from coordlib.coordinators.shard.pages import BrokenPages, Packing, StoredPages, Turn
 from coordlib.coordinators.shard.shard import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
-    Fold,
     InputRecord,
     ShardSettings,
+    Status,
     UnknownStateVersion,
 )
+from coordlib.effects.routing import Output
 from coordlib.streaming.batch import BatchReport, pack_outputs
 from coordlib.streaming.batch_size import held_bytes_max, too_large
 from coordlib.streaming.crash import Crash
-from coordlib.streaming.plane import GROUPS, Folding
+from coordlib.streaming.plane import Folding, FoldingPages, Plane
+from coordlib.streaming.state import (
+    KEPT,
+    KEPT_SHARE,
+    UnreadableState,
+    pack_pages,
+    pack_state,
+    unpack_pages,
+    unpack_state,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,16 +48,6 @@ STATE_SCHEMA: Final = "version INT, blob BINARY"
 #: `outputs` are packed; the last row of a shard has none, and reports its state to the driver.
 OUTPUT_SCHEMA: Final = "shard INT, seq INT, outputs BINARY, report BINARY"
 COLUMNS: Final = ["shard", "seq", "outputs", "report"]
-
-#: First byte of a packed blob, and of one that code of before has packed (zlib).
-_ZSTD: Final = b"\x01"
-_ZLIB: Final = b"\x78"
-#: Its size unpacked stands behind the first byte.
-_SIZE_BYTES: Final = 8
-
-
-class UnreadableState(ValueError):
-    """The blob of a shard is not what this code wrote. Known by its name: see `failures`."""
 
 
 class Beginning(NamedTuple):
@@ -63,18 +63,16 @@ class Beginning(NamedTuple):
 
 def judge(
     rows: "DataFrame",
-    folding: Folding,
+    plane: Plane,
     settings: ShardSettings,
     beginning: "Broadcast[Beginning]",
     worker_memory_bytes: int,
     keys: Sequence[int],
-    label: str = GROUPS,
 ) -> "DataFrame":
     """The outputs of each batch, with OUTPUT_SCHEMA; `settings.shard` is filled in per key.
 
     Args:
         keys: of each shard, in Spark's state.
-        label: the plane's.
     """
     from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
     from pyspark.sql.streaming.state import GroupStateTimeout
@@ -85,7 +83,12 @@ def judge(
         rows.withColumn("key", key)
         .groupBy("key")
         .applyInPandasWithState(
-            _judge_shard(folding, settings, beginning, worker_memory_bytes, shard_of, label),
+            _judge_shard(
+                Judging(plane.fold, plane.fold_pages, plane.label, worker_memory_bytes, pack_state),
+                settings,
+                beginning,
+                shard_of,
+            ),
             OUTPUT_SCHEMA,
             STATE_SCHEMA,
             "append",
@@ -95,30 +98,29 @@ def judge(
 
 
 def _judge_shard(
-    folding: Folding,
+    judging: "Judging",
     settings: ShardSettings,
     beginning: "Broadcast[Beginning]",
-    worker_memory_bytes: int,
     shard_of: Mapping[int, int],
-    label: str,
 ) -> Callable[[Any, Any, Any], Iterator["pd.DataFrame"]]:
     def judge_shard(
         key: tuple[int], frames: Iterator["pd.DataFrame"], state: "GroupState"
     ) -> Iterator["pd.DataFrame"]:
         import pandas as pd
 
-        crash, batch = Crash.from_environment(label), _batch_number()
+        crash, batch = Crash.from_environment(judging.label), _batch_number()
         shard = shard_of[int(key[0])]
         crash.strike("in-task", batch)
-        bytes_max = held_bytes_max(own_memory_bytes(worker_memory_bytes))
+        bytes_max = held_bytes_max(own_memory_bytes(judging.worker_memory_bytes))
         records = gather(frames, bytes_max, f"batch {batch}, shard {shard}")
         own, begin = msgspec.structs.replace(settings, shard=shard), beginning.value
         if batch == begin.taken_over and shard in begin.blobs:
-            fresh, rows = take_over(folding, begin.blobs[shard], records, own)
+            fresh, rows = judging.take_over(begin.blobs[shard], records, own)
+        elif state.exists:
+            fresh, rows = judging.judge(bytes(state.get[1]), records, own)
         else:
-            blob = unpack_state(bytes(state.get[1])) if state.exists else begin.seeds.get(shard)
-            fresh, rows = judge_readable(folding, blob, records, own)
-        state.update((STATE_VERSION, pack_state(fresh)))
+            fresh, rows = judging.begin(begin.seeds.get(shard), records, own)
+        state.update((STATE_VERSION, fresh))
         yield pd.DataFrame(rows, columns=COLUMNS)
         crash.strike("task-ends", batch)
 
@@ -165,40 +167,6 @@ def _size_bytes(records: Iterable[InputRecord]) -> int:
     return sum(len(record.value) for record in records if record.value is not None)
 
 
-def pack_state(blob: bytes) -> bytes:
-    """A shard's blob as the state store has it: the first byte names the form."""
-    size = len(blob).to_bytes(_SIZE_BYTES, "big")
-    packed: bytes = _codec().compress(blob, asbytes=True)
-    return _ZSTD + size + packed
-
-
-def unpack_state(stored: bytes) -> bytes:
-    """The blob again, whichever code has packed it. Raises UnreadableState."""
-    try:
-        if stored[:1] == _ZLIB:
-            return zlib.decompress(stored)
-        if stored[:1] == _ZSTD and len(stored) > 1 + _SIZE_BYTES:
-            return _unpack_zstd(memoryview(stored)[1:])
-    except (zlib.error, OSError, ValueError, MemoryError) as problem:
-        what = f"{type(problem).__name__}: {problem}"
-        raise UnreadableState(f"it cannot be unpacked: {what}") from problem
-    raise UnreadableState(f"it begins with {stored[:4]!r}, which no code has written")
-
-
-def _unpack_zstd(stored: memoryview) -> bytes:
-    size = int.from_bytes(stored[:_SIZE_BYTES], "big")
-    blob: bytes = _codec().decompress(stored[_SIZE_BYTES:], decompressed_size=size, asbytes=True)
-    if len(blob) != size:
-        raise ValueError(f"{len(blob)} bytes, and not {size}")
-    return blob
-
-
-def _codec() -> Any:
-    import pyarrow as pa
-
-    return pa.Codec("zstd", compression_level=1)
-
-
 def _batch_number() -> int:
     """The batch that this task belongs to; -1: unknown."""
     from pyspark import TaskContext
@@ -208,43 +176,104 @@ def _batch_number() -> int:
     return -1 if told is None else int(told)
 
 
+#: What the state store gets, and rows of OUTPUT_SCHEMA, the report last.
+Judged = tuple[bytes, list[tuple[Any, ...]]]
+
+
+class Judging(NamedTuple):
+    """How one shard's part of a batch is judged, from its stored state to the next one.
+
+    All raise UnreadableState, and nothing else for what somebody else wrote.
+    """
+
+    fold: Folding
+    #: None: the plane's state is one blob.
+    fold_pages: FoldingPages | None
+    label: str
+    worker_memory_bytes: int
+    #: A blob, or a part of a state in pages.
+    pack: Turn
+
+    def judge(self, stored: bytes, records: list[InputRecord], settings: ShardSettings) -> Judged:
+        """A batch of a shard that has a state."""
+        pages = unpack_pages(stored) if self.fold_pages is not None else None
+        if pages is None:
+            return self.begin(unpack_state(stored), records, settings)
+        return self._judge_pages(pages, records, settings)
+
+    def begin(
+        self, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+    ) -> Judged:
+        """The first batch of a shard: of a rebuilt one, a new one, or one that had no pages."""
+        if self.fold_pages is not None:
+            return self._judge_pages(blob, records, settings)
+        fresh, rows = judge_readable(self.fold, blob, records, settings)
+        return self.pack(fresh), rows
+
+    def take_over(self, blob: bytes, records: list[InputRecord], settings: ShardSettings) -> Judged:
+        """A part of a batch that is committed: see `take_over`."""
+        fresh, rows = take_over(self.fold, blob, records, settings)
+        if self.fold_pages is None:
+            return self.pack(fresh), rows
+        return self._judge_pages(fresh, [], settings)[0], rows
+
+    def _judge_pages(
+        self, before: StoredPages | bytes | None, records: list[InputRecord], own: ShardSettings
+    ) -> Judged:
+        assert self.fold_pages is not None
+        kept = KEPT.take(self.label, own.shard)
+        try:
+            done = self.fold_pages(before, records, own, Packing(self.pack, unpack_state), kept)
+        except _UNREADABLE as problem:
+            raise UnreadableState(f"shard {own.shard}: {problem}") from problem
+        bytes_max = self.worker_memory_bytes // KEPT_SHARE
+        KEPT.put(self.label, own.shard, done.kept, done.size_bytes, bytes_max)
+        return pack_pages(done.stored), _rows(done.outputs, done.status, done.size_bytes, records)
+
+
+#: What reading a state raises that somebody else wrote.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnknownStateVersion, BrokenPages)
+
+
 def judge_readable(
     folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
-) -> tuple[bytes, list[tuple[Any, ...]]]:
+) -> Judged:
     """`judge_rows`; raises UnreadableState, and nothing else for what somebody else wrote."""
     try:
         return judge_rows(folding, blob, records, settings)
-    except (msgspec.MsgspecError, UnknownStateVersion) as problem:
+    except _UNREADABLE as problem:
         raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
 
 
 def judge_rows(
     folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
-) -> tuple[bytes, list[tuple[Any, ...]]]:
+) -> Judged:
     """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
-    outcome = folding(blob, records, settings)
-    return outcome.blob, _rows(outcome, records)
+    done = folding(blob, records, settings)
+    return done.blob, _rows(done.outputs, done.status, len(done.blob), records)
 
 
 def take_over(
     folding: Folding, blob: bytes, records: list[InputRecord], settings: ShardSettings
-) -> tuple[bytes, list[tuple[Any, ...]]]:
+) -> Judged:
     """A part of a batch that is committed: its outcome is `blob`, and nothing is written again."""
-    outcome = folding(blob, [], settings)
-    return outcome.blob, _rows(outcome, records)
+    done = folding(blob, [], settings)
+    return done.blob, _rows(done.outputs, done.status, len(done.blob), records)
 
 
-def _rows(outcome: Fold, records: list[InputRecord]) -> list[tuple[Any, ...]]:
-    shard = outcome.status.shard
+def _rows(
+    outputs: list[Output], status: Status, state_bytes: int, records: list[InputRecord]
+) -> list[tuple[Any, ...]]:
+    shard = status.shard
     report = BatchReport(
-        status=outcome.status,
+        status=status,
         ranges=_ranges(records),
-        state_bytes=len(outcome.blob),
+        state_bytes=state_bytes,
         records=len(records),
         input_bytes=_size_bytes(records),
     )
     rows: list[tuple[Any, ...]] = [
-        (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outcome.outputs))
+        (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outputs))
     ]
     rows.append((shard, len(rows), None, msgspec.json.encode(report)))
     return rows

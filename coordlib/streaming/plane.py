@@ -18,6 +18,7 @@ from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
 from coordlib.coordinators.claims.world import World
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
+from coordlib.coordinators.shard.pages import Kept, Packing, PagesFold, StoredPages, fold_pages
 from coordlib.coordinators.shard.restore import Topics, orphans, restore, topics_of
 from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
 from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, SNAPSHOTS
@@ -29,12 +30,14 @@ __all__ = [
     "CLAIMS",
     "GROUPS",
     "Folding",
+    "FoldingPages",
     "Plane",
     "Restoring",
     "Snapshots",
     "Topics",
     "claims",
     "fold_claims",
+    "fold_group_pages",
     "fold_groups",
     "groups",
 ]
@@ -47,6 +50,10 @@ _decode_key: Final = msgspec.json.Decoder(tuple[str, str, int]).decode
 _decode_committed: Final = msgspec.json.Decoder(CommittedValue).decode
 #: State before, records, settings: what follows. Pure.
 Folding = Callable[[bytes | None, Iterable[InputRecord], ShardSettings], Fold]
+#: The same of a state in pages.
+FoldingPages = Callable[
+    [StoredPages | bytes | None, Iterable[InputRecord], ShardSettings, Packing, Kept], PagesFold
+]
 
 
 class Restoring(NamedTuple):
@@ -87,6 +94,8 @@ class Plane:
     restore: "Restoring | Snapshots"
     #: The pool of Spark's scheduler in which it runs.
     pool: str
+    #: As `fold`, of a state in pages; None: its state is one blob.
+    fold_pages: FoldingPages | None = None
 
     @property
     def first_input(self) -> str:
@@ -115,6 +124,7 @@ def groups(prefix: str) -> Plane:
         restored_from=tuple(topics_of(REGISTRY)),
         restore=Restoring(_restore, _orphans),
         pool="coordinator",
+        fold_pages=fold_group_pages,
     )
 
 
@@ -149,6 +159,17 @@ def fold_groups(
 ) -> Fold:
     """`fold` with the job's registry."""
     return fold(blob, records, settings, REGISTRY)
+
+
+def fold_group_pages(
+    before: StoredPages | bytes | None,
+    records: Iterable[InputRecord],
+    settings: ShardSettings,
+    packing: Packing,
+    kept: Kept,
+) -> PagesFold:
+    """`fold_pages` with the job's registry."""
+    return fold_pages(before, records, settings, REGISTRY, packing, kept)
 
 
 def _restore(topics: Topics, position: ShardPosition) -> bytes:

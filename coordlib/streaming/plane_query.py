@@ -205,12 +205,11 @@ class PlaneQuery:
         )
         outputs = judge(
             rows,
-            plane.fold,
+            plane,
             running.settings,
             running.beginning,
             running.memory_bytes,
             running.identity.keys_of_shards,
-            plane.label,
         )
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", plane.pool)
         writer = (

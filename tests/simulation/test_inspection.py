@@ -96,7 +96,7 @@ def watched_shard(*requests: rq.AnyRequest) -> WatchedShard:
     return shard
 
 
-@pytest.mark.parametrize("what", ["size_bytes", "cap_ms"])
+@pytest.mark.parametrize("what", ["size_bytes", "cap_ms", "deadlines"])
 def test_a_number_that_is_not_what_counting_gives_is_seen(what: str) -> None:
     """INV-15: at the end of a batch, whose next one counts anew and hides it."""
     watched_shard(join("a")).close()
@@ -106,7 +106,7 @@ def test_a_number_that_is_not_what_counting_gives_is_seen(what: str) -> None:
     assert_breaks(f"INV-15: {what}", shard.close)
 
 
-@pytest.mark.parametrize("what", ["due", "looks", "uncovered"])
+@pytest.mark.parametrize("what", ["due", "looks", "waits"])
 def test_a_row_that_is_lost_from_an_index_is_seen(what: str) -> None:
     """INV-15: a deadline, a look, one that waits for a tick."""
     requests = (join("a"), commit("q", group="h"), rq.Tick(v=1, published=0), join("b", group="i"))

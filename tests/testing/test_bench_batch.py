@@ -246,6 +246,7 @@ def in_force(session: MagicMock) -> dict[str, object]:
         "files": session.sparkContext._jsc.hadoopConfiguration().set.call_args_list[0],
         "keys": keys.balanced(2, 2),
         "codec": operator.pack_state,
+        "pages": query.groups("coord").fold_pages is not None,
         "partitions": session.conf.set.call_args_list[0],
         "retained": session.conf.set.call_args_list[1],
         "fetched": plane_query.read_inputs,
@@ -267,6 +268,7 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "files": call(file_system, "org.apache.hadoop.fs.LocalFileSystem"),
         "keys": (0, 1),
         "codec": batch_worker.pack_zlib,
+        "pages": False,
         "partitions": call(partitions, "2"),
         "retained": call(retained, "10"),
         "fetched": source.read_inputs,
@@ -277,6 +279,7 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "files": call(file_system, "QuietLocalFileSystem"),
         "keys": keys.balanced(2, 2),
         "codec": operator.pack_state,
+        "pages": True,
         "partitions": call(partitions, "1"),
         "retained": call(retained, "2"),
         "fetched": batch_levers._fetching_more,
@@ -298,9 +301,23 @@ def test_what_is_fetched_at_once_is_an_option_of_the_source() -> None:
     read.assert_called_once_with("spark", {}, {"kafka.a": "b", **more}, "engine", None, 5)
 
 
+def test_the_collector_is_switched_for_pages_too() -> None:
+    """The job judges by pages: what is switched for blobs alone would change nothing."""
+    with switched(MagicMock(), ("gc", "pages")):
+        assert query.groups("coord").fold_pages is batch_worker.fold_pages_frozen
+    with switched(MagicMock(), ("pages",)):
+        assert query.groups("coord").fold_pages is batch_worker.fold_pages_thawed
+
+
 def test_workers_get_what_is_switched_by_its_name() -> None:
     """By value they would each have a copy, and the collector's state with it."""
-    for function in (batch_worker.fold_frozen, batch_worker.fold_thawed, batch_worker.pack_zlib):
+    for function in (
+        batch_worker.fold_frozen,
+        batch_worker.fold_thawed,
+        batch_worker.fold_pages_frozen,
+        batch_worker.fold_pages_thawed,
+        batch_worker.pack_zlib,
+    ):
         assert cloudpickle.loads(cloudpickle.dumps(function)) is function
 
 

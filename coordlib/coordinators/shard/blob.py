@@ -1,15 +1,14 @@
 """What goes into a shard and what comes out of it: records, settings, the blob, the status."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from coordlib.config import ShardConfig
+from coordlib.coordinators.shard.agenda import Agenda, Noted
 from coordlib.coordinators.shard.channels import StoredChannels
-from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.family import Family, Registry
-from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.transition import At, Key
@@ -126,6 +125,17 @@ class StoredWithChannels(StoredShard, array_like=True, forbid_unknown_fields=Tru
     channels: StoredChannels | None = None
 
 
+class Loaded(NamedTuple):
+    """A state for a batch to begin with."""
+
+    #: Without rows, if they were read elsewhere (pages.py).
+    state: StoredWithChannels
+    #: The others; this batch's own from now on. None: they are in `state`.
+    rows: Iterable[Row] | None = None
+    #: What the agenda has of them.
+    noted: Collection[Noted] = ()
+
+
 class Fold(msgspec.Struct, frozen=True):
     """The outcome of a batch."""
 
@@ -164,8 +174,12 @@ def encode_blob(
         position.previous_ms,
         dict(sorted(position.offsets.items())),
         position.published,
-        [rows[key].encoded() for key in sorted(rows)],
-        {space: msgspec.Raw(_encode(state)) for space, state in sorted(families.items())},
+        [row.encoded() for _, row in sorted(rows.items())],
+        {
+            space: msgspec.Raw(_encode(state))
+            for space, state in sorted(families.items())
+            if state is not None  # one that keeps nothing
+        },
         refusals,
         position.answered,
         position.control,
@@ -173,6 +187,14 @@ def encode_blob(
     if channels is None:
         return _encode(StoredShard(*fields))
     return _encode(StoredWithChannels(*fields, channels))
+
+
+def encode_rows(state: StoredWithChannels, rows: list[StoredRow]) -> bytes:
+    """A blob whose rows were read elsewhere (pages.py); `rows`: in the order of a blob."""
+    whole = msgspec.structs.replace(state, rows=rows)
+    if state.channels is not None:
+        return _encode(whole)
+    return _encode(StoredShard(*(getattr(whole, name) for name in StoredShard.__struct_fields__)))
 
 
 def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
@@ -202,20 +224,16 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
     return decoded
 
 
-def status_of(
-    shard: int, position: stored.ShardPosition, cap_ms: int, facts: Iterable[Facts]
-) -> Status:
-    """What the driver must know, by the rows' facts alone: no value is decoded for it."""
-    of_rows = list(facts)
-    answered = position.answered[-1][0] if position.answered else -1
-    owed = max((each.waits_to for each in of_rows), default=-1)
-    owed = max(owed, answered)
-    reports = [each.report for each in of_rows if each.report != NOT_INDEXED]
+def status_of(shard: int, position: stored.ShardPosition, agenda: Agenda) -> Status:
+    """What the driver must know."""
+    waits_to = max(agenda.waits.values(), default=-1)
+    owed = max(waits_to, position.answered[-1][0] if position.answered else -1)
+    reports = agenda.reports.values()
     return Status(
         shard=shard,
         position=position,
-        cap_ms=cap_ms,
-        has_deadline=owed >= 0 or any(each.next_due_ms < NEVER for each in of_rows),
+        cap_ms=agenda.cap_ms,
+        has_deadline=owed >= 0 or agenda.deadlines > 0,
         owed=owed,
         undecided=tuple(sorted(offset for each in reports for offset in _decode_report(each))),
     )

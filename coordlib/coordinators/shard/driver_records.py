@@ -4,7 +4,7 @@ Which of them count is judged before (`control.py`).
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,6 @@ import msgspec
 
 from coordlib.coordinators.shard import rejection
 from coordlib.coordinators.shard.kind import Kind
-from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.rows import Rows
 from coordlib.coordinators.shard.step import Decide
 from coordlib.coordinators.shard.transition import At, Key
@@ -44,7 +43,7 @@ class DriverRecords(Rows):
         """A job record: the families that judge such records say which steps follow."""
         for space in self.registry.families_of(type(record)):
             try:
-                follows = list(self.families[space].judge(record, self._rows_of(space)))
+                follows = self._asked(space, partial(self.families[space].judge, record))
             except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
                 self._complain(at, record, _not_judged(record, problem))
                 continue
@@ -53,9 +52,6 @@ class DriverRecords(Rows):
                     self._quarantine(at, (space, name), decide)
                 else:
                     self._let(at, (space, name), decide, type(record) in self.families[space].NOTED)
-
-    def _rows_of(self, space: str) -> Iterable[tuple[str, Row]]:
-        return ((key[1], row) for key, row in self.rows.items() if key[0] == space)
 
     def _let(self, at: At, key: Key, decide: Decide, is_noted: bool = False) -> None:
         """A step that no request asked for; `is_noted`: also of an entity that is set aside."""
@@ -133,7 +129,7 @@ class DriverRecords(Rows):
 
     def _waited(self, at: At, space: str, shard: int, number: int) -> list[tuple[str, Decide]]:
         try:
-            return list(self.families[space].heard(shard, number, self._rows_of(space)))
+            return self._asked(space, partial(self.families[space].heard, shard, number))
         except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
             why = f"Messages to {shard} could not be confirmed: {type(problem).__name__}."
             self._reject(at, codec.Refusal(error=ErrorCode.UNKNOWN_SERVER_ERROR, message=why), None)

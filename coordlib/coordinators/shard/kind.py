@@ -33,7 +33,7 @@ ANY_GENERATION: Final = -2
 NOT_INDEXED: Final = msgspec.Raw(b"\xc0")
 
 
-class Facts(msgspec.Struct, frozen=True, array_like=True):
+class Facts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the shard knows of a value without decoding it. Kept in the row; see `Kind.facts`."""
 
     #: Generation whose heartbeats change nothing but when a member was heard; or NO_ or ANY_.

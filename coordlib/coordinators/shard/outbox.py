@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from coordlib.coordinators.shard.family import Family
-from coordlib.coordinators.shard.kind import Facts
 from coordlib.coordinators.shard.refusal_lines import REFUSALS, Refusals
 from coordlib.coordinators.shard.row import Row
 from coordlib.coordinators.shard.transition import At, Key, event_of
@@ -86,10 +85,9 @@ class Outbox:
         effect = fx.Save(family.HEADS, family.head_key(name), saved)
         self.outputs.append(route(effect, self._shard))
 
-    def put_progress(self, offset: int, time_ms: int, facts: Iterable[Facts]) -> None:
+    def put_progress(self, offset: int, time_ms: int, replies: Iterable[int]) -> None:
         """How far the shard has judged, for everybody who reads answers of its entities."""
         judged = rs.Progress(shard=self._shard, offset=offset, time_ms=time_ms)
-        replies = {reply for each in facts for reply in each.replies}
         self.outputs += [route(fx.Notify(reply, judged), self._shard) for reply in sorted(replies)]
 
 

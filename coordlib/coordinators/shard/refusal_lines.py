@@ -17,7 +17,7 @@ from coordlib.records import stored
 REFUSALS = frozenset({stored.EVENT_REQUEST_REJECTED, stored.EVENT_COMMIT_REFUSED})
 
 
-class Refusals(msgspec.Struct, array_like=True):
+class Refusals(msgspec.Struct, array_like=True, gc=False):
     """What was refused of late."""
 
     #: Number of the window, on the shard's clock, in which the newest refusal was; -1: none yet.

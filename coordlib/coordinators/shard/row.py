@@ -4,7 +4,7 @@ Most rows of a batch see heartbeats only, or nothing at all. So the row carries,
 head, the facts by which the shard decides without decoding it.
 """
 
-from collections.abc import Iterable, KeysView, Set
+from collections.abc import Container, Iterable, KeysView, Mapping, Set
 from copy import copy
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from coordlib.coordinators.shard.kind import ANY_GENERATION, Facts, Kind, Known
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.table import NO_ENTRIES, Entries, Place, StoredTable, Table
-from coordlib.coordinators.shard.transition import At
+from coordlib.coordinators.shard.transition import At, Key
 from coordlib.records import requests as rq
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
@@ -28,13 +28,13 @@ class NothingToKeep(Exception):
     """An entity of this batch that nobody can write, and that was not there before."""
 
 
-class StoredRow(msgspec.Struct, array_like=True):
+class StoredRow(msgspec.Struct, array_like=True, gc=False):
     """A row as it stands in the shard's blob."""
 
     name: str
     kind: str
     facts: Facts = Facts()
-    #: When each member was last heard, on the shard's clock.
+    #: When each member was last heard, on the shard's clock. In a page: the members' ids alone.
     heard: msgspec.Raw = _EMPTY_MAP
     head: msgspec.Raw = msgspec.Raw(b"")
     #: Entries beside the head, by table; none is empty.
@@ -55,12 +55,15 @@ class Row:
         "_is_encoded",
         "_value",
         "changed",
+        "key",
         "kind",
         "stored",
     )
 
     def __init__(self, stored: StoredRow, kind: Kind) -> None:
         self.stored, self.kind = stored, kind
+        #: Its space and name.
+        self.key: Key = (kind.SPACE, stored.name)
         self._value: Any = None
         self._heard: dict[str, int] | None = None
         self._entries: dict[str, Entries] = {}
@@ -89,8 +92,12 @@ class Row:
         return value is not None and value.is_quarantined
 
     @property
-    def heard(self) -> dict[str, int]:
+    def heard(self) -> Mapping[str, int]:
         """When each member was last heard, on the shard's clock. Has exactly the members."""
+        return self._own_heard()
+
+    def _own_heard(self) -> dict[str, int]:
+        """The same, to be changed."""
         if self._heard is None:
             self._heard = _decode_heard(self.stored.heard)
         return self._heard
@@ -101,19 +108,22 @@ class Row:
 
     def accepts_quietly(self, request: rq.Heartbeat, clock_ms: int) -> bool:
         """A healthy heartbeat: remember when, and nothing else."""
-        facts = self.stored.facts
-        if facts.quiet not in (request.generation, ANY_GENERATION):
-            return False
         heard = self._heard  # asked first: this runs for every heartbeat
         if heard is None:
-            heard = self.heard
-        if request.generation < 0 or request.member not in heard:
-            return False
-        instance = request.instance
-        if instance is not None and facts.instances.get(instance) != request.member:
+            heard = self._own_heard()
+        if not self._is_healthy(request, heard):
             return False
         heard[request.member] = clock_ms
         return True
+
+    def _is_healthy(self, request: rq.Heartbeat, members: Container[str]) -> bool:
+        facts = self.stored.facts
+        if facts.quiet not in (request.generation, ANY_GENERATION):
+            return False
+        if request.generation < 0 or request.member not in members:
+            return False
+        instance = request.instance
+        return instance is None or facts.instances.get(instance) == request.member
 
     # -- tables ----------------------------------------------------------------------------
 
@@ -138,7 +148,8 @@ class Row:
     @property
     def entry_bytes(self) -> int:
         """Upper bound of what all tables have in the blob."""
-        return sum(table.size_bytes for table in self.stored.tables.values())
+        tables = self.stored.tables
+        return sum(table.size_bytes for table in tables.values()) if tables else 0
 
     def apply(self, table: Table, changes: Iterable[tuple[Place, Any]]) -> list[tuple[Place, Any]]:
         """Store or forget entries of one table, as the topic has them, all or none of them.
@@ -226,7 +237,7 @@ class Row:
         self._renew(value, known)
 
     def _touch(self, members: Iterable[str], clock_ms: int) -> None:
-        heard = self.heard
+        heard = self._own_heard()
         for member in members:
             if member in heard:
                 heard[member] = clock_ms
@@ -332,8 +343,9 @@ class Row:
             self.encode_head()
         if self._heard is not None:
             row.heard = msgspec.Raw(_encode(self._heard))
-        tables = {**row.tables, **{name: each.stored() for name, each in self._entries.items()}}
-        row.tables = {name: tables[name] for name in sorted(tables) if tables[name].count}
+        if self._entries:
+            tables = {**row.tables, **{name: each.stored() for name, each in self._entries.items()}}
+            row.tables = {name: tables[name] for name in sorted(tables) if tables[name].count}
         return row
 
 

@@ -7,12 +7,13 @@ Deadlines, looks and questions that can be heard are steps of one entity each, a
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from coordlib.coordinators.shard import quarantine
-from coordlib.coordinators.shard.agenda import Agenda
+from coordlib.coordinators.shard.agenda import Agenda, Noted, note
 from coordlib.coordinators.shard.answered import Answered, Asked
 from coordlib.coordinators.shard.blob import ShardSettings, StoredShard, StoredWithChannels
 from coordlib.coordinators.shard.channels import Channels
@@ -26,6 +27,8 @@ from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.table import Table
 from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects import effect as fx
+
+T = TypeVar("T")
 
 
 class _Families(dict[str, Family]):
@@ -44,8 +47,14 @@ class Rows(ABC):
     """All of them. Owned by one fold; never shared."""
 
     def __init__(
-        self, state: StoredWithChannels, settings: ShardSettings, registry: Registry
+        self,
+        state: StoredWithChannels,
+        settings: ShardSettings,
+        registry: Registry,
+        rows: Iterable[Row] | None = None,
+        noted: Collection[Noted] = (),
     ) -> None:
+        """`rows`: in the place of those of `state`, and what the agenda has of them."""
         self.settings, self.registry = settings, registry
         self._refusals = state.refusals
         self._outbox = Outbox(settings.shard, self._refusals_of)
@@ -64,21 +73,29 @@ class Rows(ABC):
             if space in state.families or registry.families[space].IS_ALWAYS_STORED:
                 self.families[space]
         stale = {space for space, each in self.families.items() if each.must_look_again()}
+        if rows is None:
+            rows = [Row(stored, registry.kinds[stored.kind]) for stored in state.rows]
         #: By space and name.
         self.rows: dict[Key, Row] = {}
-        known: list[tuple[Key, Facts, int]] = []
-        for stored in state.rows:
-            kind = registry.kinds[stored.kind]
-            key = (kind.SPACE, stored.name)
-            self.rows[key] = row = Row(stored, kind)
-            if kind.SPACE in stale:
+        for row in rows:
+            self.rows[row.key] = row
+        #: Whom this batch let judge something, or changed in another way: nobody else's row differs
+        #: from what it was, but for when members were heard. A mark too many costs time alone.
+        self.touched: set[Key] = set()
+        for row in self.rows.values() if stale else ():
+            if row.key[0] in stale:
                 row.look_at_once()
-            known.append((key, stored.facts, row.entry_bytes))
+                self.touched.add(row.key)
         #: How many entities each space has.
-        self._count_of = Counter(space for space, _ in self.rows)
+        self._count_of = Counter(map(itemgetter(0), self.rows))
         #: Entities that were deleted in this batch; some may be there again.
         self._deleted: set[Key] = set()
-        self._agenda = Agenda(known, settings.look_interval_ms)
+        if stale or not noted:
+            known: list[tuple[Key, Facts, int]] = []
+            for row in self.rows.values():
+                known.append((row.key, row.facts, row.entry_bytes))
+            noted = [note(known)]
+        self._agenda = Agenda(noted, settings.look_interval_ms)
         #: Entities with a deadline that is due and waits until what they have said can be seen.
         self._put_off: set[Key] = set()
 
@@ -89,6 +106,25 @@ class Rows(ABC):
     def row(self, name: str, space: str = "group") -> Row:
         """The row of an entity. Raises KeyError when there is none."""
         return self.rows[space, name]
+
+    def _rows_of(self, space: str) -> Iterable[tuple[str, Row]]:
+        return ((key[1], row) for key, row in self.rows.items() if key[0] == space)
+
+    def _asked(
+        self, space: str, ask: Callable[[Iterable[tuple[str, Row]]], Iterable[T]]
+    ) -> list[T]:
+        """What a family says to its rows. It may find anew by what it finds them: no more."""
+        shown: list[tuple[Row, Facts]] = []
+
+        def show() -> Iterator[tuple[str, Row]]:
+            for name, row in self._rows_of(space):
+                shown.append((row, row.facts))
+                yield name, row
+
+        try:
+            return list(ask(show()))
+        finally:
+            self.touched.update(row.key for row, facts in shown if row.facts is not facts)
 
     @property
     def channels(self) -> Channels:
@@ -120,7 +156,8 @@ class Rows(ABC):
         kind: Kind | None = None,
     ) -> None:
         """Store an entity's new head and entries, and update the indexes that follow from it."""
-        key, known, entry_bytes = self._key(row), self._known(row), row.entry_bytes
+        key, known, entry_bytes = row.key, self._known(row), row.entry_bytes
+        self.touched.add(key)
         kind = kind or row.kind
         row.settle(value, kind, known, touched, self._by_table(kind, puts) if puts else ())
         self._replaced(key, known.facts, row.facts, row.entry_bytes - entry_bytes)
@@ -137,6 +174,7 @@ class Rows(ABC):
     def _replaced(
         self, key: Key, before: Facts | None, after: Facts | None, entry_bytes: int
     ) -> None:
+        self.touched.add(key)
         if before is not after:
             self._agenda.replace(key, before, after)
         self._agenda.size_bytes += entry_bytes
@@ -145,14 +183,11 @@ class Rows(ABC):
         settings = self.families[row.kind.SPACE].settings
         return Known(row, settings, self.clock_ms, row.value, row.facts, row.counts)
 
-    def _key(self, row: Row) -> Key:
-        return row.kind.SPACE, row.stored.name
-
     def _forget(self, row: Row) -> None:
         """Drop the entity. Tombstones for its entries are already among the effects; that of its
         head is written at the end of the batch."""
         # It was empty, but an announced id may have waited in it.
-        key = self._key(row)
+        key = row.key
         self._replaced(key, row.facts, None, -row.entry_bytes)
         del self.rows[key]
         self._count_of[key[0]] -= 1
@@ -160,7 +195,10 @@ class Rows(ABC):
 
     def _refusals_of(self, key: Key) -> Refusals:
         row = self.rows.get(key)
-        return self._refusals if row is None else row.stored.refusals
+        if row is None:
+            return self._refusals
+        self.touched.add(key)
+        return row.stored.refusals
 
     def _count(self, at: At, key: Key, size_bytes: int) -> None:
         """Outputs of a step that readers cannot see yet.  # INV-68"""
@@ -168,11 +206,12 @@ class Rows(ABC):
             return
         self._answered.count(at.offset, size_bytes)
         if key in self.rows:
+            self.touched.add(key)
             self.rows[key].stored.answered = at.offset
 
     def _set_aside(self, row: Row, problem: Exception) -> None:
         """What cannot be written is saved as it was when the batch began; it is judged no more."""
-        key, at, before = self._key(row), self._here(), row.facts
+        key, at, before = row.key, self._here(), row.facts
         family = self.registry.families[row.kind.SPACE]
         generation, was_deleted = row.kind.generation(row.value), key in self._deleted
         try:

@@ -25,6 +25,7 @@ from coordlib.coordinators.shard.blob import (
     UNTRUSTED_TIME_MS,
     Fold,
     InputRecord,
+    Loaded,
     ShardSettings,
     Status,
     UnknownStateVersion,
@@ -56,6 +57,7 @@ __all__ = [
     "Status",
     "UnknownStateVersion",
     "fold",
+    "judged",
 ]
 
 
@@ -65,21 +67,36 @@ def fold(
     settings: ShardSettings,
     registry: Registry,
 ) -> Fold:
-    """Judge a batch: one input after the other, requests first, each in offset order."""
-    shard = Shard(blob, settings, registry)
+    """Judge a batch."""
+    shard = judged(blob, records, settings, registry)
+    return Fold(shard.encode(), shard.outputs, shard.status())
+
+
+def judged(
+    begin: bytes | Loaded | None,
+    records: Iterable[InputRecord],
+    settings: ShardSettings,
+    registry: Registry,
+) -> "Shard":
+    """The shard after a batch: one input after the other, requests first, each in offset order."""
+    shard = Shard(begin, settings, registry)
     order = {letter: place for place, letter in enumerate(registry.inputs)}
     for record in sorted(records, key=lambda each: (order[each.topic], each.offset)):
         shard.judge(record)
-    outputs = shard.close()
-    return Fold(shard.encode(), outputs, shard.status())
+    shard.close()
+    return shard
 
 
 class Shard(DriverRecords):
     """A shard while a batch is judged. Owned by one fold; never shared."""
 
-    def __init__(self, blob: bytes | None, settings: ShardSettings, registry: Registry) -> None:
-        state = decode_blob(blob, registry)
-        super().__init__(state, settings, registry)
+    def __init__(
+        self, begin: bytes | Loaded | None, settings: ShardSettings, registry: Registry
+    ) -> None:
+        if not isinstance(begin, Loaded):
+            begin = Loaded(decode_blob(begin, registry))
+        state, rows, noted = begin
+        super().__init__(state, settings, registry, rows, noted)
         #: Timestamp of the newest request, also when time went back.
         self.previous_ms = state.previous_ms
         #: Newest judged record of each input beside the requests, by its letter.  # INV-04
@@ -260,6 +277,8 @@ class Shard(DriverRecords):
         `named`: the kind that history names if no entity is made.
         """
         row = self.rows.get(key)
+        if row is not None:
+            self.touched.add(key)
         around = self._around(at, key, row)
         held = Held(row.value, row.kind) if row else Held()
         done = take(decide, kind, key[1], held, at, around, named)
@@ -338,33 +357,33 @@ class Shard(DriverRecords):
 
     def close(self) -> list[Output]:
         """What is written once per batch: saved heads that changed, and Progress."""
-        for key in sorted(self.rows.keys() | self._deleted):
+        for key in sorted(self.touched):
             row, family = self.rows.get(key), self.registry.families[key[0]]
+            if row is None and key not in self._deleted:  # it was not made in the end
+                continue
             try:
                 self._outbox.put_head(family, key[1], row)
             except Exception as problem:
                 if row is None:
                     raise
                 self._set_aside(row, problem)  # INV-67: a defect, and all others must go on
-        for each in self._channels.saved() if self._channels else ():
-            self.outputs.append(route(each, self.settings.shard))
+        saved = self._channels.saved() if self._channels else ()
+        self.outputs.extend(route(each, self.settings.shard) for each in saved)
         if self.offset > self._first_offset:
-            facts = [row.facts for row in self.rows.values()]
-            self._outbox.put_progress(self.offset, self.previous_ms, facts)
+            self._outbox.put_progress(self.offset, self.previous_ms, self._agenda.replies)
         return self.outputs
 
-    def encode(self) -> bytes:
-        """The blob."""
-        used = self._channels
+    def encode(self, has_rows: bool = True) -> bytes:
+        """The blob; without rows, if they are stored elsewhere."""
+        used, rows, known = self._channels, self.rows if has_rows else {}, self.families
         channels = self._stored_channels if used is None else used.stored()
-        known, stateful = self.families, self.registry.stateful
-        states = {space: known[space].state() for space in stateful if space in known}
-        families = {space: state for space, state in states.items() if state is not None}
-        return encode_blob(self._position, self.rows, families, self._refusals, channels)
+        families = {
+            space: known[space].state() for space in self.registry.stateful if space in known
+        }
+        return encode_blob(self._position, rows, families, self._refusals, channels)
 
     def status(self) -> Status:
-        facts = [row.facts for row in self.rows.values()]
-        told = status_of(self.settings.shard, self._position, self._agenda.cap_ms, facts)
+        told = status_of(self.settings.shard, self._position, self._agenda)
         if self._channels is None and self._stored_channels is None:
             return told
         return msgspec.structs.replace(told, heard=self.channels.heard)

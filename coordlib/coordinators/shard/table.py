@@ -64,7 +64,7 @@ class Table(NamedTuple):
         return msgspec.json.decode(value, type=self.saved)
 
 
-class StoredTable(msgspec.Struct, array_like=True):
+class StoredTable(msgspec.Struct, array_like=True, gc=False):
     """The entries of one entity, as its row has them."""
 
     count: int = 0

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.shard.agenda import Agenda
+from coordlib.coordinators.shard.agenda import Agenda, note
 from coordlib.coordinators.shard.clock import NEVER
 from coordlib.coordinators.shard.kind import Facts
 from coordlib.coordinators.shard.transition import Key
@@ -28,7 +28,7 @@ def test_an_index_that_is_kept_in_step_is_as_one_that_is_made_anew(seed: int) ->
     """INV-15: rows come, change and go; what the heaps keep of before names nobody."""
     luck = Random(seed)
     rows: dict[Key, Facts] = {("group", name): draw(luck) for name in "abc"}
-    agenda = Agenda([(key, facts, 0) for key, facts in rows.items()], INTERVAL_MS)
+    agenda = Agenda([note([(key, facts, 0) for key, facts in rows.items()])], INTERVAL_MS)
     for _ in range(60):
         key = ("group", luck.choice("abcdef"))
         before, after = rows.pop(key, None), None if luck.random() < 0.3 else draw(luck)
@@ -37,7 +37,7 @@ def test_an_index_that_is_kept_in_step_is_as_one_that_is_made_anew(seed: int) ->
         agenda.replace(key, before, after)
         if after is not None:
             rows[key] = after
-        anew = Agenda([(key, facts, 0) for key, facts in rows.items()], INTERVAL_MS)
+        anew = Agenda([note([(key, facts, 0) for key, facts in rows.items()])], INTERVAL_MS)
 
         assert agenda.size_bytes == anew.size_bytes
         assert agenda.cap_ms == anew.cap_ms
@@ -59,7 +59,9 @@ def test_an_empty_shard_has_the_clock_of_nobody() -> None:
 
 def test_what_is_due_now_is_due() -> None:
     """Rule 2: a deadline or a look at this very millisecond is not left to the next record."""
-    agenda = Agenda([(("group", "g"), Facts(next_due_ms=500, look_at_ms=401), 0)], INTERVAL_MS)
+    agenda = Agenda(
+        [note([(("group", "g"), Facts(next_due_ms=500, look_at_ms=401), 0)])], INTERVAL_MS
+    )
 
     assert [agenda.has_due(at_ms) for at_ms in (499, 500)] == [False, True]
     assert [agenda.has_look(at_ms) for at_ms in (499, 500)] == [False, True]

@@ -37,9 +37,8 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set(_FILES, quiet_files.CLASS if "files" in on else _HADOOPS)
     hadoop.set(_FILES_UNCACHED, "true")
-    fold = batch_worker.fold_frozen if "gc" in on else batch_worker.fold_thawed
     with ExitStack() as stack:
-        stack.enter_context(patch.object(query, "groups", _folding(fold)))
+        stack.enter_context(patch.object(query, "groups", _folding(on)))
         if "codegen" not in on:
             stack.enter_context(patch.object(plane_query, "QUERY_CONF", {}))
         if "fetched" in on:
@@ -60,8 +59,12 @@ def _fetching_more(
     return source.read_inputs(spark, inputs, {**options, **_FETCHED}, *others)
 
 
-def _folding(fold: plane.Folding) -> Callable[[str], plane.Plane]:
-    return lambda prefix: replace(plane.groups(prefix), fold=fold)
+def _folding(on: Collection[str]) -> Callable[[str], plane.Plane]:
+    fold, fold_pages = batch_worker.fold_thawed, batch_worker.fold_pages_thawed
+    if "gc" in on:
+        fold, fold_pages = batch_worker.fold_frozen, batch_worker.fold_pages_frozen
+    switch: dict[str, Any] = {"fold": fold, "fold_pages": fold_pages if "pages" in on else None}
+    return lambda prefix: replace(plane.groups(prefix), **switch)
 
 
 def _shard_numbers(shards: int, partitions: int) -> tuple[int, ...]:

@@ -7,11 +7,20 @@ from coordlib.errors import SetupError
 from coordlib.limits import MIB, OFFSETS_PER_REQUEST_MAX, SHARD_BYTES_MAX
 
 Lever = Literal[
-    "codegen", "gc", "files", "keys", "codec", "partitions", "retained", "fetched", "archive"
+    "codegen",
+    "gc",
+    "files",
+    "keys",
+    "codec",
+    "pages",
+    "partitions",
+    "retained",
+    "fetched",
+    "archive",
 ]
 LEVERS: Final[tuple[Lever, ...]] = get_args(Lever)
 #: Those that the job has. With one state partition, the keys of shards change nothing.
-TOGETHER: Final[tuple[Lever, ...]] = ("codegen", "gc", "files", "keys", "codec")
+TOGETHER: Final[tuple[Lever, ...]] = ("codegen", "gc", "files", "keys", "codec", "pages")
 
 #: Names of the variants without any lever, and with all of them.
 OFF: Final = "off"

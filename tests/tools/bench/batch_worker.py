@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Iterable
 from typing import Final
 
+from coordlib.coordinators.shard.pages import Kept, Packing, PagesFold, StoredPages
 from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings
-from coordlib.streaming.plane import fold_groups
+from coordlib.streaming.plane import fold_group_pages, fold_groups
 
 #: With which the job packed its state before it had zstd.
 _ZLIB_LEVEL: Final = 1
@@ -25,10 +26,7 @@ def fold_frozen(
     blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings
 ) -> Fold:
     """The job's fold, in a worker as its daemon has made it."""
-    if _Heap.is_thawed:
-        gc.collect()
-        gc.freeze()
-        _Heap.is_thawed = False
+    _freeze()
     return fold_groups(blob, records, settings)
 
 
@@ -36,10 +34,45 @@ def fold_thawed(
     blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings
 ) -> Fold:
     """The job's fold, in a worker whose collector walks everything after each task."""
+    _thaw()
+    return fold_groups(blob, records, settings)
+
+
+def fold_pages_frozen(
+    before: StoredPages | bytes | None,
+    records: Iterable[InputRecord],
+    settings: ShardSettings,
+    packing: Packing,
+    kept: Kept,
+) -> PagesFold:
+    """As `fold_frozen`, of a state in pages."""
+    _freeze()
+    return fold_group_pages(before, records, settings, packing, kept)
+
+
+def fold_pages_thawed(
+    before: StoredPages | bytes | None,
+    records: Iterable[InputRecord],
+    settings: ShardSettings,
+    packing: Packing,
+    kept: Kept,
+) -> PagesFold:
+    """As `fold_thawed`, of a state in pages."""
+    _thaw()
+    return fold_group_pages(before, records, settings, packing, kept)
+
+
+def _freeze() -> None:
+    if _Heap.is_thawed:
+        gc.collect()
+        gc.freeze()
+        _Heap.is_thawed = False
+
+
+def _thaw() -> None:
     if not _Heap.is_thawed:
         gc.unfreeze()
         _Heap.is_thawed = True
-    return fold_groups(blob, records, settings)
 
 
 def pack_zlib(blob: bytes) -> bytes:

@@ -125,6 +125,7 @@ def core(
     repeats: Count = 9,
     against: str | None = None,
     turns: Count = 4,
+    state: tuple[Count, ...] = (),
 ) -> int:
     """Requests per second that the core alone judges: no Kafka, no Spark, one core.
 
@@ -146,7 +147,11 @@ def core(
         The folder of another checkout: heartbeats of its code and of this, by turns, and no more.
     turns
         Of each side, in processes of their own.
+    state
+        Instead, what the state of so many groups costs a batch; several times, each is measured.
     """
+    if state:
+        return _run("core_state", groups=state, members=members, repeats=repeats)
     return _run(
         "core",
         groups=groups,

@@ -114,7 +114,9 @@ class Group:
         return {"v": 1, "id": request, "client": f"c{number}", "group": self.name, "reply": 0}
 
 
-def settled(groups: int, members: int) -> tuple[list[Group], Log, bytes]:
+def settled(
+    groups: int, members: int, how: ShardSettings = SETTINGS
+) -> tuple[list[Group], Log, bytes]:
     """A shard whose groups all have their members in generation 2, and its blob."""
     log = Log()
     made = [Group(f"group-{number}", log) for number in range(groups)]
@@ -124,7 +126,7 @@ def settled(groups: int, members: int) -> tuple[list[Group], Log, bytes]:
         records += [group.join(n) for n in range(1, members)]
         records += [group.join(0, 1), *(group.sync(n, 2) for n in range(members))]
     records.append(log.write(rq.Tick(v=1, published=log.next_offset - 1)))
-    return made, log, fold(None, records, SETTINGS).blob
+    return made, log, fold(None, records, how).blob
 
 
 def heartbeat_rate(groups: int, members: int, batch: int, repeats: int) -> dict[str, float]:

@@ -17,9 +17,9 @@ from coordlib import limits
 from coordlib.coordinators.groups.kind import GroupKind
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard import shard as shard_module
-from coordlib.coordinators.shard.agenda import Agenda
+from coordlib.coordinators.shard.agenda import Agenda, note
 from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.row import StoredRow
+from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.coordinators.shard.transition import At, Key
 from coordlib.effects.routing import Output
@@ -64,11 +64,25 @@ def sizes_divided(by: int) -> Iterator[None]:
         yield
 
 
+def _written(row: Row) -> tuple[Any, ...]:
+    """All that is stored of a row, but for when its members were heard."""
+    stored = row.stored
+    refusals = msgspec.structs.astuple(stored.refusals)
+    return stored.kind, stored.facts, stored.head, stored.tables, refusals, stored.answered
+
+
 class WatchedShard(Shard):
     """A shard of which somebody looks on: refused requests must leave everything alone.
 
     When a batch is over, its indexes must be those that counting anew would give.
     """
+
+    def __init__(self, *begin: Any) -> None:
+        super().__init__(*begin)
+        #: What stands in the page of a row that no mark names: it is not written again.
+        self._unmarked = {
+            key: (row, _written(row)) for key, row in self.rows.items() if key not in self.touched
+        }
 
     def judge(self, record: InputRecord) -> None:
         waited = {*self._put_off}
@@ -91,14 +105,18 @@ class WatchedShard(Shard):
     def close(self) -> list[Output]:
         outputs = super().close()
         self._check_agenda()
+        for key, (row, written) in self._unmarked.items():
+            is_same = self.rows.get(key) is row and _written(row) == written
+            if key not in self.touched and not is_same:
+                raise Violation(f"INV-03: {key[1]} has changed, and its page would stay as it was")
         return outputs
 
     def _check_agenda(self) -> None:
         """INV-15: what the shard goes by has followed from its rows all through the batch."""
         agenda, shard = self._agenda, f"shard {self.settings.shard}"
         known = [(key, row.facts, row.entry_bytes) for key, row in self.rows.items()]
-        anew = Agenda(known, self.settings.look_interval_ms)
-        for what in ("size_bytes", "cap_ms", "uncovered"):
+        anew = Agenda([note(known)], self.settings.look_interval_ms)
+        for what in ("size_bytes", "cap_ms", "waits", "reports", "replies", "deadlines"):
             ours, found = getattr(agenda, what), getattr(anew, what)
             if ours != found:
                 raise Violation(f"INV-15: {what} of {shard} is {ours}, counted anew {found}")
