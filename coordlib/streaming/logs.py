@@ -4,8 +4,12 @@ import faulthandler
 import logging
 import os
 import sys
+from typing import Final
 
 import structlog
+
+#: The process's own, whatever `sys.stderr` is meanwhile.
+_STDERR: Final = 2
 
 
 def configure() -> None:
@@ -13,7 +17,7 @@ def configure() -> None:
 
     A crash inside a C library (SIGSEGV) leaves what each Python thread did in the same log.
     """
-    faulthandler.enable(sys.__stderr__)
+    faulthandler.enable(_STDERR)
     level = logging.getLevelNamesMapping().get(os.environ.get("COORD_LOG_LEVEL", "info").upper())
     is_terminal = sys.stderr.isatty()
     structlog.configure(
