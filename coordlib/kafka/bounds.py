@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     OffsetSpec,
 )
 
-from coordlib.kafka.clients import LEADER_MOVED, renew_leaders
+from coordlib.kafka.clients import LEADER_MOVED, list_offsets, renew_leaders
 from coordlib.kafka.denied import hidden, is_denied, refusing
 from coordlib.kafka.places import Bounds, Place
 
@@ -114,7 +114,7 @@ def _answers(
     found: dict[Place, int | None] = {}
     moved: list[Place] = []
     failure: KafkaException | None = None
-    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)
+    answers = list_offsets(admin, asked, timeout_s, level)
     for at, answer in answers.items():
         place = Place(at.topic, at.partition)
         try:

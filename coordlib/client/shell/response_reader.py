@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.errors import CannotReach, CoordError
-from coordlib.kafka.clients import renew_leaders
+from coordlib.kafka.clients import list_offsets, renew_leaders
 from coordlib.kafka.denied import denial, hidden, missing, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -34,6 +34,7 @@ ASK_TIMEOUT_S = 5.0  # an answer that takes longer is of little use: its age cou
 REFRESH_TIMEOUT_S = 1.0  # reading stands still for as long
 WAIT_S = 0.02
 BATCH = 500
+_LEVEL = IsolationLevel.READ_COMMITTED
 CONFIG: dict[str, Any] = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
@@ -53,6 +54,7 @@ class ResponseReader:
         self._consumer = Consumer({**config, **unused, **CONFIG})
         self._admin = AdminClient({**config, "client.id": client})
         self._config, self._source = config, source
+        self._latest = {source: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         #: Next offset to read; everything before it was handed out.
         self._position = 0
         self._asked_ms = 0
@@ -66,11 +68,20 @@ class ResponseReader:
         """Start at the end that is seen now. Raises CannotReach, NotAllowed."""
         asked_ms = boottime_ms()
         try:
-            end = int(self._ask_end(timeout_s).result(timeout_s).offset)
+            asked = list_offsets(self._admin, self._latest, timeout_s, _LEVEL)
+            end = int(asked[self._source].result(timeout_s).offset)
         except (KafkaException, TimeoutError) as problem:
             raise self._refusal(problem) from problem
         self._position, self.read_ms, self._asked_ms = end, asked_ms, asked_ms
+        self._know_leader(timeout_s)
         self._consumer.assign([TopicPartition(self._source.topic, self._source.partition, end)])
+
+    def _know_leader(self, timeout_s: float) -> None:
+        """Else the first fetch may wait for librdkafka's next look at its topics, up to 1 s."""
+        try:
+            self._consumer.list_topics(self._source.topic, timeout=timeout_s)
+        except KafkaException as problem:
+            raise self._refusal(problem) from problem
 
     def ask(self, now_ms: int) -> None:
         """Ask for the end from time to time; rule 9: before the reading that is to reach it."""
@@ -78,7 +89,10 @@ class ResponseReader:
             self._hear(self._answer)
         elif self._goal is None and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
             self._asked_ms = now_ms
-            self._answer = self._ask_end(ASK_TIMEOUT_S)
+            asked = self._admin.list_offsets(
+                self._latest, isolation_level=_LEVEL, request_timeout=ASK_TIMEOUT_S
+            )
+            self._answer = asked[self._source]
 
     def read(self) -> list[tuple[bytes, bytes]]:
         """What has come, key and value; waits a moment when nothing has.
@@ -100,15 +114,6 @@ class ResponseReader:
 
     def close(self) -> None:
         self._consumer.close()
-
-    def _ask_end(self, timeout_s: float) -> "Future[Any]":
-        asked = self._admin.list_offsets(
-            {self._source: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=timeout_s,
-        )
-        answer: Future[Any] = asked[self._source]
-        return answer
 
     def _refusal(self, problem: KafkaException | TimeoutError) -> CoordError:
         topic = self._source.topic

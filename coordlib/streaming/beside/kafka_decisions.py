@@ -7,7 +7,13 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
 
-from coordlib.kafka.clients import has_moved, open_admin, reader_config, renew_leaders
+from coordlib.kafka.clients import (
+    has_moved,
+    list_offsets,
+    open_admin,
+    reader_config,
+    renew_leaders,
+)
 from coordlib.kafka.reading import PASSING
 from coordlib.records.requests import TxnDecided
 from coordlib.streaming.beside.decisions import Look, Seen
@@ -38,11 +44,8 @@ class KafkaDecisions:
         return self._ask(shards, oldest)
 
     def _ask(self, shards: Iterable[int], which: OffsetSpec) -> dict[int, int]:
-        answers = self._admin.list_offsets(
-            {TopicPartition(self._topic, shard): which for shard in shards},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=_ASK_TIMEOUT_S,
-        )
+        asked = {TopicPartition(self._topic, shard): which for shard in shards}
+        answers = list_offsets(self._admin, asked, _ASK_TIMEOUT_S, IsolationLevel.READ_COMMITTED)
         try:
             return {
                 place.partition: answer.result(_ASK_TIMEOUT_S).offset

@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # no
 from msgspec import UNSET
 
 from coordlib.coordinators.shard.shard import Status
-from coordlib.kafka.clients import has_moved, open_admin, renew_leaders
+from coordlib.kafka.clients import has_moved, list_offsets, open_admin, renew_leaders
 from coordlib.records.requests import Tick
 from coordlib.streaming.beside.turns import Turns
 from coordlib.streaming.control import ControlWriter
@@ -280,11 +280,8 @@ class KafkaTicks:
     def _ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
         newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
         isolation = IsolationLevel.READ_COMMITTED if visible else IsolationLevel.READ_UNCOMMITTED
-        answers = self._admin.list_offsets(
-            {TopicPartition(topic, partition): newest for topic, partition in places},
-            isolation_level=isolation,
-            request_timeout=_ASK_TIMEOUT_S,
-        )
+        asked = {TopicPartition(topic, partition): newest for topic, partition in places}
+        answers = list_offsets(self._admin, asked, _ASK_TIMEOUT_S, isolation)
         return {
             (place.topic, place.partition): answer.result(_ASK_TIMEOUT_S).offset - 1
             for place, answer in answers.items()

@@ -20,7 +20,7 @@ from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
 from coordlib.coordinators.claims.world import World
 from coordlib.errors import CannotReach, CoordError, NotAllowed, StartRefused
 from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import reason_of
+from coordlib.kafka.clients import list_offsets, reason_of
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.denied import denial, reading, refusing
 from coordlib.kafka.places import Bounds, Place
@@ -111,7 +111,7 @@ class Beginnings:
     def _ask(self, admin: AdminClient, partition: int, spec: OffsetSpec) -> Any:
         place = TopicPartition(self.place.topic, partition)
         try:
-            asked = admin.list_offsets({place: spec}, request_timeout=ASK_TIMEOUT_S)
+            asked = list_offsets(admin, {place: spec}, ASK_TIMEOUT_S)
             return asked[place].result(ASK_TIMEOUT_S)
         except (KafkaException, TimeoutError) as problem:
             raise self._silent(problem) from problem
