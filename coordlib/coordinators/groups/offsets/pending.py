@@ -33,7 +33,7 @@ from coordlib.coordinators.groups.offsets.pending_table import (
 from coordlib.coordinators.groups.offsets.table import OFFSETS, committed_value
 from coordlib.coordinators.groups.step import GroupStep
 from coordlib.coordinators.shard.kind import NOT_INDEXED
-from coordlib.coordinators.shard.table import Entries, Place
+from coordlib.coordinators.shard.table import Change, Entries, Place
 from coordlib.records import responses as rs
 from coordlib.records import stored
 from coordlib.records.transactions import DELTA, KAFKA
@@ -234,8 +234,25 @@ def _record(
 
 def report(entries: Entries) -> msgspec.Raw:
     """The records whose transactions of Kafka have to be asked about, for `Facts.report`."""
-    offsets = sorted(offset for offset, _ in _of_kafka(entries))
-    return msgspec.Raw(msgspec.msgpack.encode(offsets)) if offsets else NOT_INDEXED
+    return _reported([offset for offset, _ in _of_kafka(entries)])
+
+
+def report_after(before: msgspec.Raw, entries: Entries, changes: Iterable[Change]) -> msgspec.Raw:
+    """The same after these entries changed, if it was `before`; reads none but them.
+
+    A commit must not cost what grows with the entries that are open.
+    """
+    offsets = set(undecided(before))
+    for (key, number), was in changes:
+        if _is_asked_about(was):
+            offsets.discard(_offset_of(key))
+        if _is_asked_about(entries.get(key, number)):
+            offsets.add(_offset_of(key))
+    return _reported(offsets)
+
+
+def _reported(offsets: Collection[int]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.msgpack.encode(sorted(offsets))) if offsets else NOT_INDEXED
 
 
 def undecided(report: msgspec.Raw) -> tuple[int, ...]:
@@ -245,11 +262,11 @@ def undecided(report: msgspec.Raw) -> tuple[int, ...]:
 
 def _of_kafka(entries: Entries) -> list[tuple[int, str]]:
     """Offset and key of the entries that Kafka decides, and has not yet."""
-    return [
-        (_offset_of(key), key)
-        for key, _, entry in entries
-        if entry.decided_by == KAFKA and not entry.decision
-    ]
+    return [(_offset_of(key), key) for key, _, entry in entries if _is_asked_about(entry)]
+
+
+def _is_asked_about(entry: KeptPending | None) -> bool:
+    return entry is not None and entry.decided_by == KAFKA and not entry.decision
 
 
 def _offset_of(coordinate: str) -> int:
