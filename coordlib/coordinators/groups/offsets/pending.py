@@ -12,6 +12,7 @@ group may change its kind. Room for the offsets was reserved when the entry was 
 can always be carried out.  # INV-43
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -234,7 +235,7 @@ def _record(
 
 def report(entries: Entries) -> msgspec.Raw:
     """The records whose transactions of Kafka have to be asked about, for `Facts.report`."""
-    return _reported([offset for offset, _ in _of_kafka(entries)])
+    return _reported(sorted(offset for offset, _ in _of_kafka(entries)))
 
 
 def report_after(before: msgspec.Raw, entries: Entries, changes: Iterable[Change]) -> msgspec.Raw:
@@ -242,17 +243,25 @@ def report_after(before: msgspec.Raw, entries: Entries, changes: Iterable[Change
 
     A commit must not cost what grows with the entries that are open.
     """
-    offsets = set(undecided(before))
+    offsets = list(undecided(before))
     for (key, number), was in changes:
-        if _is_asked_about(was):
-            offsets.discard(_offset_of(key))
-        if _is_asked_about(entries.get(key, number)):
-            offsets.add(_offset_of(key))
+        if _is_asked_about(was) or _is_asked_about(entries.get(key, number)):
+            _set(offsets, _offset_of(key), _is_asked_about(entries.get(key, number)))
     return _reported(offsets)
 
 
-def _reported(offsets: Collection[int]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.msgpack.encode(sorted(offsets))) if offsets else NOT_INDEXED
+def _set(offsets: list[int], offset: int, is_in: bool) -> None:
+    """Keep a sorted list of a thousand: nothing is sorted anew."""
+    place = bisect_left(offsets, offset)
+    was_in = offsets[place : place + 1] == [offset]
+    if is_in and not was_in:
+        offsets.insert(place, offset)
+    elif was_in and not is_in:
+        del offsets[place]
+
+
+def _reported(offsets: list[int]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.msgpack.encode(offsets)) if offsets else NOT_INDEXED
 
 
 def undecided(report: msgspec.Raw) -> tuple[int, ...]:
