@@ -80,6 +80,8 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     demand: Demand | None = None
     #: How many of the partitions that it leads are to be led by another (`Partition.move`).
     moving: int = 0
+    #: Until when its registrations have booked the shard's clock, in microseconds of it.
+    free_us: int = 0
 
     @property
     def is_ready(self) -> bool:
