@@ -17,6 +17,9 @@ GROUP_SPACE: Final = "group"
 REQUESTS: Final = "r"
 #: Version of the progress marker.
 MARKER_VERSION: Final = 2
+#: The same marker of a job over all shards, whose shards cells have taken over. Code without cells
+#: refuses it: it would go on as the one writer, and fence none of them.
+SEALED_VERSION: Final = 3
 
 EVENT_GROUP_CREATED = "GroupCreated"
 EVENT_REBALANCE_STARTED = "RebalanceStarted"
@@ -385,10 +388,10 @@ def decode_marker(value: bytes) -> Marker:
         before = msgspec.to_builtins(msgspec.json.decode(value, type=_Marker1))
         before["shards"] = {n: position_of_1(each) for n, each in before["shards"].items()}
         return msgspec.convert(before, Marker)
-    if version != MARKER_VERSION:
+    if version not in (MARKER_VERSION, SEALED_VERSION):
         raise msgspec.ValidationError(
             f"Newer code has written the progress marker: version {version}, this code knows "
-            f"{MARKER_VERSION}."
+            f"{SEALED_VERSION}."
         )
     return msgspec.json.decode(value, type=Marker)
 

@@ -22,6 +22,7 @@ from coordlib.config import EngineConfig
 from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka import compacted
+from coordlib.kafka.fencing import fence
 from coordlib.kafka.options import KafkaOptions
 from coordlib.records.stored import Layout
 from coordlib.spark.stopping import stop_between_batches
@@ -104,9 +105,10 @@ class PlaneQuery:
         self.sink = TransactionalSink(
             plane,
             partial(open_producer, plane, options.client, timeout_ms),
-            self.newest_by_key,
+            partial(compacted.newest_decided, options.client),
             timeout_ms,
             client_options=options.client,
+            fence=partial(fence, options.client),
         )
         self.query: StreamingQuery | None = None
         self.failure: CoordError | None = None
@@ -202,6 +204,7 @@ class PlaneQuery:
             options.engine,
             _starting_offsets(continued.next_offsets, running, plane) if continued else None,
             running.size.records,
+            None if plane.owned is None else plane.owned.shards,
         )
         outputs = judge(
             rows,
@@ -287,7 +290,7 @@ def _starting_offsets(
                 next_offsets.get(topic, {}).get(str(shard), _EARLIEST),
                 running.starts.get(shard, _EARLIEST),
             )
-            for shard in range(running.settings.shards)
+            for shard in plane.shards(running.settings.shards)
         }
         for topic in plane.inputs.values()
     }

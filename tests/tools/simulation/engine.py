@@ -6,13 +6,14 @@ rows. The core's fold, the sink, the ticks and the checks at the start are the r
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import msgspec
 from confluent_kafka import KafkaException
 
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
+from coordlib.records.cells import Owned
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.beside.ticks import TickWriter
@@ -130,17 +131,22 @@ class Driver(Process):
         clock: Clock,
         on_end: Callable[["Driver"], None],
         is_rebuild: bool = False,
+        owned: Owned = None,
     ) -> None:
         super().__init__(engine.scheduler, name)
         self.engine, self.checkpoint = engine, checkpoint
+        #: What it reads and writes: of a cell, its shards alone.
+        self.plane = engine.plane if owned is None else replace(engine.plane, owned=owned)
+        self._shards = self.plane.shards(engine.layout.shards)
         self.ended: CoordError | str | None = None
         self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
         self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
         self._sink = TransactionalSink(
-            engine.plane,
+            self.plane,
             self._open_producer,
             engine.cluster.newest_by_key,
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
+            fence=engine.cluster.init_transactions,
         )
         self.ticks: TickWriter | None = None
         self._beside = Beside()
@@ -163,7 +169,7 @@ class Driver(Process):
             self._sink,
             self.checkpoint,
             engine.layout,
-            engine.plane,
+            self.plane,
             engine.cluster.newest_by_key,
             self._is_rebuild,
         )
@@ -175,8 +181,8 @@ class Driver(Process):
         waiting = self._beside.waiting
         self.ticks = TickWriter(
             self.broker,
-            positions_at_start(self._sink.marker, engine.layout.shards),
-            output_partitions(engine.prefix, engine.layout),
+            positions_at_start(self._sink.marker, self._shards),
+            output_partitions(engine.prefix, engine.layout, self._shards),
             lambda: self._clock.now_ms() / 1000,
             waiting.heard,
             waiting.told,
@@ -187,19 +193,26 @@ class Driver(Process):
         self._beside.start()
         if engine.watches:
             luck = Random(f"{self.name} {engine.luck.random()}")
-            shards = engine.layout.shards
-            SimulatedWatch(self, engine.cluster, engine.prefix, shards, self.control, luck).start()
+            SimulatedWatch(
+                self, engine.cluster, engine.prefix, self._shards, self.control, luck
+            ).start()
         self._trigger()
 
     def _open_producer(self) -> SimulatedProducer:
-        cluster, name = self.engine.cluster, self.engine.plane.query_name
+        cluster, name = self.engine.cluster, self.plane.query_name
         return SimulatedProducer(cluster, name, self.strike, self._give_up, self.engine.resends)
 
     def _begin_to_sign(self, engine: Engine) -> None:
         if engine.signatures is None:
             return
+        others = [s for s in range(engine.layout.shards) if s not in self._shards]
         authority = begin(
-            self._sink, self.checkpoint, engine.settings.incarnation, self._ends, engine.signatures
+            self._sink,
+            self.checkpoint,
+            engine.settings.incarnation,
+            self._ends,
+            engine.signatures,
+            others,
         )
         self.control.signer = authority.signer
         self._settings = engine.settings = msgspec.structs.replace(
@@ -207,7 +220,7 @@ class Driver(Process):
         )
 
     def _ends(self) -> dict[int, int]:
-        places = [(f"{self.engine.prefix}.requests", s) for s in range(self.engine.layout.shards)]
+        places = [(f"{self.engine.prefix}.requests", s) for s in self._shards]
         ends = self.engine.cluster.ends(places, visible=False)
         return {shard: newest + 1 for (_, shard), newest in ends.items()}
 
@@ -234,9 +247,8 @@ class Driver(Process):
     # ---- batches ------------------------------------------------------------------------------
 
     def _inputs(self) -> list[Place]:
-        shards = self.engine.layout.shards
-        topics = tuple(self.engine.plane.inputs.values())
-        return [(topic, shard) for topic in topics for shard in range(shards)]
+        topics = tuple(self.plane.inputs.values())
+        return [(topic, shard) for topic in topics for shard in self._shards]
 
     def _wake(self) -> None:
         if self._is_idle:
@@ -299,7 +311,7 @@ class Driver(Process):
         before = kept.states.get(number - 1, {})
         rows: list[tuple[object, ...]] = []
         fresh = dict(before)
-        for shard in range(self.engine.layout.shards):
+        for shard in self._shards:
             records = self._records(number, shard)
             if not records:
                 continue
@@ -323,7 +335,7 @@ class Driver(Process):
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:
         engine = self.engine
-        found = rows_of(engine.cluster, engine.plane, self.checkpoint.offsets[number], shard)
+        found = rows_of(engine.cluster, self.plane, self.checkpoint.offsets[number], shard)
         # Spark gives the rows of a key in no order.
         engine.luck.shuffle(found)
         return found
@@ -364,7 +376,7 @@ class Driver(Process):
             raise Killed
 
     def _give_up(self, transaction: Transaction) -> None:
-        cluster, transactional = self.engine.cluster, self.engine.plane.query_name
+        cluster, transactional = self.engine.cluster, self.plane.query_name
         self.scheduler.after(
             TRANSACTION_TIMEOUT_MS, lambda: cluster.time_out(transactional, transaction)
         )
