@@ -105,10 +105,11 @@ class PlaneQuery:
         self.sink = TransactionalSink(
             plane,
             partial(open_producer, plane, options.client, timeout_ms),
-            partial(compacted.newest_decided, options.client),
+            self.newest_by_key,
             timeout_ms,
             client_options=options.client,
             fence=partial(fence, options.client),
+            newest_decided=partial(compacted.newest_decided, options.client),
         )
         self.query: StreamingQuery | None = None
         self.failure: CoordError | None = None

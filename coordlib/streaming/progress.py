@@ -34,12 +34,16 @@ class Progress:
     """The progress topic of a plane.
 
     Args:
-        newest_by_key: where other cells write, it waits until all that was written before is
-            decided: a registration or a marker may stand behind an open transaction.
+        newest_by_key: reads up to the first open transaction.
+        newest_decided: waits until all that was written before is decided: a registration or a
+            marker may stand behind the open transaction of another cell.
     """
 
-    def __init__(self, plane: Plane, newest_by_key: NewestByKey) -> None:
-        self._plane, self._newest_by_key = plane, newest_by_key
+    def __init__(
+        self, plane: Plane, newest_by_key: NewestByKey, newest_decided: NewestByKey
+    ) -> None:
+        self._plane = plane
+        self._newest_by_key, self._newest_decided = newest_by_key, newest_decided
         #: Offset of the newest record there that this driver has written, and the record.
         self.newest = 0
         self._written: tuple[bytes, bytes | None] | None = None
@@ -59,23 +63,32 @@ class Progress:
         """This driver has committed a record there, its newest."""
         self.newest, self._written = offset, (key, value)
 
+    def look(self) -> None:
+        """Learn what can be read at once: before a predecessor is fenced, whose transaction may be
+        open. Raises StartRefused, CannotReach."""
+        found = self._newest_by_key(self._plane.progress, 0, self._read_from)
+        self._learn_all(found)
+
     def read(self) -> bool:
         """Learn what is there; whether what this driver has written stands there, or anything.
 
         Raises StartRefused, CannotReach.
         """
         newest = self.newest
-        found = self._newest_by_key(self._plane.progress, 0, self._read_from)
+        found = self._newest_decided(self._plane.progress, 0, self._read_from)
         # Nobody tells where the reading has ended, but it has gone beyond this. Not what is written
         # next: between the two another cell may have registered.
         self._read_from = newest
-        for key, value in found.items():
-            self._learn(key, value)
-        self._put_together()
+        self._learn_all(found)
         if self._written is None:
             return bool(found)
         key, value = self._written
         return key in found and (key == LAYOUT_KEY or found[key] == value)
+
+    def _learn_all(self, found: dict[bytes, bytes]) -> None:
+        for key, value in found.items():
+            self._learn(key, value)
+        self._put_together()
 
     def note_layout(self, layout: Layout) -> None:
         """This driver has written it."""
@@ -107,7 +120,9 @@ class Progress:
 
     def has_newer_driver(self) -> bool:
         """Whether another driver of the same shards has written behind this one."""
-        found, owned = self._newest_by_key(self._plane.progress, 0, self.newest), self._plane.owned
+        owned = self._plane.owned
+        read = self._newest_by_key if owned is None else self._newest_decided
+        found = read(self._plane.progress, 0, self.newest)
         marker, layout, keys = self.of_this_job
         newest_keys, newest = (found.get(cells.key_of(what, owned)) for what in (KEYS, MARKER))
         starts = keys.starts if keys else 0
@@ -148,7 +163,7 @@ class Progress:
     def later_as_told(self) -> list[Owned]:
         """The same of the topic as it is now, if that can be found out."""
         try:
-            self.read()
+            self.look()
         except (CoordError, KafkaException) as problem:
             _log.warning("it is not known which job has taken over", error=str(problem))
         return self.later

@@ -56,8 +56,8 @@ class TransactionalSink:
     """The one writer of a prefix's output topics, or of the partitions of its shards there.
 
     Args:
-        newest_by_key: of the progress topic, into which other cells write: it waits until all that
-            was written before is decided.
+        newest_decided: as `newest_by_key`, of what other cells write, too: it waits until all
+            that was written before is decided.
         fence: takes a transactional id away from whoever has it.
     """
 
@@ -70,6 +70,7 @@ class TransactionalSink:
         now_s: Callable[[], float] = time.monotonic,
         client_options: Mapping[str, str] | None = None,
         fence: Callable[[str], object] = _no_cells,
+        newest_decided: NewestByKey | None = None,
     ) -> None:
         self._fence = fence
         self._plane, self._options = plane, client_options or {}
@@ -78,7 +79,7 @@ class TransactionalSink:
         self._is_doubtful = False
         self._open_producer, self._producer = open_producer, open_producer()
         #: What the topic of that name has.
-        self.progress = Progress(plane, newest_by_key)
+        self.progress = Progress(plane, newest_by_key, newest_decided or newest_by_key)
         self._crash = Crash.from_environment(plane.label)
 
     @property
@@ -112,15 +113,15 @@ class TransactionalSink:
                 self._plane.query_name,
                 "Check that the broker runs and that this job may write with this id.",
             ) from problem
-        return self.read_progress()
+        return self.progress.read()
 
     def close(self) -> None:
         """Let go of the producer, whose threads end with it: Spark may keep this sink for long."""
         self._producer = _Closed()
 
-    def read_progress(self) -> bool:
-        """Learn layout, marker and keys, without fencing anybody; whether anything is there."""
-        return self.progress.read()
+    def read_progress(self) -> None:
+        """Learn layout, marker and keys, without fencing anybody."""
+        self.progress.look()
 
     # -- other cells ---------------------------------------------------------------------------
 

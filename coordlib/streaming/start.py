@@ -78,7 +78,11 @@ def agree(
     # healthy job.
     sink.read_progress()
     refuse_other_topics(sink.layout, layout, prefix)
-    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    try:
+        _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    except StartRefused:
+        sink.progress.read()  # the marker may stand behind another cell's open transaction
+        _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     sink.open()
     sink.take_over(layout.shards)
     _agree_on_layout(sink, layout, plane)

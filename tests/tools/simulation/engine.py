@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
 from coordlib.records.cells import Owned
@@ -147,6 +147,7 @@ class Driver(Process):
             engine.cluster.newest_by_key,
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
             fence=engine.cluster.init_transactions,
+            newest_decided=self._newest_decided,
         )
         self.ticks: TickWriter | None = None
         self._beside = Beside()
@@ -197,6 +198,16 @@ class Driver(Process):
                 self, engine.cluster, engine.prefix, self._shards, self.control, luck
             ).start()
         self._trigger()
+
+    def _newest_decided(self, topic: str, partition: int, first: int = 0) -> dict[bytes, bytes]:
+        """As `compacted.newest_decided`, without its patience: the supervisor has some."""
+        cluster = self.engine.cluster
+        log = cluster.partitions[topic, partition]
+        if log.last_stable < log.end:
+            cluster.write_markers()
+        if log.last_stable < log.end:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return cluster.newest_by_key(topic, partition, first)
 
     def _open_producer(self) -> SimulatedProducer:
         cluster, name = self.engine.cluster, self.plane.query_name
