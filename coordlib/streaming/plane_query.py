@@ -34,7 +34,7 @@ from coordlib.streaming.crash import Crash
 from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.plane import Plane
 from coordlib.streaming.replay import Replay
-from coordlib.streaming.sink import TransactionalSink, Written
+from coordlib.streaming.sink import OtherCells, TransactionalSink, Written
 from coordlib.streaming.sink_producer import open_producer
 from coordlib.streaming.source import read_inputs
 from coordlib.streaming.start import agree
@@ -108,8 +108,9 @@ class PlaneQuery:
             self.newest_by_key,
             timeout_ms,
             client_options=options.client,
-            fence=partial(fence, options.client),
-            newest_decided=partial(compacted.newest_decided, options.client),
+            others=OtherCells(
+                partial(fence, options.client), partial(compacted.newest_decided, options.client)
+            ),
         )
         self.query: StreamingQuery | None = None
         self.failure: CoordError | None = None

@@ -14,7 +14,7 @@ registration is read by both, or by the later one alone: never do both go on.  #
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -47,18 +47,20 @@ _FENCED = frozenset(
 Written = dict[tuple[str, int], int]
 
 
-def _no_cells(transactional_id: str) -> None:
-    """Where nobody says how another job is fenced."""
-    raise CannotReach("Another job cannot be fenced.", transactional_id, "Stop it first.")
+class OtherCells(NamedTuple):
+    """How a sink meets other jobs of its prefix."""
+
+    #: Takes a transactional id away from whoever has it.
+    fence: Callable[[str], object]
+    #: Reads what they write, too: it waits until all that was written before is decided.
+    newest_decided: NewestByKey
 
 
 class TransactionalSink:
     """The one writer of a prefix's output topics, or of the partitions of its shards there.
 
     Args:
-        newest_decided: as `newest_by_key`, of what other cells write, too: it waits until all
-            that was written before is decided.
-        fence: takes a transactional id away from whoever has it.
+        others: None: there are none, and may be none.
     """
 
     def __init__(
@@ -69,17 +71,17 @@ class TransactionalSink:
         transaction_timeout_ms: int | None = None,
         now_s: Callable[[], float] = time.monotonic,
         client_options: Mapping[str, str] | None = None,
-        fence: Callable[[str], object] = _no_cells,
-        newest_decided: NewestByKey | None = None,
+        others: OtherCells | None = None,
     ) -> None:
-        self._fence = fence
+        self._others = others
         self._plane, self._options = plane, client_options or {}
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
         self._is_doubtful = False
         self._open_producer, self._producer = open_producer, open_producer()
         #: What the topic of that name has.
-        self.progress = Progress(plane, newest_by_key, newest_decided or newest_by_key)
+        decided = newest_by_key if others is None else others.newest_decided
+        self.progress = Progress(plane, newest_by_key, decided)
         self._crash = Crash.from_environment(plane.label)
 
     @property
@@ -140,6 +142,7 @@ class TransactionalSink:
         owned, progress = self._plane.owned, self.progress
         if owned is None and not progress.cells:
             return
+        assert self._others is not None, "a sink of cells can fence others"
         value = CellValue(features=FEATURES, since_ms=time.time_ns() // 1_000_000)
         self._transact([("progress", 0, cells.key_of(CELL, owned), codec.encode(value))])
         progress.note_cell(value)
@@ -153,7 +156,7 @@ class TransactionalSink:
                     it_has=cells.words(each),
                     this_has=cells.words(owned),
                 )
-            self._fence(self._plane.id_of(each))
+            self._others.fence(self._plane.id_of(each))
         progress.read()  # what they have committed until then
         self._seal()
         if left := cells.gaps(progress.cells, shards):

@@ -63,6 +63,7 @@ def test_cells(own_stack: Stack, cell: Cell, capsys: pytest.CaptureFixture[str])
         high.kill_job()
         member = RawMember(wire, LOW, "a")
         settle([member])
+        member.start_heartbeats()
         asked = RawMember(wire, HIGH, "b").ask_join()
         assert wire.answer(member.commit(7))["error"] == "NONE"
         assert wire.answers(asked) == []

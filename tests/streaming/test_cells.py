@@ -4,9 +4,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
 
-from coordlib.errors import CannotReach, DriverFenced, StartRefused
+from coordlib.errors import DriverFenced, StartRefused
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.records.cells import Owned, ShardRange
 from coordlib.records.stored import SEALED_VERSION, ControlKeys, Layout, ShardPosition
@@ -14,7 +13,7 @@ from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import NEVER, begin
 from coordlib.streaming.plane import groups
-from coordlib.streaming.sink import TransactionalSink
+from coordlib.streaming.sink import OtherCells, TransactionalSink
 from coordlib.streaming.start import agree
 from coordlib.testing.signing import stand_in
 from tests.tools.core import Status
@@ -68,7 +67,11 @@ class Job:
         self.prefix, self.plane = prefix, groups("p", owned)
         self.commit_takes_s = 0.0
         self.sink = TransactionalSink(
-            self.plane, self._open, prefix.read, now_s=lambda: prefix.now_s, fence=prefix.fence
+            self.plane,
+            self._open,
+            prefix.read,
+            now_s=lambda: prefix.now_s,
+            others=OtherCells(prefix.fence, prefix.read),
         )
         self.identity: Identity | None = None
         self.number = 0
@@ -151,6 +154,25 @@ def test_the_newer_of_two_overlapping_cells_wins_and_the_older_one_names_it(pref
     assert middle.positions() == {"2": 2, "3": 2, "4": 1, "5": 1}
 
 
+def test_what_the_older_cell_commits_until_it_is_fenced_counts(prefix: Prefix) -> None:
+    """Its batch ends while the newer one asks who has registered."""
+    low = prefix.job(LOW).start()
+    low.judge()
+    middle = prefix.job(MIDDLE)
+
+    def fence(transactional_id: str) -> None:
+        if transactional_id.endswith("0-3"):
+            low.judge()
+        prefix.fence(transactional_id)
+
+    middle.sink._others = OtherCells(fence, prefix.read)
+    middle.start(is_rebuild=True)
+
+    assert middle.identity is not None
+    assert middle.identity.rebuilt_from is not None
+    assert middle.identity.rebuilt_from.next_offsets == {"p.requests": {"2": 2, "3": 2}}
+
+
 def test_a_cell_that_is_started_twice_goes_on_in_the_newer_driver(prefix: Prefix) -> None:
     first = prefix.job(LOW).start()
     first.judge()
@@ -213,7 +235,7 @@ def test_a_registration_before_the_marker_of_a_slow_batch_is_read_too(prefix: Pr
     middle = prefix.job(MIDDLE)
     middle.sink.open()
     late: list[str] = []
-    middle.sink._fence = late.append  # it reaches the brokers later
+    middle.sink._others = OtherCells(late.append, prefix.read)  # it reaches the brokers later
     middle.sink.take_over(P)
     low.commit_takes_s = DOUBTFUL_AFTER_MS / 1000
 
@@ -339,13 +361,3 @@ def test_a_driver_of_moved_shards_numbers_its_records_above_all_before(prefix: P
     )
 
     assert authority.signer.start == 42
-
-
-def test_without_a_way_to_fence_an_overlapping_cell_does_not_go_on(prefix: Prefix) -> None:
-    prefix.job(LOW).start()
-    plane = groups("p", MIDDLE)
-    job = prefix.job(MIDDLE)
-    job.sink = TransactionalSink(plane, job._open, prefix.read)
-
-    with pytest.raises((CannotReach, KafkaException)):
-        job.start()

@@ -1,8 +1,8 @@
 """Jobs with ranges of one prefix's shards, started, killed, moved and crossed by luck.
 
-Who asks is no member: what is put out then depends on the log alone, through all rebuilds. So in the
-end each shard's outputs must be those of one fold over its log, each once and in order, whichever
-jobs have written them.
+Who asks is no member: what is put out then depends on the log alone, through all rebuilds. So in
+the end each shard's outputs must be those of one fold over its log, each once and in order,
+whichever jobs have written them.
 """
 
 import json
@@ -74,9 +74,7 @@ class CellsWorld:
         luck = Random(f"driver {self.luck.random()}")
         clock = Clock(self.world.scheduler, rate_of(luck), luck.randrange(10**9))
         name = f"driver-{len(self.drivers)}"
-        made = Driver(
-            self.engine, self.folders[owned], name, clock, self._ended, is_rebuild, owned
-        )
+        made = Driver(self.engine, self.folders[owned], name, clock, self._ended, is_rebuild, owned)
         self.drivers.append(made)
         made.start(after_ms)
 

@@ -22,7 +22,7 @@ from coordlib.streaming.control_keys import begin
 from coordlib.streaming.plane import Plane, groups
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.signatures import Signatures
-from coordlib.streaming.sink import TransactionalSink
+from coordlib.streaming.sink import OtherCells, TransactionalSink
 from coordlib.streaming.start import agree
 from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion
 from tests.tools.defects import Defect
@@ -146,8 +146,7 @@ class Driver(Process):
             self._open_producer,
             engine.cluster.newest_by_key,
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
-            fence=engine.cluster.init_transactions,
-            newest_decided=self._newest_decided,
+            others=OtherCells(engine.cluster.init_transactions, self._newest_decided),
         )
         self.ticks: TickWriter | None = None
         self._beside = Beside()
