@@ -283,9 +283,9 @@ class TransactionalSink:
             raise self._ended_by(problem, {topic for topic, _ in last}) from problem
         self._is_doubtful = self._spent_ms() >= DOUBTFUL_AFTER_MS
         newest = delivered.newest
-        if (number := last.get(("progress", 0))) is not None:
+        if ("progress", 0) in last:
             offset = newest.get((self._plane.progress, 0), self.progress.newest)
-            self.progress.wrote(offset, *rows[number][2:])
+            self.progress.wrote(offset, *rows[last["progress", 0]][2:])
         return newest
 
     def _produce(

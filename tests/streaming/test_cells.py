@@ -143,7 +143,7 @@ def test_cells_beside_each_other_do_not_touch_each_other(prefix: Prefix) -> None
 
 
 def test_the_newer_of_two_overlapping_cells_wins_and_the_older_one_names_it(prefix: Prefix) -> None:
-    """An operator cuts the ranges anew, and forgets to stop a job."""
+    """An operator cuts the ranges anew, and forgets to stop a job.  # INV-103"""
     low = prefix.job(LOW).start()
     low.judge()
     middle = prefix.job(MIDDLE).start(is_rebuild=True)
