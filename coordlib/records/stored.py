@@ -17,8 +17,7 @@ GROUP_SPACE: Final = "group"
 REQUESTS: Final = "r"
 #: Version of the progress marker.
 MARKER_VERSION: Final = 2
-#: The same marker of a job over all shards, whose shards cells have taken over. Code without cells
-#: refuses it: it would go on as the one writer, and fence none of them.
+#: Of a job over all shards whose shards cells have taken over: code without cells refuses it.
 SEALED_VERSION: Final = 3
 
 EVENT_GROUP_CREATED = "GroupCreated"
@@ -389,10 +388,8 @@ def decode_marker(value: bytes) -> Marker:
         before["shards"] = {n: position_of_1(each) for n, each in before["shards"].items()}
         return msgspec.convert(before, Marker)
     if version not in (MARKER_VERSION, SEALED_VERSION):
-        raise msgspec.ValidationError(
-            f"Newer code has written the progress marker: version {version}, this code knows "
-            f"{SEALED_VERSION}."
-        )
+        known = f"version {version}, this code knows {SEALED_VERSION}"
+        raise msgspec.ValidationError(f"Newer code has written the progress marker: {known}.")
     return msgspec.json.decode(value, type=Marker)
 
 

@@ -33,8 +33,9 @@ from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.replay import Replay
-from coordlib.streaming.sink import OtherCells, TransactionalSink, Written
+from coordlib.streaming.sink import TransactionalSink, Written
 from coordlib.streaming.sink_producer import open_producer
 from coordlib.streaming.source import read_inputs
 from coordlib.streaming.start import agree

@@ -4,7 +4,8 @@ All drivers of a prefix write into its one partition: one after the other, or ce
 other, each under keys of its own (`records/cells.py`).
 """
 
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -28,6 +29,15 @@ class NewestByKey(Protocol):
     """The live records of a partition of a compacted topic, from an offset on: key -> value."""
 
     def __call__(self, topic: str, partition: int, first: int = 0, /) -> dict[bytes, bytes]: ...
+
+
+class OtherCells(NamedTuple):
+    """How a driver meets the other jobs of its prefix."""
+
+    #: Takes a transactional id away from whoever has it.
+    fence: Callable[[str], object]
+    #: Reads what they write, too: it waits until all that was written before is decided.
+    newest_decided: NewestByKey
 
 
 class Progress:

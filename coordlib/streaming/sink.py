@@ -14,7 +14,7 @@ registration is read by both, or by the later one alone: never do both go on.  #
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
@@ -34,7 +34,7 @@ from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.marker import LAYOUT_KEY, is_repeat, next_marker
 from coordlib.streaming.plane import Plane
-from coordlib.streaming.progress import NewestByKey, Progress
+from coordlib.streaming.progress import NewestByKey, OtherCells, Progress
 from coordlib.streaming.sink_producer import TransactionalProducer
 
 _log = structlog.get_logger()
@@ -45,15 +45,6 @@ _FENCED = frozenset(
 )
 #: (topic, partition) -> offset of the newest record written there.
 Written = dict[tuple[str, int], int]
-
-
-class OtherCells(NamedTuple):
-    """How a sink meets other jobs of its prefix."""
-
-    #: Takes a transactional id away from whoever has it.
-    fence: Callable[[str], object]
-    #: Reads what they write, too: it waits until all that was written before is decided.
-    newest_decided: NewestByKey
 
 
 class TransactionalSink:

@@ -31,6 +31,7 @@ def marker(checkpoint: str, ends: dict[int, int], batch: int = 1, v: int = 2) ->
 
 
 def test_a_range_is_read_as_it_is_written() -> None:
+    """What a unit file names is what status and ids have."""
     found = ShardRange.parse("0-7")
     assert (found, str(found), list(ShardRange.parse("3-3").shards)) == ((0, 7), "0-7", [3])
 
@@ -54,6 +55,7 @@ def test_a_range_beyond_the_prefix_is_refused() -> None:
 
 @pytest.mark.parametrize("what", ["marker", "keys", "cell"])
 def test_a_job_over_all_shards_has_the_keys_that_it_always_had(what: str) -> None:
+    """A prefix of today goes on, and is read by commands of today."""
     assert cells.key_of(what, ALL) == what.encode()
     assert cells.key_of(what, LOW) == f"{what}-0-3".encode()
     assert [cells.read_key(cells.key_of(what, each)) for each in (ALL, LOW)] == [
@@ -64,6 +66,7 @@ def test_a_job_over_all_shards_has_the_keys_that_it_always_had(what: str) -> Non
 
 @pytest.mark.parametrize("key", [b"layout", b"marker-", b"marker-1", b"cellar", b"\xff", b""])
 def test_other_keys_name_no_job(key: bytes) -> None:
+    """The layout, or what newer code has put there."""
     assert cells.read_key(key) is None
 
 
@@ -78,18 +81,21 @@ def test_the_later_of_two_overlapping_cells_stands_alone() -> None:
 
 
 def test_cells_beside_each_other_all_stand() -> None:
+    """In whichever order they were started."""
     found = registered(HIGH, LOW)
     assert (cells.standing(found), cells.gaps(found, 8)) == ([HIGH, LOW], [])
     assert cells.gaps(found, 10) == [ShardRange(8, 9)]
 
 
 def test_a_job_over_all_shards_comes_back_after_cells_and_goes_again() -> None:
+    """Somebody tries cells for a day."""
     assert cells.standing(registered(LOW, HIGH, ALL)) == [ALL]
     assert cells.gaps(registered(LOW, ALL), 8) == []
     assert cells.standing(registered(ALL, LOW)) == [LOW]
 
 
 def test_of_a_prefix_without_cells_nothing_is_missing() -> None:
+    """All prefixes of today: no monitor may call."""
     assert (cells.standing({}), cells.gaps({}, 8)) == ([], [])
 
 
@@ -103,6 +109,7 @@ def test_clients_use_what_all_cells_read() -> None:
 
 
 def test_the_marker_of_the_only_job_is_taken_as_it_is() -> None:
+    """As before cells; a job that finds none begins anew."""
     whole = marker("c", {0: 5, 1: 5})
     assert cells.composed({ALL: whole}, ALL, 2) is whole
     assert cells.composed({}, ALL, 2) is None
@@ -110,6 +117,7 @@ def test_the_marker_of_the_only_job_is_taken_as_it_is() -> None:
 
 
 def test_a_cell_that_begins_goes_on_where_the_job_over_all_shards_has_ended() -> None:
+    """The first one of a prefix that has grown."""
     whole = marker("c", dict.fromkeys(range(8), 5), batch=9)
     found = cells.composed({ALL: whole}, LOW, 8)
 

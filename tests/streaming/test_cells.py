@@ -13,7 +13,8 @@ from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import NEVER, begin
 from coordlib.streaming.plane import groups
-from coordlib.streaming.sink import OtherCells, TransactionalSink
+from coordlib.streaming.progress import OtherCells
+from coordlib.streaming.sink import TransactionalSink
 from coordlib.streaming.start import agree
 from coordlib.testing.signing import stand_in
 from tests.tools.core import Status

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
 from coordlib.records.cells import Owned
@@ -20,9 +20,10 @@ from coordlib.streaming.beside.ticks import TickWriter
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import begin
 from coordlib.streaming.plane import Plane, groups
+from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.signatures import Signatures
-from coordlib.streaming.sink import OtherCells, TransactionalSink
+from coordlib.streaming.sink import TransactionalSink
 from coordlib.streaming.start import agree
 from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion
 from tests.tools.defects import Defect
@@ -136,7 +137,7 @@ class Driver(Process):
         super().__init__(engine.scheduler, name)
         self.engine, self.checkpoint = engine, checkpoint
         #: What it reads and writes: of a cell, its shards alone.
-        self.plane = engine.plane if owned is None else replace(engine.plane, owned=owned)
+        self.plane = replace(engine.plane, owned=owned)
         self._shards = self.plane.shards(engine.layout.shards)
         self.ended: CoordError | str | None = None
         self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
@@ -146,7 +147,7 @@ class Driver(Process):
             self._open_producer,
             engine.cluster.newest_by_key,
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
-            others=OtherCells(engine.cluster.init_transactions, self._newest_decided),
+            others=OtherCells(engine.cluster.init_transactions, engine.cluster.newest_decided),
         )
         self.ticks: TickWriter | None = None
         self._beside = Beside()
@@ -193,44 +194,27 @@ class Driver(Process):
         self._beside.start()
         if engine.watches:
             luck = Random(f"{self.name} {engine.luck.random()}")
-            SimulatedWatch(
-                self, engine.cluster, engine.prefix, self._shards, self.control, luck
-            ).start()
+            told = engine.cluster, engine.prefix, self._shards, self.control
+            SimulatedWatch(self, *told, luck).start()
         self._trigger()
 
-    def _newest_decided(self, topic: str, partition: int, first: int = 0) -> dict[bytes, bytes]:
-        """As `compacted.newest_decided`, without its patience: the supervisor has some."""
-        cluster = self.engine.cluster
-        log = cluster.partitions[topic, partition]
-        if log.last_stable < log.end:
-            cluster.write_markers()
-        if log.last_stable < log.end:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return cluster.newest_by_key(topic, partition, first)
-
     def _open_producer(self) -> SimulatedProducer:
-        cluster, name = self.engine.cluster, self.plane.query_name
-        return SimulatedProducer(cluster, name, self.strike, self._give_up, self.engine.resends)
+        cluster, id_ = self.engine.cluster, self.plane.query_name
+        return SimulatedProducer(cluster, id_, self.strike, self._give_up, self.engine.resends)
 
     def _begin_to_sign(self, engine: Engine) -> None:
         if engine.signatures is None:
             return
-        others = [s for s in range(engine.layout.shards) if s not in self._shards]
-        authority = begin(
-            self._sink,
-            self.checkpoint,
-            engine.settings.incarnation,
-            self._ends,
-            engine.signatures,
-            others,
-        )
+        others = set(range(engine.layout.shards)).difference(self._shards)
+        incarnation, signatures = engine.settings.incarnation, engine.signatures
+        authority = begin(self._sink, self.checkpoint, incarnation, self._ends, signatures, others)
         self.control.signer = authority.signer
         self._settings = engine.settings = msgspec.structs.replace(
             engine.settings, keys=authority.keys, verify=engine.signatures.verify
         )
 
     def _ends(self) -> dict[int, int]:
-        places = [(f"{self.engine.prefix}.requests", s) for s in self._shards]
+        places = [(f"{self.engine.prefix}.requests", each) for each in self._shards]
         ends = self.engine.cluster.ends(places, visible=False)
         return {shard: newest + 1 for (_, shard), newest in ends.items()}
 
@@ -386,10 +370,8 @@ class Driver(Process):
             raise Killed
 
     def _give_up(self, transaction: Transaction) -> None:
-        cluster, transactional = self.engine.cluster, self.plane.query_name
-        self.scheduler.after(
-            TRANSACTION_TIMEOUT_MS, lambda: cluster.time_out(transactional, transaction)
-        )
+        time_out, id_ = self.engine.cluster.time_out, self.plane.query_name
+        self.scheduler.after(TRANSACTION_TIMEOUT_MS, lambda: time_out(id_, transaction))
 
     def _guard(self, step: Callable[[], None]) -> None:
         """What goes wrong in a step ends the driver, as an exception ends the query."""
