@@ -148,13 +148,10 @@ def test_an_old_marker_that_is_written_again_does_not_count_before_what_was_judg
     assert rest.checkpoint == "whole"
 
 
-def test_the_job_over_all_shards_that_comes_back_counts_before_the_cells_that_it_has_ended() -> (
-    None
-):
-    low, high = (
-        marker("a", dict.fromkeys(LOW.shards, 5)),
-        marker("b", dict.fromkeys(HIGH.shards, 5)),
-    )
+def test_a_whole_job_that_comes_back_counts_before_the_cells_that_it_ended() -> None:
+    """It has judged nothing yet that they had not."""
+    low = marker("a", dict.fromkeys(LOW.shards, 5))
+    high = marker("b", dict.fromkeys(HIGH.shards, 5))
     whole = marker("c", dict.fromkeys(range(8), 5))
 
     assert cells.composed({LOW: low, HIGH: high, ALL: whole}, ALL, 8) is whole

@@ -76,7 +76,6 @@ class Engine:
     crash_at: str | None = None
     #: Every batch is judged twice, as after the loss of an executor.
     recomputes: bool = False
-
     #: Which EndTxn requests are sent twice.
     resends: Resends = field(default_factory=Resends)
     #: The source brings rows once more that earlier batches had.
@@ -142,21 +141,20 @@ class Driver(Process):
         self.ended: CoordError | str | None = None
         self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
         self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
+        cluster = engine.cluster
         self._sink = TransactionalSink(
             self.plane,
             self._open_producer,
-            engine.cluster.newest_by_key,
+            cluster.newest_by_key,
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
-            others=OtherCells(engine.cluster.init_transactions, engine.cluster.newest_decided),
+            others=OtherCells(cluster.init_transactions, cluster.newest_decided),
         )
         self.ticks: TickWriter | None = None
         self._beside = Beside()
-        self.control = SimulatedControl(
-            self, engine.cluster, engine.prefix, self._channel, engine.written
-        )
-        self.broker = SimulatedTicks(self.control, engine.cluster)
-        self._settings = engine.settings
-        self._is_idle = False
+        where = cluster, engine.prefix, self._channel
+        self.control = SimulatedControl(self, *where, engine.written)
+        self.broker = SimulatedTicks(self.control, cluster)
+        self._settings, self._is_idle = engine.settings, False
         #: Its state is no state: only a rebuild helps.
         self.cannot_read_state = False
         self._identity: Identity | None = None
