@@ -151,8 +151,9 @@ def status(
     """Show whether broker and job run, and how far they have come.
 
     Exit code 4: no broker answers. 3: the local job does not run or is too far behind, its claims
-    query fails, or topics, marker or tables cannot be read. 2: a setting is wrong. Whether the job
-    of a cluster runs cannot be seen from here; its lag shows it.
+    query fails, shards have no job, or topics, marker or tables cannot be read. 2: a setting is
+    wrong. Whether the jobs of a cluster run cannot be seen from here; their lag shows it, and that
+    of each cell.
 
     Parameters
     ----------
@@ -162,7 +163,14 @@ def status(
         Exit code 3 when the oldest record that is not archived is older, or its age is unknown;
         for a cluster it needs --tables.
     """
-    from coordlib.cli.status import collect, exit_code, late_lines, note_late, trouble_lines
+    from coordlib.cli.status import (
+        cell_lines,
+        collect,
+        exit_code,
+        late_lines,
+        note_late,
+        trouble_lines,
+    )
 
     if max_archive_lag_ms is not None:
         where.tables_dir()  # of a cluster they must be named
@@ -172,7 +180,7 @@ def status(
         print_json("status", found.as_of_time, **found.fields)
     else:
         _print(found.fields)
-        for line in trouble_lines(found):
+        for line in [*cell_lines(found), *trouble_lines(found)]:
             say(visible(line))
     for line in late_lines(found):
         say(line)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from coordlib import exit_codes
 from coordlib.cli.output import error_fields, now
+from coordlib.cli.progress_view import Lag, cell_rows, read_progress
 from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
 from coordlib.local.home import command_for
@@ -67,6 +66,8 @@ def collect(where: WhereTables) -> Status:
             "claims": _claims_of(live),
             "checkpoint": told.get("checkpoint") or None,
             "checkpoint_id": None,
+            "cells": [],
+            "shards_without_job": [],
             "tables": {"events": None, "group_snapshots": None, "lag": None},
             "archive_lag": {"records": None, "ms": None},
             "late": [],
@@ -96,13 +97,15 @@ def _claims_of(live: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def exit_code(found: Status) -> int:
     """Whether somebody should look: a setting is wrong, the broker is away, the job is, or one of
-    them is ill or late. A query of claims that fails is ill, although groups are answered."""
+    them is ill or late. A query of claims that fails is ill, although groups are answered; shards
+    that no job has are, too."""
     if any(exit_codes.of_command(error) == exit_codes.USAGE for error in found.errors):
         return exit_codes.USAGE
     if not found.is_reachable:
         return exit_codes.UNREACHABLE
     is_running = found.fields["job"]["state"] in ("running", "unknown")
     is_ill = found.errors or found.fields["late"] or not is_running or _claims_fail(found)
+    is_ill = is_ill or found.fields["shards_without_job"]
     return exit_codes.UNHEALTHY if is_ill else exit_codes.OK
 
 
@@ -121,6 +124,26 @@ def note_late(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | N
         if found.is_reachable and max_ms is not None
         if found.fields[what]["ms"] is None or found.fields[what]["ms"] > max_ms
     ]
+
+
+def cell_lines(found: Status) -> list[str]:
+    """A line for each cell, and one for shards that no job has."""
+    lines = [
+        f"Cell {row['shards']}: batch {_told(row['batch_id'])}, "
+        f"newest marker {_told(row['marker_age_ms'])} ms old, "
+        f"{row['lag']['records']} records wait, the oldest for {_told(row['lag']['ms'])} ms"
+        for row in found.fields["cells"]
+    ]
+    if left := found.fields["shards_without_job"]:
+        lines.append(
+            f"No job has the shards {', '.join(left)}: start one with --shards "
+            f"{left[0]} --rebuild, in an empty folder"
+        )
+    return lines
+
+
+def _told(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
 
 
 def late_lines(found: Status) -> list[str]:
@@ -168,12 +191,21 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
             "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
     found.fields["shards"] = len(topics[f"{prefix}.requests"].partitions)
-    marker, committed_ms = _stamped_marker(where.client(), prefix)
-    if marker is not None and committed_ms is not None:
+    seen = read_progress(where.client(), prefix)
+    now_ms = round(found.as_of_time.timestamp() * 1000)
+    lag = _lag(where.client(), topics, prefix, seen.marker)
+    found.fields["lag"] = lag.of()
+    found.fields["cells"] = rows = cell_rows(seen, lag, now_ms)
+    found.fields["shards_without_job"] = seen.gaps
+    marker, committed_ms = seen.markers.get(None), seen.committed_ms.get(None)
+    if rows:  # each has a checkpoint and batches of its own
+        ages = [row["marker_age_ms"] for row in rows]
+        oldest = None if None in ages else max(ages)
+        found.fields["job"] |= {"batch_id": None, "marker_age_ms": oldest}
+    elif marker is not None and committed_ms is not None:
         found.fields["checkpoint_id"] = marker.checkpoint
-        age_ms = round(found.as_of_time.timestamp() * 1000) - committed_ms
-        found.fields["job"] |= {"batch_id": marker.batch, "marker_age_ms": max(0, age_ms)}
-    found.fields["lag"] = _lag(where.client(), topics, prefix, marker)
+        age_ms = max(0, now_ms - committed_ms)
+        found.fields["job"] |= {"batch_id": marker.batch, "marker_age_ms": age_ms}
 
 
 def _from_tables(found: Status, where: WhereTables) -> None:
@@ -200,32 +232,11 @@ def read_marker(client: Mapping[str, str], prefix: str) -> Any:
         CannotReach: the broker stopped answering.
         CoordError: another version wrote it.
     """
-    return _stamped_marker(client, prefix)[0]
+    return read_progress(client, prefix).marker
 
 
-def _stamped_marker(client: Mapping[str, str], prefix: str) -> tuple[Any, int | None]:
-    """As `read_marker`, and when it was committed in epoch milliseconds."""
-    from coordlib.kafka.compacted import newest_stamped
-    from coordlib.records.stored import decode_marker
-
-    stamped = newest_stamped(client, f"{prefix}.progress", 0).get(b"marker")
-    if stamped is None:
-        return None, None
-    try:
-        return decode_marker(stamped.value), stamped.time_ms
-    except msgspec.MsgspecError as problem:
-        raise CoordError(
-            "The job's progress marker cannot be read.",
-            f"{prefix}.progress: {problem}",
-            "Another version wrote it: use the coord command of that version.",
-        ) from problem
-
-
-def _lag(
-    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any
-) -> dict[str, int | None]:
-    """Records that the job has not judged, and the age of the oldest of them; None where a
-    partition does not say what waits there."""
+def _lag(client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any) -> Lag:
+    """The records that were not judged."""
     from coordlib.kafka.clients import reaching
     from coordlib.kafka.first_times import first_times
 
@@ -233,14 +244,7 @@ def _lag(
         waiting = _waiting(client, topics, prefix, marker)
         at = {place: offset for place, (offset, _) in waiting.items()}
         found = first_times(client, at, TIMEOUT_S, is_committed=False)  # as the job reads
-    # A partition that ended without a record has only marks at the end of transactions.
-    ended = {place for place, time in found.items() if time is None}
-    records = sum(count for place, (_, count) in waiting.items() if place not in ended)
-    if len(found) < len(waiting):
-        return {"records": records, "ms": None}
-    oldest_ms = min((time for time in found.values() if time is not None), default=None)
-    age_ms = 0 if oldest_ms is None else max(0, round(now().timestamp() * 1000) - oldest_ms)
-    return {"records": records, "ms": age_ms}
+    return Lag(waiting, found, round(now().timestamp() * 1000))
 
 
 def _waiting(

@@ -177,6 +177,13 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
             Operation.WRITE,
             "writes each batch once, in a transaction",
         ),
+        Row(
+            Kind.TRANSACTIONAL_ID,
+            "{prefix}-coordinator-",
+            Operation.WRITE,
+            "as a cell (--shards), and takes the shards of another one over",
+            is_prefix=True,
+        ),
         _UNUSED,
         Row(Kind.GROUP, GROUP, Operation.READ, "mirrors this group's offsets"),
         Row(Kind.GROUP, GROUP, Operation.DELETE, "deletes a mirrored group with its original"),

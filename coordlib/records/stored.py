@@ -17,6 +17,8 @@ GROUP_SPACE: Final = "group"
 REQUESTS: Final = "r"
 #: Version of the progress marker.
 MARKER_VERSION: Final = 2
+#: Of a job over all shards whose shards cells have taken over: code without cells refuses it.
+SEALED_VERSION: Final = 3
 
 EVENT_GROUP_CREATED = "GroupCreated"
 EVENT_REBALANCE_STARTED = "RebalanceStarted"
@@ -385,11 +387,9 @@ def decode_marker(value: bytes) -> Marker:
         before = msgspec.to_builtins(msgspec.json.decode(value, type=_Marker1))
         before["shards"] = {n: position_of_1(each) for n, each in before["shards"].items()}
         return msgspec.convert(before, Marker)
-    if version != MARKER_VERSION:
-        raise msgspec.ValidationError(
-            f"Newer code has written the progress marker: version {version}, this code knows "
-            f"{MARKER_VERSION}."
-        )
+    if version not in (MARKER_VERSION, SEALED_VERSION):
+        known = f"version {version}, this code knows {SEALED_VERSION}"
+        raise msgspec.ValidationError(f"Newer code has written the progress marker: {known}.")
     return msgspec.json.decode(value, type=Marker)
 
 

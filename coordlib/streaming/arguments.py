@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from coordlib import limits
-from coordlib.config import load_config
+from coordlib.config import CoordinatorConfig, load_config
 from coordlib.errors import SetupError
 from coordlib.folders import folder_named
 from coordlib.history.archive import ArchiveOptions
@@ -16,6 +16,7 @@ from coordlib.installation import settings_file
 from coordlib.kafka.coordination import require_name
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.topics import require_prefix
+from coordlib.records.cells import Owned, ShardRange
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.query import CoordinatorOptions
@@ -49,6 +50,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--rebuild", action="store_true", help="begin a new checkpoint from the compacted topics"
+    )
+    parser.add_argument(
+        "--shards",
+        metavar="FIRST-LAST",
+        help="be a cell: have these shards of the prefix, and leave the others to other jobs",
     )
     parser.add_argument(
         "--rebuild-claims",
@@ -153,7 +159,31 @@ def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
         kafka=KafkaOptions.parse(arguments.kafka, config.kafka, arguments.kafka_file),
         status_file=arguments.status_file,
         is_rebuild=arguments.rebuild,
+        owned=_cell_of(arguments, config),
     )
+
+
+def _cell_of(arguments: argparse.Namespace, config: CoordinatorConfig) -> Owned:
+    """The range of shards; what there is once for all of them runs in no cell.
+
+    Raises SetupError: it is no range, or the cell would write history or follow claims, as others.
+    """
+    if arguments.shards is None:
+        return None
+    owned = ShardRange.parse(arguments.shards)
+    if not arguments.without_archive:
+        raise SetupError(
+            "A cell writes no history: that of all shards is written by one job.",
+            f"--shards {owned}",
+            "Add --without-archive, and run the archive beside the cells: coord submit archive",
+        )
+    if config.claims.topic and not arguments.without_claims:
+        raise SetupError(
+            "A cell follows no claims: one job does, for all that have their coordination topic.",
+            f"--shards {owned}, claims.topic {config.claims.topic}",
+            "Add --without-claims, and follow them beside the cells: coord submit claims",
+        )
+    return owned
 
 
 def archive_options(arguments: argparse.Namespace, options: CoordinatorOptions) -> ArchiveOptions:

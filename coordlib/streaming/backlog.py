@@ -48,7 +48,7 @@ class Reader(Protocol):
 def mean_bytes_waiting(
     client_options: Mapping[str, str],
     topics: Sequence[str],
-    partitions: int,
+    partitions: Sequence[int],
     next_offsets: Mapping[str, Mapping[str, int]],
 ) -> float:
     """The mean size of the records that wait, where they are largest; 0: only a few wait.
@@ -56,7 +56,7 @@ def mean_bytes_waiting(
     Args:
         client_options: librdkafka's, with `bootstrap.servers`.
         topics: the input topics, with their prefix.
-        partitions: of each of them.
+        partitions: those of each of them that are read.
         next_offsets: topic -> partition -> first record that is not judged yet; absent: all.
 
     Raises:
@@ -69,7 +69,7 @@ def mean_bytes_waiting(
         }
     )
     try:
-        places = [(topic, partition) for topic in topics for partition in range(partitions)]
+        places = [(topic, partition) for topic in topics for partition in partitions]
         waiting = {place: _waiting(consumer, place, next_offsets) for place in places}
         return largest_mean(consumer, waiting)
     except KafkaException as problem:

@@ -15,8 +15,8 @@ from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.operator import Beginning
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.progress import NewestByKey
 from coordlib.streaming.replay import Replay
-from coordlib.streaming.sink import NewestByKey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def size_of_batches(
     mean_bytes = mean_bytes_waiting(
         client_options,
         list(plane.inputs.values()),
-        shards,
+        plane.shards(shards),
         marker.next_offsets if marker else {},
     )
     size = BatchSize(engine.max_offsets_per_trigger, memory_bytes, mean_bytes, time.monotonic())

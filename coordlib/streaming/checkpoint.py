@@ -13,8 +13,10 @@ from uuid import uuid4
 
 import msgspec
 import structlog
+from msgspec import UNSET, UnsetType
 
 from coordlib.errors import NotReady, StartRefused
+from coordlib.records.cells import Owned, ShardRange, shards_of
 from coordlib.records.stored import Marker
 from coordlib.streaming import keys
 
@@ -42,6 +44,18 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt_from: Marker | None = None
     #: The key of each shard in Spark's state (keys.py); none: a shard is its own key.
     keys: tuple[int, ...] = ()
+    #: The shards that are judged with it, where other jobs have the rest; left out: all.
+    owned: ShardRange | UnsetType = UNSET
+
+    @property
+    def cell(self) -> Owned:
+        """The shards that are judged with it; None: all."""
+        return None if self.owned is UNSET else self.owned
+
+    @property
+    def own_shards(self) -> range:
+        """Their numbers."""
+        return shards_of(self.cell, self.shards)
 
     @property
     def keys_of_shards(self) -> tuple[int, ...]:
@@ -81,7 +95,12 @@ class CheckpointFolder:
             return None
 
     def create(
-        self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
+        self,
+        prefix: str,
+        shards: int,
+        incarnation: str,
+        rebuilt_from: Marker | None = None,
+        owned: Owned = None,
     ) -> Identity:
         """Draw an id and keep it. The id is random: nothing that is judged depends on it."""
         identity = Identity(
@@ -91,6 +110,7 @@ class CheckpointFolder:
             incarnation=incarnation,
             rebuilt_from=rebuilt_from,
             keys=keys.balanced(shards, self._state_partitions),
+            owned=UNSET if owned is None else owned,
         )
         self._write(_IDENTITY, msgspec.json.encode(identity))
         return identity
@@ -142,7 +162,7 @@ class CheckpointFolder:
         continued = identity.rebuilt_from
         if continued is None or self._have_states(identity, marker):
             return {}
-        return {shard: self._seed(shard, continued) for shard in range(identity.shards)}
+        return {shard: self._seed(shard, continued) for shard in identity.own_shards}
 
     def _seed(self, shard: int, continued: Marker) -> bytes:
         blob = self._read(_seed_name(shard, continued))
@@ -247,7 +267,7 @@ def have_begun(identity: Identity, marker: Marker) -> bool:
             partitions.get(str(shard), 0) > continued.next_offsets.get(topic, {}).get(str(shard), 0)
             for topic, partitions in marker.next_offsets.items()
         )
-        for shard in range(identity.shards)
+        for shard in identity.own_shards
     )
 
 

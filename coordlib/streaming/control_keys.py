@@ -6,7 +6,7 @@ TIME-AND-FENCING.md, rule 17.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -25,6 +25,8 @@ from coordlib.streaming.sink import TransactionalSink
 _log = structlog.get_logger()
 #: Characters of the public half, in hexadecimal, by which records name it.
 _NAME_LENGTH: Final = 16
+#: From where a key counts in a shard in whose log its driver never writes: nowhere.
+NEVER: Final = 2**62
 #: How long a new topic may have no leader.
 _PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 0.2
@@ -56,12 +58,15 @@ def begin(
     incarnation: str,
     ends: Callable[[], dict[int, int]],
     signatures: Signatures,
+    others: Iterable[int] = (),
 ) -> Authority:
     """Count this start, and make a key known if shards know none of this folder.
 
     Args:
         sink: has fenced older drivers.
-        ends: shard -> the offset that the next record of `coord.requests` will have.
+        ends: shard -> the offset that the next record of `coord.requests` will have, of the
+            driver's own shards.
+        others: the shards of other cells.
 
     Raises:
         DriverFenced: a newer driver has started meanwhile.
@@ -76,13 +81,18 @@ def begin(
     name, keys = public.hex()[:_NAME_LENGTH], before.keys
     if name not in [each.key for each in keys]:
         # Not before older drivers were fenced: what they have committed was judged without it.
-        since = {str(shard): offset for shard, offset in sorted(ends().items())}
-        keys = (*keys, ControlKey(key=name, public=public, since=since))
+        since = {**ends(), **dict.fromkeys(others, NEVER)}
+        keys = (*keys, _key(name, public, since))
         _log.info("control records are signed with a new key", key=name, keys=len(keys))
     start = max(before.starts, _newest_start(sink.marker)) + 1
     sink.write_keys(ControlKeys(starts=start, keys=keys))
     signer = Signer(start, name, incarnation, lambda value: signatures.sign(secret, value))
     return Authority(signer, keys)
+
+
+def _key(name: str, public: bytes, since: Mapping[int, int]) -> ControlKey:
+    texts = {str(shard): offset for shard, offset in sorted(since.items())}
+    return ControlKey(key=name, public=public, since=texts)
 
 
 def _newest_start(marker: Marker | None) -> int:
@@ -102,10 +112,12 @@ def _public_of(secret: bytes, signatures: Signatures, path: str) -> bytes:
         ) from problem
 
 
-def requests_ends(client_options: Mapping[str, str], prefix: str, shards: int) -> dict[int, int]:
+def requests_ends(
+    client_options: Mapping[str, str], prefix: str, shards: Iterable[int]
+) -> dict[int, int]:
     """Shard -> the offset that its next request will have. Raises CannotReach."""
     admin = open_admin(client_options, log_level=2)
-    places = [Place(f"{prefix}.requests", shard) for shard in range(shards)]
+    places = [Place(f"{prefix}.requests", shard) for shard in shards]
     told, deadline_s = "no leader", time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline_s:
         try:
@@ -114,7 +126,7 @@ def requests_ends(client_options: Mapping[str, str], prefix: str, shards: int) -
             told = repr(problem)
             break
         ends = {place.partition: each.end for place, each in found.items() if each is not None}
-        if len(ends) == shards:
+        if len(ends) == len(places):
             return ends
         time.sleep(_PAUSE_S)
     raise CannotReach(

@@ -6,14 +6,16 @@ from typing import Final
 import msgspec
 
 from coordlib.errors import ReplayDiffers, StartRefused
+from coordlib.records.cells import KEYS, MARKER, words
 from coordlib.records.stored import ControlKeys, Layout, Marker, ShardPosition
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.plane import Plane
 
 LAYOUT_KEY = b"layout"
-MARKER_KEY = b"marker"
-KEYS_KEY = b"keys"
+#: Of a job over all shards; those of cells: `cells.key_of`.
+MARKER_KEY = MARKER.encode()
+KEYS_KEY = KEYS.encode()
 
 decode_layout = msgspec.json.Decoder(Layout).decode
 _decode_keys = msgspec.json.Decoder(ControlKeys).decode
@@ -139,6 +141,13 @@ def check_identity(
             f"(topics {identity.incarnation}); these are {prefix}, {layout.shards}, {incarnation}.",
             f"checkpoint {identity.checkpoint}",
             "Name the checkpoint of these topics, or an empty folder.",
+        )
+    if identity.cell != plane.owned:
+        raise StartRefused(
+            f"The checkpoint was made for {words(identity.cell)}, and this job is to have "
+            f"{words(plane.owned)}.",
+            f"checkpoint {identity.checkpoint}",
+            "Name the checkpoint of these shards, or an empty folder with --rebuild.",
         )
     if marker is None and has_batches:
         _refuse_foreign(identity, "have no progress marker")

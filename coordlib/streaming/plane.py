@@ -23,6 +23,7 @@ from coordlib.coordinators.shard.restore import Topics, orphans, restore, topics
 from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
 from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, SNAPSHOTS
 from coordlib.errors import SetupError
+from coordlib.records.cells import Owned, named, shards_of
 from coordlib.records.own_topics import claims_prefix, own_topics
 from coordlib.records.stored import CommittedValue, ShardPosition
 
@@ -96,6 +97,8 @@ class Plane:
     pool: str
     #: As `fold`, of a state in pages; None: its state is one blob.
     fold_pages: FoldingPages | None = None
+    #: Its shards, where other jobs have the rest (a cell); None: all.
+    owned: Owned = None
 
     @property
     def first_input(self) -> str:
@@ -105,7 +108,15 @@ class Plane:
     @property
     def query_name(self) -> str:
         """Of the query, and of the sink's transactional id: one driver at a time has it."""
-        return f"{self.prefix}-{self.name}"
+        return self.id_of(self.owned)
+
+    def id_of(self, owned: Owned) -> str:
+        """The same, of the job that has these shards."""
+        return named(f"{self.prefix}-{self.name}", owned)
+
+    def shards(self, count: int) -> range:
+        """Its shards, of so many."""
+        return shards_of(self.owned, count)
 
     @property
     def progress(self) -> str:
@@ -113,8 +124,12 @@ class Plane:
         return f"{self.prefix}.progress"
 
 
-def groups(prefix: str) -> Plane:
-    """The plane of the registry's families: today the consumer groups."""
+def groups(prefix: str, owned: Owned = None) -> Plane:
+    """The plane of the registry's families: today the consumer groups.
+
+    Args:
+        owned: the shards that this job has; None: all.
+    """
     return Plane(
         prefix=prefix,
         name="coordinator",
@@ -125,6 +140,7 @@ def groups(prefix: str) -> Plane:
         restore=Restoring(_restore, _orphans),
         pool="coordinator",
         fold_pages=fold_group_pages,
+        owned=owned,
     )
 
 

@@ -22,6 +22,7 @@ from coordlib.config import EngineConfig
 from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka import compacted
+from coordlib.kafka.fencing import fence
 from coordlib.kafka.options import KafkaOptions
 from coordlib.records.stored import Layout
 from coordlib.spark.stopping import stop_between_batches
@@ -32,6 +33,7 @@ from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import TransactionalSink, Written
 from coordlib.streaming.sink_producer import open_producer
@@ -107,6 +109,9 @@ class PlaneQuery:
             self.newest_by_key,
             timeout_ms,
             client_options=options.client,
+            others=OtherCells(
+                partial(fence, options.client), partial(compacted.newest_decided, options.client)
+            ),
         )
         self.query: StreamingQuery | None = None
         self.failure: CoordError | None = None
@@ -202,6 +207,7 @@ class PlaneQuery:
             options.engine,
             _starting_offsets(continued.next_offsets, running, plane) if continued else None,
             running.size.records,
+            None if plane.owned is None else plane.owned.shards,
         )
         outputs = judge(
             rows,
@@ -287,7 +293,7 @@ def _starting_offsets(
                 next_offsets.get(topic, {}).get(str(shard), _EARLIEST),
                 running.starts.get(shard, _EARLIEST),
             )
-            for shard in range(running.settings.shards)
+            for shard in plane.shards(running.settings.shards)
         }
         for topic in plane.inputs.values()
     }

@@ -6,6 +6,7 @@ executors run this code -> topics are as they must be -> fence older drivers -> 
 
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,12 +26,14 @@ from coordlib.effects.routing import OUTBOX, OUTPUT_TOPICS, RESPONSES
 from coordlib.kafka import topics
 from coordlib.kafka.compacted import newest_of_each
 from coordlib.kafka.options import KafkaOptions
+from coordlib.records.cells import Owned, require_within, shards_of
 from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.decisions import DecisionWatch
 from coordlib.streaming.beside.feeder import Feeder, FeederThread, Waiting, waiting_in
 from coordlib.streaming.beside.kafka_decisions import KafkaDecisions
 from coordlib.streaming.beside.offset_watch import OffsetWatch
+from coordlib.streaming.beside.outbox_log import OutboxLog, OutboxThread
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.ticks import KafkaTicks, TickThread, TickWriter
 from coordlib.streaming.beside.topic_watch import KafkaCluster, TopicWatch
@@ -65,6 +68,8 @@ class CoordinatorOptions:
     status_file: Path | None = None
     #: Begin a new checkpoint from the compacted topics.
     is_rebuild: bool = False
+    #: The shards of this job, where others have the rest; None: all.
+    owned: Owned = None
 
     @property
     def of_query(self) -> QueryOptions:
@@ -91,16 +96,21 @@ class Coordinator:
         #: Set when the first batch has ended.
         self.has_begun = threading.Event()
         self._status.status.checkpoint = options.checkpoint
+        self._status.status.shards = str(options.owned or "")
         self._status.write()
         #: When the newest batch was told, or the start.
         self._told_ms = self._status.status.updated_ms
         self._query = PlaneQuery(
-            spark, groups(options.prefix), options.of_query, self._batch_committed
+            spark,
+            groups(options.prefix, options.owned),
+            options.of_query,
+            self._batch_committed,
         )
         self._failure: Exception | None = None
         self._control: ControlWriter | None = None
         self._ticks: TickThread | None = None
         self._feeder: FeederThread | None = None
+        self._outboxes: OutboxThread | None = None
         self._topics: TopicWatch | None = None
         self._decisions: DecisionWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
@@ -137,22 +147,29 @@ class Coordinator:
         for warning in warnings:
             _log.warning(str(warning))
         layout, prefix, sink = _layout_of(found), self._options.prefix, self._query.sink
+        require_within(self._options.owned, layout.shards)
+        shards = shards_of(self._options.owned, layout.shards)
+        others = [shard for shard in range(layout.shards) if shard not in shards]
         folder = self._query.settle(layout, self._options.is_rebuild)
-        ends = partial(requests_ends, self._client_options, prefix, layout.shards)
-        authority = begin(sink, folder, found.incarnation, ends, ED25519)
+        ends = partial(requests_ends, self._client_options, prefix, shards)
+        authority = begin(sink, folder, found.incarnation, ends, ED25519, others)
         self._control = ControlWriter(prefix, self._client_options, authority.signer)
         broker = KafkaTicks(self._control, self._client_options)
-        waiting = self._waiting(broker, layout.shards)
-        self._feeder = FeederThread(Feeder(self._control.write, self._control.serve, waiting))
-        self._ticks = TickThread(
-            TickWriter(
-                broker,
-                positions_at_start(sink.marker, layout.shards),
-                output_partitions(prefix, layout),
-                heard=waiting.heard,
-                told=waiting.told,
-            )
+        waiting = self._waiting(broker, shards)
+        feeder = Feeder(self._control.write, self._control.serve, waiting, shards)
+        self._feeder = FeederThread(feeder)
+        ticks = TickWriter(
+            broker,
+            positions_at_start(sink.marker, shards),
+            output_partitions(prefix, layout, shards),
+            heard=waiting.heard,
+            told=waiting.told,
         )
+        self._ticks = TickThread(ticks)
+        if others:
+            told = _Told(feeder, ticks)
+            log = OutboxLog(self._client_options, prefix, shards, others, told)
+            self._outboxes = OutboxThread(log)
         self._decisions = DecisionWatch(
             KafkaDecisions(prefix, self._control, self._client_options), self.troubles
         )
@@ -160,25 +177,27 @@ class Coordinator:
         self._times.reach("checks")
         query = self._query.begin()
         self._times.reach("query")
-        self._offsets.start(layout.shards)
+        self._offsets.start(layout.shards, shards)
         self._ticks.start()
         self._feeder.start()
+        if self._outboxes is not None:
+            self._outboxes.start()
         self._decisions.start()
-        self._watch_topics(layout, self._control)
+        self._watch_topics(shards, self._control)
         return query
 
-    def _waiting(self, broker: KafkaTicks, shards: int) -> Waiting:
+    def _waiting(self, broker: KafkaTicks, shards: Sequence[int]) -> Waiting:
         """What the outbox has. Partitions in which nothing was ever written are not read."""
         topic = f"{self._options.prefix}.{OUTBOX}"
-        ends = broker.ends([(topic, shard) for shard in range(shards)], visible=False)
+        ends = broker.ends([(topic, shard) for shard in shards], visible=False)
         used = [shard for (_, shard), newest in sorted(ends.items()) if newest >= 0]
         return waiting_in(newest_of_each(self._client_options, topic, used) if used else {})
 
-    def _watch_topics(self, layout: Layout, control: ControlWriter) -> None:
+    def _watch_topics(self, shards: Sequence[int], control: ControlWriter) -> None:
         interval_ms = self._options.config.engine.topic_watch_interval_ms
         if interval_ms:
             prefix, options = self._options.prefix, self._client_options
-            cluster = KafkaCluster(prefix, layout.shards, control, options)
+            cluster = KafkaCluster(prefix, shards, control, options)
             self._topics = TopicWatch(cluster, interval_ms / 1000, self.troubles)
             self._topics.start()
 
@@ -210,7 +229,7 @@ class Coordinator:
         with self._status.lock:
             if self._note_troubles():
                 self._status.write()
-        for thread in (self._ticks, self._feeder, self._decisions):
+        for thread in (self._ticks, self._feeder, self._outboxes, self._decisions):
             if thread is not None:
                 thread.check()
 
@@ -226,7 +245,7 @@ class Coordinator:
         """Write nothing more into the log, and say that the job has stopped."""
         if self._topics is not None:
             self._topics.stop()
-        for thread in (self._ticks, self._feeder):
+        for thread in (self._ticks, self._outboxes, self._feeder):
             if thread is not None:
                 thread.stop()
         if self._decisions is not None:
@@ -287,16 +306,21 @@ def _layout_of(found: topics.Layout) -> Layout:
     )
 
 
-def positions_at_start(marker: Marker | None, shards: int) -> dict[int, int]:
+class _Told:
+    """What the driver does with what other cells have written."""
+
+    def __init__(self, feeder: Feeder, ticks: TickWriter) -> None:
+        self.message, self.heard = feeder.add, ticks.learn_heard
+
+
+def positions_at_start(marker: Marker | None, shards: Iterable[int]) -> dict[int, int]:
     """Newest request of each shard whose outputs are committed; -1: none."""
     known = marker.shards if marker else {}
-    return {s: known[str(s)].offset if str(s) in known else -1 for s in range(shards)}
+    return {s: known[str(s)].offset if str(s) in known else -1 for s in shards}
 
 
-def output_partitions(prefix: str, layout: Layout) -> list[tuple[str, int]]:
-    """Wherever a driver of this prefix may have written outputs."""
-    counts = dict.fromkeys(OUTPUT_TOPICS, layout.shards)
-    counts[RESPONSES] = layout.reply_partitions
-    return [
-        (f"{prefix}.{t}", partition) for t, count in counts.items() for partition in range(count)
-    ]
+def output_partitions(prefix: str, layout: Layout, shards: Sequence[int]) -> list[tuple[str, int]]:
+    """Wherever a driver with these shards may have written outputs."""
+    written = dict.fromkeys(OUTPUT_TOPICS, shards)
+    written[RESPONSES] = range(layout.reply_partitions)
+    return [(f"{prefix}.{t}", partition) for t, some in written.items() for partition in some]

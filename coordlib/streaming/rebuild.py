@@ -11,8 +11,8 @@ from coordlib.effects.routing import Output
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.plane import Plane, Restoring
+from coordlib.streaming.progress import NewestByKey
 from coordlib.streaming.replay import Replay
-from coordlib.streaming.sink import NewestByKey
 
 #: Of the entities without a saved head, those that a warning names.
 GROUPS_NAMED_MAX: Final = 10
@@ -30,6 +30,7 @@ def seed_blobs(
     """Fold the compacted topics into the shards' states at the marker.
 
     Args:
+        shards: of the prefix; those of the plane are rebuilt.
         replay: of a plane whose topics have older states.
     """
     if marker is None:
@@ -38,7 +39,9 @@ def seed_blobs(
             f"prefix {plane.prefix}",
             "Start without --rebuild.",
         )
-    return {shard: _seed(newest_by_key, plane, shard, marker, replay) for shard in range(shards)}
+    return {
+        shard: _seed(newest_by_key, plane, shard, marker, replay) for shard in plane.shards(shards)
+    }
 
 
 def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[Output]:

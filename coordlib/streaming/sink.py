@@ -5,37 +5,36 @@ then the marker is read to its end. A batch that the marker names is skipped. Af
 inside a transaction the driver ends: its supervisor starts it anew, and the batch runs again.
 A transaction that is doubtful (`sink_producer.py`) is followed by a new producer, and the marker is
 read again before anything else is written: INV-99.
+
+Cells, jobs with a range of the shards each, have transactional ids of their own, so one does not
+fence another by its start alone. Each registers its range, then reads who else has registered, and
+takes the id of every earlier job that has one of its shards. Of two that start at once the later
+registration is read by both, or by the later one alone: never do both go on.  # INV-103
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from coordlib.effects.routing import Output
-from coordlib.errors import CannotReach, CoordError, DriverFenced, StartRefused
+from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.roles import Kind, Operation, Right
-from coordlib.records import codec
+from coordlib.records import cells, codec
 from coordlib.records import responses as rs
-from coordlib.records.stored import ControlKeys, Layout, Marker, decode_marker
+from coordlib.records.cells import CELL, KEYS, MARKER, CellValue
+from coordlib.records.stored import FEATURES, SEALED_VERSION, ControlKeys, Layout, Marker
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.crash import Crash
-from coordlib.streaming.marker import (
-    KEYS_KEY,
-    LAYOUT_KEY,
-    MARKER_KEY,
-    decode_keys,
-    decode_layout,
-    is_repeat,
-    next_marker,
-)
+from coordlib.streaming.marker import LAYOUT_KEY, is_repeat, next_marker
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.progress import NewestByKey, OtherCells, Progress
 from coordlib.streaming.sink_producer import TransactionalProducer
 
 _log = structlog.get_logger()
@@ -48,14 +47,12 @@ _FENCED = frozenset(
 Written = dict[tuple[str, int], int]
 
 
-class NewestByKey(Protocol):
-    """The live records of a partition of a compacted topic, from an offset on: key -> value."""
-
-    def __call__(self, topic: str, partition: int, first: int = 0, /) -> dict[bytes, bytes]: ...
-
-
 class TransactionalSink:
-    """The one writer of a prefix's output topics."""
+    """The one writer of a prefix's output topics, or of the partitions of its shards there.
+
+    Args:
+        others: None: there are none, and may be none.
+    """
 
     def __init__(
         self,
@@ -65,20 +62,33 @@ class TransactionalSink:
         transaction_timeout_ms: int | None = None,
         now_s: Callable[[], float] = time.monotonic,
         client_options: Mapping[str, str] | None = None,
+        others: OtherCells | None = None,
     ) -> None:
+        self._others = others
         self._plane, self._options = plane, client_options or {}
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
         self._is_doubtful = False
         self._open_producer, self._producer = open_producer, open_producer()
-        self._newest_by_key = newest_by_key
-        #: Offset of the newest record of the progress topic that this driver has written.
-        self._progress_offset = 0
-        self.marker: Marker | None = None
-        self.layout: Layout | None = None
-        #: Of control records; None: no driver has signed any.
-        self.keys: ControlKeys | None = None
+        #: What the topic of that name has.
+        decided = newest_by_key if others is None else others.newest_decided
+        self.progress = Progress(plane, newest_by_key, decided)
         self._crash = Crash.from_environment(plane.label)
+
+    @property
+    def marker(self) -> Marker | None:
+        """Where the shards of this job stand."""
+        return self.progress.marker
+
+    @property
+    def layout(self) -> Layout | None:
+        """As it is recorded."""
+        return self.progress.layout
+
+    @property
+    def keys(self) -> ControlKeys | None:
+        """Of control records; None: no driver has signed any."""
+        return self.progress.keys
 
     def open(self) -> bool:
         """Fence older producers, then learn what they have committed; whether there is anything.
@@ -96,43 +106,78 @@ class TransactionalSink:
                 self._plane.query_name,
                 "Check that the broker runs and that this job may write with this id.",
             ) from problem
-        return self.read_progress()
+        return self.progress.read()
 
     def close(self) -> None:
         """Let go of the producer, whose threads end with it: Spark may keep this sink for long."""
         self._producer = _Closed()
 
-    def read_progress(self) -> bool:
-        """Learn layout, marker and keys, without fencing anybody; whether anything is there."""
-        found = self._newest_by_key(self._plane.progress, 0, self._progress_offset)
-        if MARKER_KEY in found:
-            self.marker = self._read_marker(found[MARKER_KEY])
-        if LAYOUT_KEY in found:
-            self.layout = decode_layout(found[LAYOUT_KEY])
-        if KEYS_KEY in found:
-            self.keys = decode_keys(found[KEYS_KEY])
-        return bool(found)
+    def read_progress(self) -> None:
+        """Learn layout, marker and keys, without fencing anybody."""
+        self.progress.look()
 
-    def _read_marker(self, value: bytes) -> Marker:
-        try:
-            return decode_marker(value)
-        except msgspec.MsgspecError as problem:
-            raise StartRefused(
-                f"The progress marker cannot be read: {problem}",
-                f"key marker of {self._plane.progress}",
-                "Start the code that wrote it, or newer code.",
-            ) from problem
+    # -- other cells ---------------------------------------------------------------------------
+
+    def take_over(self, shards: int) -> None:
+        """Take this job's shards from every other job that has them.
+
+        A job over all shards need not say so while there is no other: its id fences it.
+
+        Args:
+            shards: of the prefix.
+
+        Raises:
+            DriverFenced: a job with one of these shards has registered since.
+            CannotReach, NotAllowed: another job cannot be fenced.
+        """
+        owned, progress = self._plane.owned, self.progress
+        if owned is None and not progress.cells:
+            return
+        assert self._others is not None, "a sink of cells can fence others"
+        value = CellValue(features=FEATURES, since_ms=time.time_ns() // 1_000_000)
+        self._transact([("progress", 0, cells.key_of(CELL, owned), codec.encode(value))])
+        progress.note_cell(value)
+        self._settle()
+        progress.read()
+        self._give_way_to_a_later_cell()
+        for each in progress.earlier:
+            if each in progress.cells:
+                _log.warning(
+                    "an earlier job of these shards is fenced",
+                    it_has=cells.words(each),
+                    this_has=cells.words(owned),
+                )
+            self._others.fence(self._plane.id_of(each))
+        progress.read()  # what they have committed until then
+        self._seal()
+        if left := cells.gaps(progress.cells, shards):
+            _log.warning("no job has these shards", shards=", ".join(map(str, left)))
+
+    def _seal(self) -> None:
+        """Keep code without cells from going on with the marker of a job over all shards."""
+        whole = self.progress.of_all_shards
+        if self._plane.owned is None or whole is None or whole.v == SEALED_VERSION:
+            return
+        sealed = msgspec.structs.replace(whole, v=SEALED_VERSION)
+        self._transact([("progress", 0, cells.key_of(MARKER, None), codec.encode(sealed))])
+        self.progress.note_marker(sealed, None)
+        self._settle()
+
+    def _give_way_to_a_later_cell(self) -> None:
+        if self.progress.later:
+            raise self._fenced()
 
     def write_layout(self, layout: Layout) -> None:
         """Record the layout of this prefix, which clients read."""
         self._transact([("progress", 0, LAYOUT_KEY, codec.encode(layout))])
-        self.layout = layout
+        self.progress.note_layout(layout)
         self._settle()
 
     def write_keys(self, keys: ControlKeys) -> None:
         """Count a start, and let shards know with what it signs. Raises as `write`."""
-        self._transact([("progress", 0, KEYS_KEY, codec.encode(keys))])
-        self.keys = keys
+        owned = self._plane.owned
+        self._transact([("progress", 0, cells.key_of(KEYS, owned), codec.encode(keys))])
+        self.progress.note_keys(keys)
         self._settle()
 
     def tell_loading(self, reply_partitions: int) -> None:
@@ -163,9 +208,10 @@ class TransactionalSink:
             return {}
         marker = next_marker(self.marker, batch, identity, self._plane.inputs)
         rows = [(o.topic, o.partition, o.key, o.value) for o in batch.outputs]
-        rows.append(("progress", 0, MARKER_KEY, codec.encode(marker)))
+        own_key = cells.key_of(MARKER, self._plane.owned)
+        rows.append(("progress", 0, own_key, codec.encode(marker)))
         written = self._transact(rows, batch.number)
-        self.marker = marker
+        self.progress.note_marker(marker, self._plane.owned)
         self._settle()
         return written
 
@@ -183,10 +229,15 @@ class TransactionalSink:
         _log.info(
             "a transaction took long: its late requests are fenced", id=self._plane.query_name
         )
-        known = self.marker, self.layout, self.keys
-        self._give_way_to_a_newer_driver()
+        known = self.progress.of_this_job
+        # One that started while this one was suspended must not be fenced: the newer one wins.
+        if self.progress.has_newer_driver():
+            raise self._fenced()
         self._producer = self._open_producer()
-        if not self.open() or known != (self.marker, self.layout, self.keys):
+        is_there = self.open()
+        # This driver has taken its id again, perhaps from a later cell that had fenced it.
+        self._give_way_to_a_later_cell()
+        if not is_there or known != self.progress.of_this_job:
             raise CannotReach(
                 "The progress topic does not end with what this driver has written there: another "
                 "driver of this prefix has written since.",
@@ -195,18 +246,6 @@ class TransactionalSink:
                 "written once.",
             )
         self._is_doubtful = False
-
-    def _give_way_to_a_newer_driver(self) -> None:
-        """One that started while this one was suspended must not be fenced: the newer one wins."""
-        found = self._newest_by_key(self._plane.progress, 0, self._progress_offset)
-        newest = decode_keys(found[KEYS_KEY]) if KEYS_KEY in found else None
-        if newest is not None and newest.starts > (self.keys.starts if self.keys else 0):
-            raise self._fenced()
-        # A plane whose driver signs nothing counts no starts; it has a marker and a layout.
-        if MARKER_KEY in found and self._read_marker(found[MARKER_KEY]) != self.marker:
-            raise self._fenced()
-        if LAYOUT_KEY in found and decode_layout(found[LAYOUT_KEY]) != self.layout:
-            raise self._fenced()
 
     def _transact(
         self, rows: list[tuple[str, int, bytes, bytes | None]], batch: int = -1
@@ -235,7 +274,9 @@ class TransactionalSink:
             raise self._ended_by(problem, {topic for topic, _ in last}) from problem
         self._is_doubtful = self._spent_ms() >= DOUBTFUL_AFTER_MS
         newest = delivered.newest
-        self._progress_offset = newest.get((self._plane.progress, 0), self._progress_offset)
+        if ("progress", 0) in last:
+            offset = newest.get((self._plane.progress, 0), self.progress.newest)
+            self.progress.wrote(offset, *rows[last["progress", 0]][2:])
         return newest
 
     def _produce(
@@ -300,10 +341,20 @@ class TransactionalSink:
         return missing(right, self._options) if lacking else None
 
     def _fenced(self) -> DriverFenced:
+        owned, id_ = self._plane.owned, self._plane.query_name
+        if later := self.progress.later_as_told():
+            return DriverFenced(
+                f"A later job, with {', '.join(map(cells.words, later))}, has taken over shards of "
+                f"this one, which has {cells.words(owned)}; this one ends, with all of its shards.",
+                id_,
+                "Name ranges that do not overlap (--shards); a job for shards that have none now "
+                "begins in an empty folder with --rebuild. coord status: who has which.",
+            )
+        mine, where = ("this prefix", "prefix") if owned is None else (cells.words(owned), "range")
         return DriverFenced(
-            "A newer driver has taken over this prefix; this one ends.",
-            self._plane.query_name,
-            "Keep one job per prefix; the newer driver goes on after the last committed batch.",
+            f"A newer driver has taken over {mine}; this one ends.",
+            id_,
+            f"Keep one job per {where}; the newer driver goes on after the last committed batch.",
         )
 
     def _spent_ms(self) -> float:

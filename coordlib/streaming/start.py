@@ -12,13 +12,15 @@ from msgspec.structs import replace
 
 from coordlib.errors import StartRefused
 from coordlib.kafka.plans import REPLACEABLE
+from coordlib.records.cells import Owned, read_by_all
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import check_identity
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.progress import NewestByKey
 from coordlib.streaming.replay import Replay
-from coordlib.streaming.sink import NewestByKey, TransactionalSink
+from coordlib.streaming.sink import TransactionalSink
 
 _log = structlog.get_logger()
 _OTHER_COUNTS = "Numbers of partitions are fixed for the topics' life."
@@ -38,7 +40,12 @@ class Folder(Protocol):
     def identity(self) -> Identity | None: ...
 
     def create(
-        self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
+        self,
+        prefix: str,
+        shards: int,
+        incarnation: str,
+        rebuilt_from: Marker | None = None,
+        owned: Owned = None,
     ) -> Identity: ...
 
     def has_batches(self) -> bool: ...
@@ -71,9 +78,14 @@ def agree(
     # healthy job.
     sink.read_progress()
     refuse_other_topics(sink.layout, layout, prefix)
-    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    try:
+        _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    except StartRefused:
+        sink.progress.read()  # the marker may stand behind another cell's open transaction
+        _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     sink.open()
-    _agree_on_layout(sink, layout, prefix)
+    sink.take_over(layout.shards)
+    _agree_on_layout(sink, layout, plane)
     # Once more: the older driver may have committed a batch until it was fenced.
     _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     identity, marker = folder.identity(), sink.marker
@@ -81,7 +93,7 @@ def agree(
     if identity is not None:
         return identity
     if marker is None:
-        return folder.create(prefix, layout.shards, incarnation)
+        return folder.create(prefix, layout.shards, incarnation, None, plane.owned)
     if layout.reply_partitions:
         sink.tell_loading(layout.reply_partitions)
     seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker, replay)
@@ -90,15 +102,18 @@ def agree(
     if replay is not None:
         sink.withdraw(rebuild.withdrawn(newest_by_key, plane, replay))
     _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
-    return folder.create(prefix, layout.shards, incarnation, marker)
+    return folder.create(prefix, layout.shards, incarnation, marker, plane.owned)
 
 
-def _agree_on_layout(sink: TransactionalSink, layout: Layout, prefix: str) -> None:
+def _agree_on_layout(sink: TransactionalSink, layout: Layout, plane: Plane) -> None:
     """Refuse other topics than the recorded ones; record new topics and this job's features.
 
     Features may be more than those of the job before, or fewer where older code is started again.
+    Of cells those count that all of them have: a client does not ask which one judges its group.
     """
-    recorded = sink.layout
+    recorded, prefix = sink.layout, plane.prefix
+    features = read_by_all(sink.progress.cells, plane.owned, layout.features)
+    layout = replace(layout, features=features)
     if recorded is None:
         sink.write_layout(layout)
         return

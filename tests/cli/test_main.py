@@ -112,6 +112,8 @@ def test_status_of_nothing_tells_what_is_known_without_a_broker(
         "watches_failing": {},
         "checkpoint": None,
         "checkpoint_id": None,
+        "cells": [],
+        "shards_without_job": [],
         "tables": {"events": None, "group_snapshots": None, "lag": None},
         "archive_lag": {"records": None, "ms": None},
         "claims": None,

@@ -142,7 +142,7 @@ class Metadata:
 
 def test_the_drivers_watch_goes_by_the_same_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what a server-assigned group knows of the cluster."""
-    cluster = KafkaCluster("coord", 1, NOBODY, {"bootstrap.servers": "127.0.0.1:1"})
+    cluster = KafkaCluster("coord", range(1), NOBODY, {"bootstrap.servers": "127.0.0.1:1"})
 
     class Admin:
         def list_topics(self, timeout: float) -> Metadata:

@@ -14,6 +14,7 @@ from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.cells import CellValue
 from coordlib.records.outbox import HeardValue, SentValue
 from coordlib.records.partitioner import java_hash, shard_of
 from coordlib.streaming.signatures import ED25519
@@ -35,6 +36,7 @@ STORED: dict[str, type[msgspec.Struct]] = {
     "layout": stored.Layout,
     "marker": stored.Marker,
     "keys": stored.ControlKeys,
+    "cell": CellValue,
 }
 REQUESTS: dict[str, type[msgspec.Struct]] = {
     each.__struct_config__.tag: each for each in rq.AnyRequest.__args__

@@ -112,10 +112,10 @@ def test_a_driver_killed_behind_a_message_leaves_no_transaction_in_parts(
         assert len(lines) == len(OFFSETS)
         copier.said("AddOffsetsToTxn", group=next(iter(OFFSETS)))
         client = {"bootstrap.servers": own_stack.bootstrap_servers}
-        wait_until("nothing waits", lambda: not any(_waits(client)))
+        wait_until("nothing waits", lambda: not any(waits(client)))
 
 
-def _waits(client: dict[str, str]) -> Iterator[bytes]:
+def waits(client: dict[str, str]) -> Iterator[bytes]:
     """Messages that no shard is known to have judged."""
     for shard in range(SHARDS):
         for key in newest_by_key(client, "coord.outbox", shard):

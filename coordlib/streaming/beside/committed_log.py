@@ -4,7 +4,7 @@ The driver reads its own output back instead of taking it from its sink: then of
 runs come the same way, all offsets here were visible to readers before, and no batch waits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -171,16 +171,16 @@ class CommittedLog:
         self,
         client_options: Mapping[str, str],
         prefix: str,
-        shards: int,
+        shards: Sequence[int],
         offsets: CommittedOffsets,
         on_change: OnChange,
     ) -> None:
         self.offsets, self._on_change = offsets, on_change
         self._options, self._topic = client_options, f"{prefix}.committed"
         #: Shards whose end was not seen yet: until then older offsets may still come before newer.
-        self._behind = set(range(shards))
+        self._behind = set(shards)
         self._consumer = Consumer(reader_config(client_options, log_level=2))
-        places = [TopicPartition(self._topic, shard, OFFSET_BEGINNING) for shard in range(shards)]
+        places = [TopicPartition(self._topic, shard, OFFSET_BEGINNING) for shard in shards]
         self._consumer.assign(places)
 
     @property

@@ -9,7 +9,7 @@ judges no message before the one before it.  # INV-95
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -139,12 +139,26 @@ class Feeder:
         write: raises KafkaException, TimeoutError: the record is not under way.
         serve: lets the writer learn what became of records.
         waiting: what was in the outbox at the start.
+        owned: the shards of this job; None: all. Only its driver may write into their logs: each
+            driver numbers its control records, and of two the one with the higher numbers counts.
     """
 
-    def __init__(self, write: Write, serve: Callable[[], None], waiting: Waiting) -> None:
-        self._write, self._serve = write, serve
+    def __init__(
+        self,
+        write: Write,
+        serve: Callable[[], None],
+        waiting: Waiting,
+        owned: Container[int] | None = None,
+    ) -> None:
+        self._write, self._serve, self._owned = write, serve, owned
         self._lock = threading.Lock()
-        self._channels = {pair: Channel(found) for pair, found in waiting.messages.items()}
+        self._channels = {
+            pair: Channel(found)
+            for pair, found in waiting.messages.items()
+            if self._is_fed_here(pair)
+        }
+        #: Channel from a shard of another cell -> its newest message that was judged, or added.
+        self._newest = dict(waiting.heard)
         #: Records that were written.
         self.written = 0
         self._crash, self._batches = Crash.from_environment(), 0
@@ -154,7 +168,18 @@ class Feeder:
         with self._lock:
             self._batches += 1
             for pair, number, body in messages_of(outputs):
+                if self._is_fed_here(pair):
+                    self._channels.setdefault(pair, Channel({})).add(number, body)
+
+    def add(self, pair: Pair, number: int, body: bytes) -> None:
+        """Feed a message of another cell's shard, too, unless it was added or judged before."""
+        with self._lock:
+            if number > self._newest.get(pair, 0):
+                self._newest[pair] = number
                 self._channels.setdefault(pair, Channel({})).add(number, body)
+
+    def _is_fed_here(self, pair: Pair) -> bool:
+        return self._owned is None or pair[1] in self._owned
 
     def turn(self) -> None:
         """Write what is due. Raises KafkaException, TimeoutError."""

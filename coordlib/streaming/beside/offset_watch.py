@@ -6,7 +6,7 @@ and the job's status report it, by the names of `OffsetWatch`.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -86,10 +86,10 @@ class OffsetWatch:
         """Mirrored groups that are behind."""
         return self._of_mirror.now
 
-    def start(self, shards: int) -> None:
-        """Begin, with that many shards."""
+    def start(self, shards: int, owned: Sequence[int] | None = None) -> None:
+        """Begin, with that many shards; `owned`: those of the job, None: all."""
         if self._interval_ms or self._has_mirror:
-            run = partial(self._run, shards)
+            run = partial(self._run, shards, range(shards) if owned is None else owned)
             self._thread = threading.Thread(target=run, name="offset-watch", daemon=True)
             self._thread.start()
 
@@ -98,15 +98,15 @@ class OffsetWatch:
         if self._thread is not None:
             self._thread.join(_JOIN_S)
 
-    def _run(self, shards: int) -> None:
+    def _run(self, shards: int, owned: Sequence[int]) -> None:
         try:
-            self._follow(shards)
+            self._follow(shards, owned)
         except Exception as problem:  # noqa: BLE001  in the job's status; the job goes on
             _log.exception("lag and mirror have ended")
             self._troubles.failed("lag and mirror", f"ended: {problem!r}")
 
-    def _follow(self, shards: int) -> None:
-        sampler, topic = self._sampling(shards) if self._interval_ms else (None, None)
+    def _follow(self, shards: int, owned: Sequence[int]) -> None:
+        sampler, topic = self._sampling(shards, owned) if self._interval_ms else (None, None)
         users: dict[str, LagSampler | Mirror] = {} if sampler is None else {"lag": sampler}
         if self._has_mirror:
             groups = AdminGroups(self._options)
@@ -118,7 +118,7 @@ class OffsetWatch:
             for user in users.values():
                 user.changed(group, place, offset)
 
-        log = CommittedLog(self._options, self._prefix, shards, offsets, tell)
+        log = CommittedLog(self._options, self._prefix, owned, offsets, tell)
         try:
             while not self._stop.is_set():
                 self._turn(log, users, topic)
@@ -127,10 +127,10 @@ class OffsetWatch:
             if topic is not None:
                 topic.close()
 
-    def _sampling(self, shards: int) -> tuple[LagSampler, LagTopic]:
+    def _sampling(self, shards: int, owned: Sequence[int]) -> tuple[LagSampler, LagTopic]:
         topic = LagTopic(self._options, self._prefix, shards)
         ask = partial(self._bounds, open_admin(self._options, log_level=2))
-        earlier = self._earlier(shards)
+        earlier = self._earlier(owned)
         return LagSampler(ask, topic.write, self._interval_ms, earlier, whose=self._whose), topic
 
     def _bounds(self, admin: AdminClient, places: Iterable[Place]) -> Mapping[Place, Bounds | None]:
@@ -139,11 +139,11 @@ class OffsetWatch:
         self._denied = sorted(denied)
         return found
 
-    def _earlier(self, shards: int) -> dict[Place, LogEnds]:
+    def _earlier(self, shards: Sequence[int]) -> dict[Place, LogEnds]:
         """Read the samples of earlier runs: a restart must shorten no group's lag in seconds."""
         samples: list[LagSample] = []
         try:
-            for shard in range(shards):
+            for shard in shards:
                 samples += self._of_shard(shard)
         except (KafkaException, NotAllowed) as problem:
             _log.warning("earlier samples of lag are not read", error=repr(problem))

@@ -57,6 +57,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     start_s: dict[str, float] = {}
     #: Folder or URI.
     checkpoint: str = ""
+    #: Of a cell, as `0-7`; empty: all.
+    shards: str = ""
     #: None: the job has no such query.
     claims: ClaimsStatus | None = None
     updated_ms: int = 0

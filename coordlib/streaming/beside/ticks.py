@@ -148,7 +148,8 @@ class TickWriter:
         self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
         for known, is_told in ((heard, False), (told, True)):
             for (source, to), number in known.items():
-                self._shards[source].learn_heard(to, number, is_told)
+                if source in self._shards:  # else it is of another cell
+                    self._shards[source].learn_heard(to, number, is_told)
         #: Outputs of committed batches that readers may not see yet, and what they would publish.
         #: At the start: all outputs of earlier drivers.
         self._unseen: Written = broker.ends(outputs, visible=False)
@@ -169,7 +170,16 @@ class TickWriter:
                 self._unseen_positions[status.shard] = status.position.offset
                 self._shards[status.shard].learn(status, now)
                 for source, number in status.heard.items():
-                    self._shards[source].learn_heard(status.shard, number)
+                    self._learn_heard(source, status.shard, number)
+
+    def learn_heard(self, source: int, shard: int, number: int) -> None:
+        """A shard of another cell has judged messages of this one's shard `source`."""
+        with self._lock:
+            self._learn_heard(source, shard, number)
+
+    def _learn_heard(self, source: int, shard: int, number: int) -> None:
+        if source in self._shards:  # else another cell's driver tells it
+            self._shards[source].learn_heard(shard, number)
 
     def turn(self) -> None:
         """Ask what is visible, and write due ticks. Raises KafkaException, TimeoutError."""

@@ -16,7 +16,7 @@ driver lists more than that, and all of them again when there may be room.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
@@ -137,8 +137,8 @@ class Cluster(Protocol):
         """The topics that groups may read. Raises KafkaException."""
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
-        """Write a record to every shard; `told` is called for each with why the log refused it, or
-        with an empty reason. Raises KafkaException, TimeoutError."""
+        """Write a record to every shard of the job; `told` is called for each with why the log
+        refused it, or with an empty reason. Raises KafkaException, TimeoutError."""
 
     def serve(self) -> None:
         """Deliver the outcome of records. Raises KafkaException."""
@@ -207,7 +207,11 @@ class KafkaCluster:
     """`Cluster` over confluent-kafka. Kafka's own topics and the coordinator's are left out."""
 
     def __init__(
-        self, prefix: str, shards: int, control: ControlWriter, client_options: Mapping[str, Any]
+        self,
+        prefix: str,
+        shards: Sequence[int],
+        control: ControlWriter,
+        client_options: Mapping[str, Any],
     ) -> None:
         self._prefix, self._shards, self._control = prefix, shards, control
         self._own = own_topics(prefix)
@@ -235,7 +239,7 @@ class KafkaCluster:
             )
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
-        for shard in range(self._shards):
+        for shard in self._shards:
             self._control.write(shard, record, told)
 
     def serve(self) -> None:

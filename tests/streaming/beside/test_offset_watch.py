@@ -250,7 +250,7 @@ def test_a_watch_that_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     """A defect of ours, or a client option that only this client refuses."""
     scene = Scene(monkeypatch)
 
-    def fail(_: int) -> None:
+    def fail(*_: object) -> None:
         raise ValueError("no such option")
 
     monkeypatch.setattr(scene.watch, "_follow", fail)
@@ -284,7 +284,7 @@ def test_earlier_samples_that_reach_back_too_little_are_told(
     monkeypatch.setattr(offset_watch, "newest_samples", read)
     watch = OffsetWatch({}, "p", EngineConfig(lag_interval_ms=30_000))
 
-    found = watch._earlier(1)
+    found = watch._earlier([0])
 
     assert found.keys() == {Place("orders", 0)}
     told = capsys.readouterr().out

@@ -288,7 +288,7 @@ def test_after_a_fatal_error_topics_are_written_by_another_producer(
     monkeypatch.setattr(producer, "Producer", MortalProducer)
     broker = {"bootstrap.servers": "127.0.0.1:1"}
     writer = ControlWriter("coord", broker, Keyholder().signer(SETTINGS))
-    cluster = KafkaCluster("coord", 2, writer, broker)
+    cluster = KafkaCluster("coord", range(2), writer, broker)
     monkeypatch.setattr(cluster, "look", lambda: {"a": 1})
     troubles = Troubles()
     watch = TopicWatch(cluster, 1.0, troubles)

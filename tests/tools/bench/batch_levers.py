@@ -59,12 +59,12 @@ def _fetching_more(
     return source.read_inputs(spark, inputs, {**options, **_FETCHED}, *others)
 
 
-def _folding(on: Collection[str]) -> Callable[[str], plane.Plane]:
+def _folding(on: Collection[str]) -> Callable[..., plane.Plane]:
     fold, fold_pages = batch_worker.fold_thawed, batch_worker.fold_pages_thawed
     if "gc" in on:
         fold, fold_pages = batch_worker.fold_frozen, batch_worker.fold_pages_frozen
     switch: dict[str, Any] = {"fold": fold, "fold_pages": fold_pages if "pages" in on else None}
-    return lambda prefix: replace(plane.groups(prefix), **switch)
+    return lambda *of_job: replace(plane.groups(*of_job), **switch)
 
 
 def _shard_numbers(shards: int, partitions: int) -> tuple[int, ...]:

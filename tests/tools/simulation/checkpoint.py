@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from msgspec import UNSET
+
+from coordlib.records.cells import Owned
 from coordlib.records.stored import Marker
 from coordlib.streaming.checkpoint import Identity
 from tests.tools.simulation.cluster import Place
@@ -40,7 +43,12 @@ class Checkpoint:
         return self.known
 
     def create(
-        self, prefix: str, shards: int, incarnation: str, rebuilt_from: Marker | None = None
+        self,
+        prefix: str,
+        shards: int,
+        incarnation: str,
+        rebuilt_from: Marker | None = None,
+        owned: Owned = None,
     ) -> Identity:
         self.known = Identity(
             checkpoint=self.path,  # every folder has a path of its own here
@@ -48,6 +56,7 @@ class Checkpoint:
             shards=shards,
             incarnation=incarnation,
             rebuilt_from=rebuilt_from,
+            owned=UNSET if owned is None else owned,
         )
         return self.known
 

@@ -212,6 +212,15 @@ class Cluster:
                 found[key] = record.value
         return found
 
+    def newest_decided(self, topic: str, partition: int, first: int = 0) -> dict[bytes, bytes]:
+        """As `coordlib.kafka.compacted`, without its patience: the supervisor has some."""
+        log = self.partitions[topic, partition]
+        if log.last_stable < log.end:
+            self.write_markers()
+        if log.last_stable < log.end:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return self.newest_by_key(topic, partition, first)
+
     def ends(self, places: Iterable[Place], visible: bool) -> dict[Place, int]:
         """The newest offset of each partition, or the newest that is decided."""
         self.require_up()

@@ -6,19 +6,21 @@ rows. The core's fold, the sink, the ticks and the checks at the start are the r
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import msgspec
 from confluent_kafka import KafkaException
 
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
+from coordlib.records.cells import Owned
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.beside.ticks import TickWriter
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import begin
 from coordlib.streaming.plane import Plane, groups
+from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.signatures import Signatures
 from coordlib.streaming.sink import TransactionalSink
@@ -74,7 +76,6 @@ class Engine:
     crash_at: str | None = None
     #: Every batch is judged twice, as after the loss of an executor.
     recomputes: bool = False
-
     #: Which EndTxn requests are sent twice.
     resends: Resends = field(default_factory=Resends)
     #: The source brings rows once more that earlier batches had.
@@ -130,26 +131,30 @@ class Driver(Process):
         clock: Clock,
         on_end: Callable[["Driver"], None],
         is_rebuild: bool = False,
+        owned: Owned = None,
     ) -> None:
         super().__init__(engine.scheduler, name)
         self.engine, self.checkpoint = engine, checkpoint
+        #: What it reads and writes: of a cell, its shards alone.
+        self.plane = replace(engine.plane, owned=owned)
+        self._shards = self.plane.shards(engine.layout.shards)
         self.ended: CoordError | str | None = None
         self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
         self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
+        cluster = engine.cluster
         self._sink = TransactionalSink(
-            engine.plane,
+            self.plane,
             self._open_producer,
-            engine.cluster.newest_by_key,
+            cluster.newest_by_key,
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
+            others=OtherCells(cluster.init_transactions, cluster.newest_decided),
         )
         self.ticks: TickWriter | None = None
         self._beside = Beside()
-        self.control = SimulatedControl(
-            self, engine.cluster, engine.prefix, self._channel, engine.written
-        )
-        self.broker = SimulatedTicks(self.control, engine.cluster)
-        self._settings = engine.settings
-        self._is_idle = False
+        where = cluster, engine.prefix, self._channel
+        self.control = SimulatedControl(self, *where, engine.written)
+        self.broker = SimulatedTicks(self.control, cluster)
+        self._settings, self._is_idle = engine.settings, False
         #: Its state is no state: only a rebuild helps.
         self.cannot_read_state = False
         self._identity: Identity | None = None
@@ -163,7 +168,7 @@ class Driver(Process):
             self._sink,
             self.checkpoint,
             engine.layout,
-            engine.plane,
+            self.plane,
             engine.cluster.newest_by_key,
             self._is_rebuild,
         )
@@ -175,8 +180,8 @@ class Driver(Process):
         waiting = self._beside.waiting
         self.ticks = TickWriter(
             self.broker,
-            positions_at_start(self._sink.marker, engine.layout.shards),
-            output_partitions(engine.prefix, engine.layout),
+            positions_at_start(self._sink.marker, self._shards),
+            output_partitions(engine.prefix, engine.layout, self._shards),
             lambda: self._clock.now_ms() / 1000,
             waiting.heard,
             waiting.told,
@@ -187,27 +192,27 @@ class Driver(Process):
         self._beside.start()
         if engine.watches:
             luck = Random(f"{self.name} {engine.luck.random()}")
-            shards = engine.layout.shards
-            SimulatedWatch(self, engine.cluster, engine.prefix, shards, self.control, luck).start()
+            told = engine.cluster, engine.prefix, self._shards, self.control
+            SimulatedWatch(self, *told, luck).start()
         self._trigger()
 
     def _open_producer(self) -> SimulatedProducer:
-        cluster, name = self.engine.cluster, self.engine.plane.query_name
-        return SimulatedProducer(cluster, name, self.strike, self._give_up, self.engine.resends)
+        cluster, id_ = self.engine.cluster, self.plane.query_name
+        return SimulatedProducer(cluster, id_, self.strike, self._give_up, self.engine.resends)
 
     def _begin_to_sign(self, engine: Engine) -> None:
         if engine.signatures is None:
             return
-        authority = begin(
-            self._sink, self.checkpoint, engine.settings.incarnation, self._ends, engine.signatures
-        )
+        others = set(range(engine.layout.shards)).difference(self._shards)
+        incarnation, signatures = engine.settings.incarnation, engine.signatures
+        authority = begin(self._sink, self.checkpoint, incarnation, self._ends, signatures, others)
         self.control.signer = authority.signer
         self._settings = engine.settings = msgspec.structs.replace(
             engine.settings, keys=authority.keys, verify=engine.signatures.verify
         )
 
     def _ends(self) -> dict[int, int]:
-        places = [(f"{self.engine.prefix}.requests", s) for s in range(self.engine.layout.shards)]
+        places = [(f"{self.engine.prefix}.requests", each) for each in self._shards]
         ends = self.engine.cluster.ends(places, visible=False)
         return {shard: newest + 1 for (_, shard), newest in ends.items()}
 
@@ -234,9 +239,8 @@ class Driver(Process):
     # ---- batches ------------------------------------------------------------------------------
 
     def _inputs(self) -> list[Place]:
-        shards = self.engine.layout.shards
-        topics = tuple(self.engine.plane.inputs.values())
-        return [(topic, shard) for topic in topics for shard in range(shards)]
+        topics = tuple(self.plane.inputs.values())
+        return [(topic, shard) for topic in topics for shard in self._shards]
 
     def _wake(self) -> None:
         if self._is_idle:
@@ -299,7 +303,7 @@ class Driver(Process):
         before = kept.states.get(number - 1, {})
         rows: list[tuple[object, ...]] = []
         fresh = dict(before)
-        for shard in range(self.engine.layout.shards):
+        for shard in self._shards:
             records = self._records(number, shard)
             if not records:
                 continue
@@ -323,7 +327,7 @@ class Driver(Process):
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:
         engine = self.engine
-        found = rows_of(engine.cluster, engine.plane, self.checkpoint.offsets[number], shard)
+        found = rows_of(engine.cluster, self.plane, self.checkpoint.offsets[number], shard)
         # Spark gives the rows of a key in no order.
         engine.luck.shuffle(found)
         return found
@@ -364,10 +368,8 @@ class Driver(Process):
             raise Killed
 
     def _give_up(self, transaction: Transaction) -> None:
-        cluster, transactional = self.engine.cluster, self.engine.plane.query_name
-        self.scheduler.after(
-            TRANSACTION_TIMEOUT_MS, lambda: cluster.time_out(transactional, transaction)
-        )
+        time_out, id_ = self.engine.cluster.time_out, self.plane.query_name
+        self.scheduler.after(TRANSACTION_TIMEOUT_MS, lambda: time_out(id_, transaction))
 
     def _guard(self, step: Callable[[], None]) -> None:
         """What goes wrong in a step ends the driver, as an exception ends the query."""

@@ -4,6 +4,7 @@ Its clock is faster than the world's, so that everything is said again as often 
 is in two hours: what an older driver has written late is overruled within SAY_AGAIN_MS.
 """
 
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
@@ -31,7 +32,7 @@ class SimulatedWatch:
         process: Process,
         cluster: Cluster,
         prefix: str,
-        shards: int,
+        shards: Sequence[int],
         control: SimulatedControl,
         luck: Random,
     ) -> None:
@@ -69,7 +70,7 @@ class SimulatedWatch:
         return seen | self._cluster.elsewhere
 
     def _write(self, record: TopicMetadata) -> None:
-        for shard in range(self._shards):
+        for shard in self._shards:
             self._control.write(shard, record, self._note)
 
     def _note(self, is_taken: bool) -> None:

@@ -1,0 +1,106 @@
+"""Two jobs with a shard each on one broker: one killed, one moved, and one that takes from both."""
+
+import gc
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordlib import exit_codes
+from coordlib.cli.main import main
+from coordlib.local.stack import Stack
+from coordlib.records.partitioner import shard_of
+from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.stack.test_transactions_by_coordinator import OFFSETS, Producer, committed, waits
+from tests.stack.wire import RawMember, Wire, settle
+
+pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
+
+Cell = Callable[..., Stack]
+#: A group of each shard.
+LOW, HIGH = (next(g for g in map(str, range(99)) if shard_of(g, 2) == shard) for shard in (0, 1))
+
+
+@pytest.fixture
+def cell(own_stack: Stack, tmp_path: Path) -> Iterator[Cell]:
+    """Launch a job with these shards, in a folder of its own."""
+    made: list[Stack] = []
+
+    def launch(name: str, shards: str, *more: str) -> Stack:
+        stack = Stack(tmp_path / name)
+        stack.broker = own_stack.broker
+        made.append(stack)
+        stack.launch_job((*JOB_ARGS, "--without-archive", "--shards", shards, *more))
+        return stack
+
+    yield launch
+    for stack in made:
+        stack.kill_job()
+    gc.collect()
+
+
+def status(stack: Stack, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    capsys.readouterr()
+    where = ["--bootstrap-servers", stack.bootstrap_servers, "--format", "json"]
+    code = main(["status", *where])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_cells(own_stack: Stack, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    """A transaction of groups in both; one dies and the other answers; its range is moved to a
+    third job; a fourth one, started by mistake over both, ends them, and each says so."""
+    low, high = cell("low", "0-0"), cell("high", "1-1")
+    for each in (low, high):
+        each.job.wait_until_ready()
+    with Wire(own_stack.bootstrap_servers) as wire:
+        _commit_everywhere(wire, own_stack)
+        code, told = status(own_stack, capsys)
+        assert [row["shards"] for row in told["cells"]] == ["0-0", "1-1"]
+        assert (told["shards_without_job"], code) == ([], exit_codes.OK)
+
+        high.kill_job()
+        member = RawMember(wire, LOW, "a")
+        settle([member])
+        member.start_heartbeats()
+        asked = RawMember(wire, HIGH, "b").ask_join()
+        assert wire.answer(member.commit(7))["error"] == "NONE"
+        assert wire.answers(asked) == []
+        wait_until("one cell alone is behind", lambda: _behind(own_stack, capsys) == ["1-1"])
+
+        moved = cell("moved", "1-1", "--rebuild")
+        assert wire.answer(member.commit(8))["error"] == "NONE"
+        moved.job.wait_until_ready()
+        assert wire.answer(asked)["error"] == "NONE"
+        assert committed(wire) == {**OFFSETS, LOW: 8}
+
+        both = cell("both", "0-1", "--rebuild")
+        both.job.wait_until_ready()
+        for older in (low, moved):
+            wait_until("the older job ends", lambda job=older.job: not job.is_running)
+            assert older.job.exit_code == exit_codes.FENCED
+            assert "A later job, with shards 0-1, has taken over" in older.last_job_lines(40)
+        assert "an earlier job of these shards is fenced" in both.job.log.read_text()
+        assert wire.answer(member.commit(9))["error"] == "NONE"
+        assert committed(wire) == {**OFFSETS, LOW: 9}
+
+
+def _behind(stack: Stack, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Cells that records wait for."""
+    _, told = status(stack, capsys)
+    return [row["shards"] for row in told["cells"] if row["lag"]["records"]]
+
+
+def _commit_everywhere(wire: Wire, stack: Stack) -> None:
+    """One transaction over two groups of each shard, so that each cell tells the other."""
+    copier = Producer(wire, "copier")
+    copier.said("InitProducerId", timeout_ms=60_000)
+    for number, (group, offset) in enumerate(OFFSETS.items()):
+        row = {"topic": "t", "partition": 0, "offset": offset}
+        copier.said("TxnOffsetCommit", group=group, number=number, offsets=[row])
+    copier.said("EndTxn", result="commit", accepted=len(OFFSETS))
+    wire.wait("the transaction is complete", copier.completed)
+    assert committed(wire) == OFFSETS
+    client = {"bootstrap.servers": stack.bootstrap_servers}
+    wait_until("nothing waits", lambda: not any(waits(client)))
