@@ -126,14 +126,15 @@ VIEWS: Final[dict[str, str]] = {
         ON r.group_id = i.group_id AND r.member_id = i.member_id
         GROUP BY i.group_id, i.generation, i.member_id, i.topic, i.partition, i.fence, i.sync""",
     "current_groups": """
-        SELECT g.group_id, g.state, g.generation, g.protocol, g.leader, g.members, g.as_of_time
+        SELECT g.group_id, g.state, g.generation, g.protocol, g.leader, g.members, g.as_of_time,
+               utc_date(g.as_of_time) AS date
         FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id
                                            ORDER BY as_of_time DESC, generation DESC) AS n
               FROM group_snapshots WHERE state IS NOT NULL) AS g
         WHERE g.n = 1 AND g.state <> 'Dead'""",
     "current_offsets": """
         SELECT c.group_id, c.topic, c.partition, c.offset AS offset, c.metadata, c.time,
-               c.member_id, c.generation, c.as_of_time
+               c.member_id, c.generation, c.as_of_time, utc_date(c.as_of_time) AS date
         FROM (SELECT x.group_id, x.as_of_time, x.item.topic AS topic,
                      x.item.partition AS partition, x.item.offset AS offset,
                      x.item.metadata AS metadata, millis_to_time(x.item.commit_ms) AS time,
@@ -193,7 +194,8 @@ VIEWS: Final[dict[str, str]] = {
     # The claims that have not ended, with the newest sample of their positions.
     "current_claims": """
         SELECT c.group_id, c.topic, c.partition, c.client_id, c.instance, c.epoch, c.since, c.began,
-               l.committed AS position, l.lag, l.lag_seconds, l.time AS position_time
+               l.committed AS position, l.lag, l.lag_seconds, l.time AS position_time,
+               c.date
         FROM (SELECT * FROM claims WHERE until IS NULL) AS c
         LEFT JOIN (SELECT * FROM current_lag WHERE space = 'claims') AS l
         ON l.group_id = c.group_id AND l.topic = c.topic AND l.partition = c.partition""",
@@ -243,6 +245,7 @@ def _duckdb_rows(fields: dict[str, str]) -> str:
 DUCKDB_SHIMS: Final = (
     "CREATE MACRO get_json_object(text, path) AS json_extract_string(text, path)",
     "CREATE MACRO explode(rows) AS unnest(rows)",
+    "CREATE MACRO utc_date(moment) AS CAST(timezone('UTC', moment) AS DATE)",
     "CREATE MACRO millis_to_time(ms) AS make_timestamptz(ms * 1000)",
     """CREATE MACRO names_in(text) AS from_json(text, '["VARCHAR"]')""",
     "CREATE MACRO offsets_in(detail) AS "
@@ -256,6 +259,8 @@ DUCKDB_SHIMS: Final = (
 
 #: Run once per Spark session, before the views.
 SPARK_SHIMS: Final = (
+    "CREATE OR REPLACE TEMPORARY FUNCTION utc_date(moment TIMESTAMP) RETURNS DATE "
+    "RETURN date_from_unix_date(CAST(floor(unix_seconds(moment) / 86400) AS INT))",
     "CREATE OR REPLACE TEMPORARY FUNCTION millis_to_time(ms BIGINT) RETURNS TIMESTAMP "
     "RETURN timestamp_millis(ms)",
     "CREATE OR REPLACE TEMPORARY FUNCTION names_in(text STRING) RETURNS ARRAY<STRING> "

@@ -251,6 +251,7 @@ def history(
     days: Count = 4,
     groups: Count = 10_000,
     commits: Count = 547_945,
+    beside: Count | None = None,
     folder: str | None = None,
     archived: bool = False,
     repeats: Count = 3,
@@ -265,8 +266,11 @@ def history(
         That commit, in turn.
     commits
         Of a day.
+    beside
+        Also make a history of so many days, and ask the two by turns.
     folder
-        Keep the history there, or ask the one that is there; else it is deleted afterwards.
+        Keep histories there, and ask those that are there; else they are deleted afterwards. A run
+        that was ended goes on where it stood.
     archived
         As the archive leaves it, then maintained; without it as if it had been maintained daily.
     repeats
@@ -275,7 +279,8 @@ def history(
     from tests.tools.bench.history_rows import Shape
 
     shape = Shape(days, groups, commits)
-    return _run("history", shape=shape, folder=folder, is_archived=archived, repeats=repeats)
+    options = {"folder": folder, "is_archived": archived, "repeats": repeats}
+    return _run("history", shape=shape, beside=beside, **options)
 
 
 def _run(name: str, **options: Any) -> int:
