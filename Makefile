@@ -8,6 +8,9 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	  command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && { echo $$p; break; }; done)
 BIN := .venv/bin
+# A container's environment may forbid to keep compiled modules: then each of hundreds of processes that a run of the tests
+# starts would compile all of them, and each pytest rewrite all tests.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALLED := .venv/.installed
 # What set-up installs beside coordlib itself, and the exact versions of all that it brings.
 EXTRAS := spark,cli,dev

@@ -50,6 +50,18 @@ def the_shared_job_runs(request: pytest.FixtureRequest) -> None:
         assert stack.job.is_running, f"{ended}:\n{stack.last_job_lines()}"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The shared job ends with the last test that needs it: idle, it takes from all others a good
+    part of a core. Its tests come one after another where processes share the tests out, and file
+    by file where one process runs them all: another file may need it there."""
+    if not hasattr(item.config, "workerinput"):
+        return
+    stack = getattr(item, "funcargs", {}).get("shared_stack")
+    if stack is not None and "shared_stack" not in getattr(nextitem, "fixturenames", ()):
+        stack.stop_job()
+
+
 @pytest.fixture(scope="session")
 def wire(shared_stack: Stack) -> Iterator[Wire]:
     """One for all tests of the shared stack: to read everything anew takes longer each time."""
