@@ -52,14 +52,15 @@ def the_shared_job_runs(request: pytest.FixtureRequest) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """The shared job ends with the last test that needs it: idle, it takes from all others a good
-    part of a core. Its tests come one after another where processes share the tests out, and file
-    by file where one process runs them all: another file may need it there."""
+    """A job that tests share ends with the last of them: idle, it takes from all others a good part
+    of a core. They come one after another where processes share the tests out, and file by file
+    where one process runs them all: another file may need the job there."""
     if not hasattr(item.config, "workerinput"):
         return
-    stack = getattr(item, "funcargs", {}).get("shared_stack")
-    if stack is not None and "shared_stack" not in getattr(nextitem, "fixturenames", ()):
-        stack.stop_job()
+    for name in ("shared_stack", "secured_broker"):
+        stack = getattr(item, "funcargs", {}).get(name)
+        if stack is not None and name not in getattr(nextitem, "fixturenames", ()):
+            stack.stop_job()
 
 
 @pytest.fixture(scope="session")
