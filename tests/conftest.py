@@ -59,13 +59,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares a broker, a job or a Spark runs in one process: there is one of each."""
+    """What shares a broker, a job or a Spark runs in one process: there is one of each. Of Sparks
+    there are two, as their tests would be the longest chain by far."""
     for item in items:
         if item.get_closest_marker("stack") or item.get_closest_marker("fault"):
             used = set(getattr(item, "fixturenames", ()))
             own = "demo" if "demo" in item.path.name else "own stack"
             fixtures = ("secured_broker", "shared_stack", "spark", "broker")
             shared = next((each for each in fixtures if each in used), own)
+            if shared == "spark" and "history" not in item.path.parts:
+                shared = "spark of streams"
             item.add_marker(pytest.mark.xdist_group(shared))
 
 

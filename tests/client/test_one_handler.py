@@ -164,7 +164,7 @@ def test_work_that_breaks_beside_ends_no_other() -> None:
             done.set()
 
     transport.beside(broken, work)
-    assert done.wait(10)
+    assert done.wait(60)
     while not broken.problems:
         pass
 

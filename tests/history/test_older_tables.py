@@ -170,40 +170,28 @@ def test_a_space_of_its_own_is_a_column(folder: Folder) -> None:
 
 
 @pytest.mark.stack
-def test_a_folder_of_any_name_gets_the_columns(
+def test_a_folder_of_any_name_gets_the_columns_also_where_its_log_is_gone(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name goes into a text of SQL, which takes no relative one."""
+    """Its name goes into a text of SQL, which takes no relative one. Nothing was ever written into
+    one of its tables, and Delta has cleaned the commit that made it: it is still ours."""
+    from coordlib.history import delta_table
+
     folder = Folder(spark, os.path.relpath(tmp_path / "it's `a` 50% [b] c"))
     with as_before(monkeypatch):
         folder.archive(of_before(a_life_of_a_group()), CUT)
-
-    folder.archive(a_life_of_a_group())
-
-    assert folder.columns(EVENTS) == [*COLUMNS[EVENTS]]
-    assert folder.ask("SELECT count(*) FROM events") == ((18,),)
-
-
-@pytest.mark.stack
-def test_an_empty_table_of_before_whose_log_is_gone_is_still_ours(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing was ever written into it, and Delta has cleaned the commit that made it."""
-    from coordlib.history import delta_table
-
-    with as_before(monkeypatch):
-        folder.archive(of_before(a_life_of_a_group()), CUT)
     commits = delta_table.ArchivedTable._commits
-    of_events = path_of(folder.tables, EVENTS)
     monkeypatch.setattr(
         delta_table.ArchivedTable,
         "_commits",
-        lambda self: commits(self) if self._path == of_events else iter(()),
+        lambda self: commits(self) if Path(self._path).name == EVENTS else iter(()),
     )
 
     folder.archive(a_life_of_a_group())
 
-    assert folder.columns(LAG) == [*COLUMNS[LAG]]
+    for table in WIDENED:
+        assert folder.columns(table) == [*COLUMNS[table]]
+    assert folder.ask("SELECT count(*) FROM events") == ((18,),)
     assert folder.ask("SELECT count(*) FROM lag") == ((5,),)
 
 

@@ -138,10 +138,10 @@ def test_check_of_a_real_broker(broker: Broker) -> None:
     policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     wrong = ConfigResource(ResourceType.TOPIC, "real.groups", incremental_configs=[policy])
     for future in admin.incremental_alter_configs([wrong]).values():
-        future.result(10)
+        future.result(60)
     # Brokers hear of it a moment after the controller has acknowledged.
     asked = [ConfigResource(ResourceType.TOPIC, "real.groups")]
-    while admin.describe_configs(asked)[asked[0]].result(10)["cleanup.policy"].value != "delete":
+    while admin.describe_configs(asked)[asked[0]].result(60)["cleanup.policy"].value != "delete":
         time.sleep(0.05)
     (finding,) = topics.check(conf, "real").fatal
     assert finding.topic == "real.groups"
@@ -157,7 +157,7 @@ def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker)
     assert before is not None
     admin = AdminClient(conf)
     admin.delete_topics(["older.lag"])["older.lag"].result(20)
-    while "older.lag" in admin.list_topics(timeout=10).topics:
+    while "older.lag" in admin.list_topics(timeout=60).topics:
         time.sleep(0.05)
     checked = topics.check(conf, "older")
     assert checked.layout is None
