@@ -44,9 +44,9 @@ _log = structlog.get_logger()
 #: Name of the query among the troubles of its job.
 CLAIMS: Final = "claims"
 LOOK_EVERY_S: Final = 0.5
-#: Beside the groups, of a new checkpoint: a batch is one task, from Kafka to the outputs, so that it
-#: takes one of the slots that the groups' tasks need too, and nothing is shuffled. A checkpoint that
-#: was made with more state partitions keeps them: its batches end with as many tasks.
+#: Beside the groups, of a new checkpoint: a batch is one task, from Kafka to the outputs. It takes
+#: one of the slots that the groups' tasks need too, and nothing is shuffled. A checkpoint that was
+#: made with more state partitions keeps them: its batches end with as many tasks.
 ONE_TASK: Final = ("spark.sql.shuffle.partitions", "1")
 
 

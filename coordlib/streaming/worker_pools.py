@@ -7,7 +7,7 @@ workers have another environment thus never runs in the workers of the other que
   Where processors are scarce the other query is judged first;
 - the other's workers keep what they hold in memory of their shards (`state.py`).
 
-It costs a second daemon, of about 100 MB, and some seconds at the query's first batch.
+It costs a second daemon (about 140 MB), and the time that one takes to begin, at the first batch.
 """
 
 import os
