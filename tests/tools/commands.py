@@ -28,6 +28,7 @@ def build() -> App:
         entities.brokers,
         entities.transactions,
         entities.idle,
+        entities.cells,
         bench.history,
         archive_command.archive,
     ):

@@ -134,3 +134,22 @@ def idle(*, seconds: Seconds = 30.0, where: Where = HERE) -> int:
         How long it is looked at, each time.
     """
     return _run("idle", where=where, seconds=seconds)
+
+
+def cells(
+    *, groups: Count = 300, members: Count = 10, seconds: Count = 40, rounds: Count = 2
+) -> int:
+    """The same load on one job over two shards, and on two with one each, by turns.
+
+    Parameters
+    ----------
+    groups
+        Groups of the load.
+    members
+        Members of each, with a heartbeat every 3 s.
+    seconds
+        How long each turn is measured.
+    rounds
+        How often each way comes.
+    """
+    return _run("cells", groups=groups, members=members, seconds=seconds, rounds=rounds)

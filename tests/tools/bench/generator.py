@@ -15,9 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from coordlib.client.shell.transport import PRODUCER_CONFIG
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import find_place
-from coordlib.records import codec
-from coordlib.records.stored import decode_marker
-from coordlib.streaming.marker import MARKER_KEY
+from coordlib.records import cells, codec
+from coordlib.records.stored import Marker, decode_marker
 from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.crowd_ids import Ids
 from tests.tools.bench.gauges import Pace
@@ -47,6 +46,7 @@ class Generator:
         self.lateness_s = 0.0
         self.write_errors: Counter[str] = Counter()
         self._next_beat = 0
+        self._markers: dict[cells.Owned, Marker] = {}
         self._producer = Producer(
             {
                 **config,
@@ -152,9 +152,17 @@ class Generator:
                 raise CannotReach("The load generator cannot read", error.str())
             if message.topic() == self._place.responses:
                 self._hear(message)
-            elif message.key() == MARKER_KEY:
+            else:
+                self._saw(message)
+
+    def _saw(self, message: Message) -> None:
+        """A record of the progress topic: of each cell a marker, else one."""
+        match cells.read_key(message.key() or b""):
+            case (what, whose) if what == cells.MARKER:
+                self._markers[whose] = decode_marker(message.value() or b"")
                 _, written_ms = message.timestamp()
-                marker = decode_marker(message.value() or b"")
+                marker = cells.composed(self._markers, None, self._place.shards)
+                assert marker is not None
                 self.pace.saw(marker, written_ms / 1000, self._place.requests)
 
     def _hear(self, message: Message) -> None:
