@@ -154,6 +154,10 @@ class Cluster(
 
     def size_bytes(self) -> int:
         """Upper bound of the head and of its row; see `Broker.size_bytes`."""
+        return self._size_bytes
+
+    @cached_property
+    def _size_bytes(self) -> int:
         guards = sum(
             GUARD_BYTES + len(name.encode()) + len(guard.client.encode())
             for name, guard in self.guards.items()

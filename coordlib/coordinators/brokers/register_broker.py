@@ -47,10 +47,12 @@ def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
     if wait_ms := rate.wait_ms(step.at.clock_ms):
         code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         return step.refuse(request, code, BROKER_IS_THROTTLED, throttle_time_ms=wait_ms)
+    if refused := _is_full(step, known):
+        return step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, refused)
     rate.book(step.at.clock_ms)
     broker = _made(step, request, known, rate.free_us)
-    if refused := _no_room(step, broker, known):
-        return step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, refused)
+    if not step.room_of(broker):
+        return step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE)
     if step.value is None:
         step.create("first broker")
     step.reason = "broker registered" if known is None else SUPERSEDED
@@ -100,13 +102,13 @@ def _made(
     )
 
 
-def _no_room(step: ClusterStep, broker: Broker, known: Broker | None) -> str | None:
-    """Why there is no room for one more broker; None: there is."""
+def _is_full(step: ClusterStep, known: Broker | None) -> str | None:
+    """Why no further broker may come, whatever it has; None: one may."""
     if not step.may_create:
         return SHARD_IS_FULL
     if known is None and len(step.cluster.brokers) >= step.config.brokers_max:
         return "Unregister brokers that are gone for ever, or raise brokers.brokers_max."
-    return None if step.room_of(broker) else SHARD_IS_TOO_LARGE
+    return None
 
 
 def _supersede(step: ClusterStep, request: rq.RegisterBroker, known: Broker) -> None:

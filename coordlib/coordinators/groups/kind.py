@@ -131,12 +131,13 @@ class GroupKind(Kind):
 
 def _report(known: Known) -> msgspec.Raw:
     """The transactions of Kafka that its pending offsets wait for."""
-    changes, entries = known.put.get(PENDING.name, ()), known.row.entries(PENDING)
-    if changes and known.value is not None and known.value.is_quarantined:
+    changes = known.put.get(PENDING.name)
+    if not changes:
+        return known.facts.report
+    entries = known.row.entries(PENDING)
+    if known.value is not None and known.value.is_quarantined:
         return pending.report(entries)  # the facts before may be those of a defect
-    if changes:
-        return pending.report_after(known.facts.report, entries, changes)
-    return known.facts.report
+    return pending.report_after(known.facts.report, entries, changes)
 
 
 def _wanting_as(group: AnyGroup) -> tuple[object, ...]:
