@@ -28,4 +28,4 @@ def archive(
     ways
         Given several times: now, lookup (appends as they were before), codegen; all without it.
     """
-    return commands._run("archive", turns=turns, events=events, commits=commits, ways=ways)
+    return commands.run("archive", turns=turns, events=events, commits=commits, ways=ways)
