@@ -72,6 +72,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(shared))
 
 
+#: Fixtures with processes that take a good part of a core also when nobody asks them anything.
+BUSY_WHEN_IDLE = ("shared_stack", "secured_broker", "broker")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Brokers and jobs end with the last test of their group, and not with the run. Only where each
+    group comes in one piece: a process that runs all tests goes file by file."""
+    config = item.config
+    if not (hasattr(config, "workerinput") and config.getoption("loadgroup", default=False)):
+        return
+    if nextitem is not None and _groups(nextitem) == _groups(item):
+        return
+    known = item.session._fixturemanager._arg2fixturedefs
+    for fixture in (each for name in BUSY_WHEN_IDLE for each in known.get(name, ())):
+        if fixture.scope == "session":
+            fixture.finish(item._request)  # type: ignore[attr-defined]  # no other way in pytest
+
+
+def _groups(item: pytest.Item) -> set[object]:
+    return {mark.args[0] for mark in item.iter_markers("xdist_group")}
+
+
 def _end(number: int, _frame: object) -> None:
     signal.signal(number, signal.SIG_IGN)  # impatience must not stop the stopping
     pytest.exit(f"ended by {signal.Signals(number).name}", returncode=128 + number)

@@ -50,19 +50,6 @@ def the_shared_job_runs(request: pytest.FixtureRequest) -> None:
         assert stack.job.is_running, f"{ended}:\n{stack.last_job_lines()}"
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """A job that tests share ends with the last of them: idle, it takes from all others a good part
-    of a core. They come one after another where processes share the tests out, and file by file
-    where one process runs them all: another file may need the job there."""
-    if not hasattr(item.config, "workerinput"):
-        return
-    for name in ("shared_stack", "secured_broker"):
-        stack = getattr(item, "funcargs", {}).get(name)
-        if stack is not None and name not in getattr(nextitem, "fixturenames", ()):
-            stack.stop_job()
-
-
 @pytest.fixture(scope="session")
 def wire(shared_stack: Stack) -> Iterator[Wire]:
     """One for all tests of the shared stack: to read everything anew takes longer each time."""

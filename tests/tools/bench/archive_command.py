@@ -29,4 +29,4 @@ def archive(
         Given several times: now, lookup (appends as they were before), codegen, unpacked, nocrc;
         all without it.
     """
-    return commands._run("archive", turns=turns, events=events, commits=commits, ways=ways)
+    return commands.run("archive", turns=turns, events=events, commits=commits, ways=ways)
