@@ -54,8 +54,8 @@ def sql(
     timeout
         End the query after this number of seconds.
     since
-        Read no file of a date before this one, as 2026-03-01: in every table and view what began
-        earlier is missing. group_snapshots has no dates and is read whole.
+        Read no file of an earlier date than this, as 2026-03-01, in any table or view;
+        group_snapshots, which has no dates, is read whole.
     """
     from coordlib.history.sql import asked
 
