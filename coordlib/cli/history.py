@@ -16,7 +16,7 @@ from coordlib.cli.output import (
     say,
     time_text,
 )
-from coordlib.cli.since import Since, ask
+from coordlib.cli.since import Asking, Since, ask
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import ErrorCode, GroupError
 
@@ -93,7 +93,7 @@ def history(
         where those have nothing to show.
     """
     tables, of_turns = where.tables_dir(), (group, limit)
-    questions = [(_TURNS, of_turns), (_REFUSED, of_turns), (_LOST, of_turns)]
+    questions: list[Asking] = [(_TURNS, of_turns), (_REFUSED, of_turns), (_LOST, of_turns)]
     if owners:
         questions.append((_OWNERS, (group, *of_turns)))
     asked = ask(tables, since, (_KNOWN, (group,)), questions)
