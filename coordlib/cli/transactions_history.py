@@ -91,8 +91,8 @@ def history(
             "refused": as_objects(REFUSED_COLUMNS, refused),
         }
         name = {"transactional-id": transactional_id}
-        times = {"newest_event": newest, "since": asked.first}
-        print_json("transactions history", now(), **times, **name, **fields)
+        told = {"newest_event": newest, "since": asked.first}
+        print_json("transactions history", now(), **told, **name, **fields)
         return 0
     at = COLUMNS.index("DURATION")
     print_table(

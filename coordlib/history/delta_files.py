@@ -12,11 +12,11 @@ import re
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from coordlib.errors import CannotReach, SetupError
-from coordlib.history.tables import COLUMNS, PARTITIONED_BY, TABLES, path_of
+from coordlib.history.tables import COLUMNS, ORDERED_COMMITS, PARTITIONED_BY, TABLES, path_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,6 +31,15 @@ _VECTORS: Final = "deletionVectors"
 _DATE: Final = "date"
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _KINDS: Final = {"TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
+
+
+class Reading(NamedTuple):
+    """Which files of a table a query needs."""
+
+    #: Those of this date and of later ones; None, and a table without dates: of all.
+    since: date | None = None
+    #: Those that have other events than frequent ones.
+    is_rare: bool = False
 
 
 def open_table(path: str) -> "DeltaTable | None":
@@ -94,11 +103,11 @@ def declare(connection: "duckdb.DuckDBPyConnection") -> None:
 
 
 def attach_files(
-    connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable", since: date | None
+    connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable", which: Reading
 ) -> bool:
     """Give a declared table its rows, if DuckDB itself can read its files: whether it can.
 
-    Files of dates before `since` are not opened; a table without dates is given whole.
+    Files that are not needed are not opened: to read the end of each costs more than all else.
 
     Columns that its files lack are null; those that only its files have come after the others.
     Times are TIMESTAMPTZ whatever a writer stored (Spark writes INT96).
@@ -106,8 +115,10 @@ def attach_files(
     files = native_files(name, table)
     if files is None:
         return False
-    if since is not None and _DATE in PARTITIONED_BY[name]:
-        files = [file for file in files if _date_of(file) >= since.isoformat()]
+    if which.since is not None and _DATE in PARTITIONED_BY[name]:
+        files = [file for file in files if _date_of(file) >= which.since.isoformat()]
+    if which.is_rare:
+        files = [file for file in files if not Path(file).name.startswith(ORDERED_COMMITS)]
     connection.execute(f"CREATE OR REPLACE VIEW {name} AS {rows_in(name, files)}")
     return True
 
@@ -129,11 +140,11 @@ def copy_rows(
 ) -> None:
     """Give a declared table its rows, as `attach_files`: delta-rs reads all of them into memory."""
     is_bound = since is not None and _DATE in PARTITIONED_BY[name]
-    which = f"WHERE {_DATE} IS NULL OR {_DATE} >= DATE '{since}'" if is_bound else ""
+    bound = f"WHERE {_DATE} IS NULL OR {_DATE} >= DATE '{since}'" if is_bound else ""
     connection.register("incoming", table.scan())
     connection.execute(
         f"CREATE TABLE {name}_copy AS {_no_rows(name)} "
-        f"UNION ALL BY NAME SELECT * FROM incoming {which}"
+        f"UNION ALL BY NAME SELECT * FROM incoming {bound}"
     )
     connection.unregister("incoming")
     connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}_copy")

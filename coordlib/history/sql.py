@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.history import sandbox
 from coordlib.history.delta_files import (
+    Reading,
     attach_files,
     copy_rows,
     declare,
@@ -26,7 +27,7 @@ from coordlib.history.delta_files import (
     open_table,
 )
 from coordlib.history.tables import EVENTS, TABLES, path_of
-from coordlib.history.views import VIEWS, register_duckdb, tables_behind
+from coordlib.history.views import VIEWS, needs_frequent, register_duckdb, tables_behind
 
 if TYPE_CHECKING:
     import duckdb
@@ -264,8 +265,10 @@ def _connect(
         with _in_words():
             named = [sandbox.require_reading(connection, sql) for sql in queries]
         tables = tables_in(tables_dir, _needed(named))
+        is_rare = not any(names is None or needs_frequent(names) for names in named)
+        which = Reading(since, is_rare)
         with _as_tables(tables_dir):
-            for name, table in _attach(connection, tables, tables_dir, since).items():
+            for name, table in _attach(connection, tables, tables_dir, which).items():
                 copy_rows(connection, name, table, since)
     except BaseException:
         connection.close()
@@ -306,11 +309,11 @@ def _attach(
     connection: "duckdb.DuckDBPyConnection",
     tables: "dict[str, DeltaTable]",
     tables_dir: str,
-    since: date | None,
+    which: Reading,
 ) -> "dict[str, DeltaTable]":
     """Give declared tables their rows, close the sandbox, and return the tables without rows."""
     native = [
-        name for name, table in tables.items() if attach_files(connection, name, table, since)
+        name for name, table in tables.items() if attach_files(connection, name, table, which)
     ]
     places = [local_folder(path_of(tables_dir, name)) for name in native]
     sandbox.close_in(connection, [folder for folder in places if folder])

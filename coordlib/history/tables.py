@@ -36,6 +36,11 @@ HISTORY_LOST: Final = "HistoryLost"
 #: Types of events that come with each commit, and so outnumber all others.
 FREQUENT: Final = ("OffsetsCommitted", "OffsetsPending", "OffsetsDropped")
 
+#: How names of files begin that are in order (rewriting.py), and those of them that have frequent
+#: events alone.
+ORDERED: Final = "coord-ordered-"
+ORDERED_COMMITS: Final = f"{ORDERED}commits-"
+
 #: State of a group that was deleted: Kafka's word, and never in `coord.groups` itself.
 DEAD: Final = "Dead"
 

@@ -287,6 +287,20 @@ SPARK_SHIMS: Final = (
 )
 
 
+#: Views without rows of frequent events, and made of none: files that have these alone are not
+#: opened for them.
+OF_RARE_EVENTS: Final = frozenset(
+    {"generations", "member_history", "ownership", "claims", "current_claims", "lost_history"}
+    | {"rejected", "current_groups", "current_offsets", "current_lag"}
+    | {"transactions", "fenced_producers", *CLUSTER_VIEWS}
+)
+
+
+def needs_frequent(names: Iterable[str]) -> bool:
+    """Whether a query that has these names asks for frequent events, too."""
+    return bool({EVENTS, *VIEWS}.difference(OF_RARE_EVENTS) & {*names})
+
+
 def tables_behind(names: Iterable[str]) -> set[str]:
     """The tables that these tables and views read."""
     found = set(names)

@@ -29,12 +29,13 @@ from coordlib.cli.main import main
 from coordlib.errors import SetupError
 from coordlib.history.delta_files import quoted
 from coordlib.history.maintain import maintain
-from coordlib.history.rewriting import ORDER, ORDERED, ROW_GROUP, engine
+from coordlib.history.rewriting import ORDER, ROW_GROUP, engine
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import (
     COLUMNS,
     EVENTS,
     LAG,
+    ORDERED,
     PARTITIONED_BY,
     PROPERTIES,
     SNAPSHOTS,
