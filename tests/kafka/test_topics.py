@@ -101,8 +101,8 @@ def test_a_new_topic_has_the_partitions_of_its_prefix(
     assert topics._agreed(asked, "p.requests", there, topics.SHARDS) == partitions
 
 
-@pytest.mark.parametrize(("shards", "responses"), [(1, 16), (2, 16), (4, 16), (5, 20), (32, 128)])
-def test_a_new_prefix_has_four_response_partitions_for_each_shard(
+@pytest.mark.parametrize(("shards", "responses"), [(1, 32), (2, 32), (4, 32), (5, 40), (32, 256)])
+def test_a_new_prefix_has_eight_response_partitions_for_each_shard(
     shards: int, responses: int
 ) -> None:
     """Each client reads the answers of a whole partition: with four of them and 10,000 members,
