@@ -8,6 +8,8 @@ workers have another environment thus never runs in the workers of the other que
 - the other's workers keep what they hold in memory of their shards (`state.py`).
 
 It costs a second daemon (about 140 MB), and the time that one takes to begin, at the first batch.
+So it is done where driver and executors are one JVM. A cluster's executor has a core of its own,
+for which nobody competes, and beside its heap memory for one daemon and one worker.
 """
 
 import os
@@ -15,6 +17,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+
+from coordlib.streaming.executors import is_one_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,13 +34,15 @@ _lock: Final = threading.Lock()
 def workers_of(spark: "SparkSession", niceness: int) -> Iterator[None]:
     """Functions that are handed to Spark meanwhile run in workers of this niceness.
 
+    On a cluster in those that all queries share.
+
     Spark copies the environment when it is handed a function; there is one for all threads, so
     only one query at a time is made.
     """
     context = spark.sparkContext
     with _lock:
         before = context.environment
-        context.environment = environment_of(before, niceness)
+        context.environment = environment_of(before, niceness if is_one_jvm(context) else 0)
         try:
             yield
         finally:

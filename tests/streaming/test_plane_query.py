@@ -84,7 +84,7 @@ def test_only_a_query_that_gives_way_reads_in_one_task_and_judges_in_other_worke
 ) -> None:
     """Each coordination partition was a task of its own: four of them took every slot at once."""
     rows, spark, judged = MagicMock(), MagicMock(), list[tuple[Any, str]]()
-    spark.sparkContext.environment = {}
+    spark.sparkContext.environment, spark.sparkContext.master = {}, "local[3]"
 
     def judge(given: Any, *_: Any) -> MagicMock:
         judged.append((given, spark.sparkContext.environment.get(VARIABLE, "")))

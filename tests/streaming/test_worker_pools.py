@@ -12,8 +12,8 @@ from coordlib.streaming.worker_pools import VARIABLE, WAY_GIVEN, give_way, worke
 SHARED = {"PYTHONHASHSEED": "0"}
 
 
-def session() -> Any:
-    return SimpleNamespace(sparkContext=SimpleNamespace(environment=dict(SHARED)))
+def session(master: str = "local[3]") -> Any:
+    return SimpleNamespace(sparkContext=SimpleNamespace(master=master, environment=dict(SHARED)))
 
 
 def test_a_query_that_gives_way_has_another_environment_while_it_is_made() -> None:
@@ -22,6 +22,15 @@ def test_a_query_that_gives_way_has_another_environment_while_it_is_made() -> No
     with workers_of(spark, WAY_GIVEN):
         assert spark.sparkContext.environment == {**SHARED, VARIABLE: str(WAY_GIVEN)}
     assert spark.sparkContext.environment == SHARED
+
+
+@pytest.mark.parametrize("master", ["yarn", "spark://m:7077", "local-cluster[2,1,1024]"])
+def test_an_executor_of_a_cluster_has_one_kind_of_workers(master: str) -> None:
+    """Beside its heap it has memory for one daemon and one worker. With two of each YARN could end
+    the container, and the groups' worker with it."""
+    spark = session(master)
+    with workers_of(spark, WAY_GIVEN):
+        assert spark.sparkContext.environment == SHARED
 
 
 def test_a_query_that_others_wait_for_has_the_environment_of_before() -> None:
