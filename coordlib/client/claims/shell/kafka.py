@@ -123,6 +123,7 @@ class KafkaClaims(FailingTransport[Handler]):
 
     def attach(self, handler: Handler) -> None:
         partitions = {marshal.partition_of(each, self.place.partitions) for each in handler.topics}
+        self._reader.know()
         for each, view in self._begin(sorted(partitions - self._views.keys())):
             with self.lock:
                 if each not in self._views:

@@ -69,6 +69,16 @@ class LogReader:
         #: When the ends were asked for, and those that are not reached yet.
         self._goals: dict[int, tuple[int, int]] = {}
 
+    def know(self) -> None:
+        """Ask for the leaders, before the first partition is added: the library would look for
+        them once a second. May wait for a moment; from any thread."""
+        if self._positions:
+            return
+        try:
+            self._consumer.list_topics(self._topic, timeout=REFRESH_TIMEOUT_S)
+        except KafkaException as problem:  # the library goes on looking
+            _log.info("No metadata of the coordination topic: %s", problem)
+
     def add(self, partition: int, offset: int) -> None:
         """Read this partition too, from here on."""
         self._positions[partition] = offset
