@@ -4,7 +4,7 @@ Its incarnation is the record's offset (KRaft; KIP-343 took the czxid). What the
 has no leader until that process must have stopped, or the newer one proves that it has.
 
 Each broker id has a rate: a process that a supervisor starts again and again, or two with one id,
-must not fill history and metadata, nor hold up the shard's other entities.
+must not fill history and metadata, nor hold up the shard's other entities.  # INV-31
 """
 
 from typing import Final

@@ -32,7 +32,7 @@ def judged(fleet: Fleet, brokers: Sequence[int]) -> tuple[Fold, Cluster]:
 
 def test_one_id_that_registers_again_and_again_is_slowed_down(fleet: Fleet) -> None:
     """A process that ends at its start, or two that fight for one id: what is known of the others,
-    what is guarded and what history tells must not grow, and the shard has others to answer."""
+    what is guarded and what history tells must not grow, and others wait.  # INV-31"""
     before = len(fleet.blob)
     outcome, cluster = judged(fleet, [0] * FLOOD)
     broker = cluster.brokers[0]
