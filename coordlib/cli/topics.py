@@ -26,8 +26,8 @@ def create(
     shards
         Partitions of the requests topic; 2 for a new prefix, then fixed for its life.
     responses
-        Partitions of the responses topic, then fixed for its life; for a new prefix four times the
-        shards, at least 16.
+        Partitions of the responses topic, then fixed for its life; for a new prefix eight times the
+        shards, at least 32.
     replication
         Replicas of each partition; 1 for a single broker.
     claims

@@ -40,6 +40,7 @@ ADMIN_TIMEOUT_S = 15.0
 VISIBLE_TIMEOUT_S = 30.0
 SHARDS = 2  # partitions of a new prefix, where no number is given
 RESPONSES_PER_SHARD, RESPONSES_MIN = 8, 32
+LOCAL_RESPONSES_PER_SHARD, LOCAL_RESPONSES_MIN = 4, 16
 INCARNATION_LENGTH = 8
 PREFIX_LENGTH_MAX = 200  # Kafka's 249 for a topic's name, less the longest of ours
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION)  # which no topic can have
@@ -92,6 +93,14 @@ def responses_for(shards: int) -> int:
     reads. What a partition more costs is in coordlib/docs/cluster.md.
     """
     return max(RESPONSES_MIN, RESPONSES_PER_SHARD * shards)
+
+
+def local_responses_for(shards: int) -> int:
+    """The same on one machine, which has few client processes, and a broker that shares its cores.
+
+    A batch's transaction writes to each partition into which it answers.
+    """
+    return max(LOCAL_RESPONSES_MIN, LOCAL_RESPONSES_PER_SHARD * shards)
 
 
 def require_prefix(prefix: str) -> None:

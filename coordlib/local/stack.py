@@ -53,7 +53,7 @@ class Stack:
         prefix: of the topics.
         shards: partitions of the requests topic; fixed from the first `up` on.
         responses: partitions of the responses topic; fixed likewise. None: those that this stack
-            has, else `topics.responses_for` the shards.
+            has, else `topics.local_responses_for` the shards.
         is_secured: TLS, passwords and ACLs; fixed likewise. A stack that has them keeps them.
         claims: a coordination topic that the job follows, made where it is missing; empty: none.
             None: the one that this stack follows, if any.
@@ -71,7 +71,8 @@ class Stack:
         self.home = stack_home(stack)
         self.prefix, self.shards = prefix, shards
         self.claims: str = self._kept_claims() if claims is None else claims
-        self.responses: int = responses or self._kept_responses() or topics.responses_for(shards)
+        kept = responses or self._kept_responses()
+        self.responses: int = kept or topics.local_responses_for(shards)
         secured = Secured(self.home)
         self.secured = secured if is_secured or secured.is_made else None
         self.broker = Broker(

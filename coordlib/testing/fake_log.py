@@ -15,7 +15,8 @@ from msgspec import Raw
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.later_fields import as_read
-from coordlib.client.shell.transport import Handler, concerns
+from coordlib.client.shell.concerned import concerns
+from coordlib.client.shell.transport import Handler
 from coordlib.config import GroupConfig
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.coordinators.groups.settings import GroupSettings

@@ -110,6 +110,12 @@ def test_a_new_prefix_has_eight_response_partitions_for_each_shard(
     assert topics.responses_for(shards) == responses
 
 
+@pytest.mark.parametrize(("shards", "responses"), [(1, 16), (2, 16), (5, 20)])
+def test_a_local_stack_has_half_as_many(shards: int, responses: int) -> None:
+    """Its broker shares two cores with the job, and nobody has ten thousand clients there."""
+    assert topics.local_responses_for(shards) == responses
+
+
 def test_few_replicas_are_a_warning_said_once() -> None:
     one = replace(GOOD, replication=1, config=GOOD.config | {"min.insync.replicas": "1"})
     weak = replace(GOOD, config=GOOD.config | {"min.insync.replicas": "1"})

@@ -28,6 +28,7 @@ from coordlib import limits
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.shell.concerned import concerns
 from coordlib.client.shell.failing import FailingTransport
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
@@ -129,22 +130,6 @@ class Transport(Protocol):
         """Raises CannotReach when the transport itself has failed; NotAllowed."""
 
     def close(self) -> None: ...
-
-
-def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
-    """Whether a response is for this member: its answers, its group's notices, the job's own.
-
-    A picture of partitions is for one member, whose id begins with its client's: a group
-    of hundreds on one transport would spend its time on the pictures of others.
-    """
-    if isinstance(message, rs.Response):
-        return message.id.rpartition("-")[0] == identity.token
-    if isinstance(message, rs.OfTheCoordinator):
-        return True
-    if isinstance(message, rs.AssignmentChanged):
-        is_own = message.member.startswith(f"{identity.client}-")
-        return is_own and message.group == identity.group
-    return message.group == identity.group
 
 
 def identity_at(transport: Transport, name: str, client: str, **more: Any) -> Identity:
@@ -360,9 +345,7 @@ class KafkaTransport(FailingTransport[Handler]):
             addressed = self._handlers.get(message.id.rpartition("-")[0])
             concerned = [addressed] if addressed is not None else []
         if isinstance(message, rs.Progress):
-            asked_ms = self._proofs.progressed(message.shard, message.offset)
-            if asked_ms is not None:
-                self._reader.proved(asked_ms)
+            self._reader.proved(self._proofs.progressed(message.shard, message.offset))
         for handler in concerned:
             if concerns(handler.identity, message):
                 self._feed(handler, sg.Received(self.now_ms(), message))
@@ -404,6 +387,5 @@ def _tell_time(handler: Handler, now_ms: int) -> None:
 
 
 def _note_lasting(handler: Handler, lasting: list[int]) -> None:
-    lasts_ms = handler.reading_lasts_ms()
-    if lasts_ms is not None:
+    if (lasts_ms := handler.reading_lasts_ms()) is not None:
         lasting.append(lasts_ms)

@@ -6,8 +6,8 @@ from typing import Any
 from coordlib.client import AssignedMember, ClassicMember
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.concerned import concerns
 from coordlib.client.shell.member import Member
-from coordlib.client.shell.transport import concerns
 from coordlib.records import responses as rs
 from coordlib.testing.fake_log import FakeLog
 

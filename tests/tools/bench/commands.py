@@ -78,6 +78,8 @@ def load(
     sweep: bool = False,
     ids: Tally = 0,
     pendings: Tally = 0,
+    commit_ms: Tally = 0,
+    clients: Tally = 0,
     where: Where = HERE,
 ) -> int:
     """Time to an answer while thousands of heartbeats a second arrive.
@@ -100,6 +102,12 @@ def load(
         Transactional ids: measure before they begin, and once more beside them.
     pendings
         So many of them leave a transaction open that holds offsets.
+    commit_ms
+        Every member commits a partition as often; 0: nobody commits.
+    clients
+        Client processes that read answers meanwhile, light: first with the end of their answers
+        asked for all the time, as before, then as now. Told are the bytes that brokers send to
+        them, requests and processor of each.
     """
     return run(
         "load",
@@ -112,6 +120,8 @@ def load(
         is_sweep=sweep,
         ids=ids,
         pendings=pendings,
+        commit_ms=commit_ms,
+        clients=clients,
     )
 
 

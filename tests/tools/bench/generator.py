@@ -34,18 +34,20 @@ class Generator:
     """All members of the load, over a connection each way."""
 
     def __init__(self, config: dict[str, str], prefix: str, groups: int, members: int) -> None:
-        self._place = find_place(config, prefix)
-        shards, replies = self._place.shards, self._place.reply_partitions
+        self.place = find_place(config, prefix)
+        shards, replies = self.place.shards, self.place.reply_partitions
         token = uuid4().hex[:6]
         self.crowd = Crowd(groups, members, shards, replies, token)
         self.probes = Probes(shards, replies, token)
         #: Transactional ids, if there are any.
         self.ids: Ids | None = None
         self.pace = Pace()
-        self.sent = 0
+        self.sent = self.commits = 0
+        #: Commits of one partition, each by another member in turn.
+        self.commits_per_second = 0.0
         self.lateness_s = 0.0
         self.write_errors: Counter[str] = Counter()
-        self._next_beat = 0
+        self._next_beat = self._next_commit = 0
         self._markers: dict[cells.Owned, Marker] = {}
         self._producer = Producer(
             {
@@ -78,7 +80,7 @@ class Generator:
     def begin_ids(self, ids: int, pendings: int) -> float:
         """Let transactional ids begin; seconds until all are there. Raises CannotReach."""
         began = time.monotonic()
-        shards, replies = self._place.shards, self._place.reply_partitions
+        shards, replies = self.place.shards, self.place.reply_partitions
         made = self.ids = Ids(ids, pendings, shards, replies, self.probes.token)
         self._write(made.begin_all())
         self._run(lambda: made.is_settled, SETTLE_TIMEOUT_S, rate=0, probes_per_second=0)
@@ -88,7 +90,7 @@ class Generator:
 
     def load(self, seconds: float, rate: float, probes_per_second: float) -> None:
         """Heartbeats at this rate, over all members in turn, with probes."""
-        self._run(lambda: False, seconds, rate, probes_per_second)
+        self._run(lambda: False, seconds, rate, probes_per_second, self.commits_per_second)
 
     def drain(self, limit_s: float) -> float | None:
         """Send nothing until everything is judged; seconds that it took, None: not in time."""
@@ -102,26 +104,35 @@ class Generator:
 
     def log_end(self) -> int:
         """Sum over the shards of the next request that will be written."""
-        topic = self._place.requests
+        topic = self.place.requests
         ends = [
             self._consumer.get_watermark_offsets(TopicPartition(topic, shard), timeout=10)
-            for shard in range(self._place.shards)
+            for shard in range(self.place.shards)
         ]
         return sum(end for _, end in ends)
 
     # -- its rounds --------------------------------------------------------------------------
 
     def _run(
-        self, is_done: Callable[[], bool], seconds: float, rate: float, probes_per_second: float
+        self,
+        is_done: Callable[[], bool],
+        seconds: float,
+        rate: float,
+        probes_per_second: float,
+        commits_per_second: float = 0.0,
     ) -> None:
         began = time.monotonic()
-        beats = probes = 0
+        beats = probes = commits = 0
         while (spent_s := time.monotonic() - began) < seconds and not is_done():
             due = min(int(spent_s * rate) - beats, BEATS_PER_ROUND)
             if due > 0:
                 self.lateness_s = max(self.lateness_s, spent_s - beats / rate)
                 self._beat(due)
                 beats += due
+            due = min(int(spent_s * commits_per_second) - commits, BEATS_PER_ROUND)
+            if due > 0:
+                self._commit(due)
+                commits += due
             if probes < int(spent_s * probes_per_second):
                 self._write([self.probes.next(time.monotonic())])
                 probes += 1
@@ -134,12 +145,19 @@ class Generator:
         beats = [crowd.heartbeat(number) for number in range(first, first + count)]
         self.sent += self._write(each for each in beats if each is not None)
 
+    def _commit(self, count: int) -> None:
+        crowd, first = self.crowd, self._next_commit
+        self._next_commit += count
+        numbers = (number % len(crowd) for number in range(first, first + count))
+        settled = (number for number in numbers if crowd.heartbeat(number) is not None)
+        self.commits += self._write(crowd.commit(number, 1) for number in settled)
+
     def _write(self, records: Iterable[Record]) -> int:
         count = 0
         for value, key, shard in records:
             while True:
                 try:
-                    self._producer.produce(self._place.requests, value, key, partition=shard)
+                    self._producer.produce(self.place.requests, value, key, partition=shard)
                     break
                 except BufferError:
                     self._producer.poll(0.01)
@@ -150,7 +168,7 @@ class Generator:
         for message in self._consumer.consume(READ_AT_ONCE, timeout=WAIT_S):
             if (error := message.error()) is not None:
                 raise CannotReach("The load generator cannot read", error.str())
-            if message.topic() == self._place.responses:
+            if message.topic() == self.place.responses:
                 self._hear(message)
             else:
                 self._saw(message)
@@ -161,9 +179,9 @@ class Generator:
             case (what, whose) if what == cells.MARKER:
                 self._markers[whose] = decode_marker(message.value() or b"")
                 _, written_ms = message.timestamp()
-                marker = cells.composed(self._markers, None, self._place.shards)
+                marker = cells.composed(self._markers, None, self.place.shards)
                 assert marker is not None
-                self.pace.saw(marker, written_ms / 1000, self._place.requests)
+                self.pace.saw(marker, written_ms / 1000, self.place.requests)
 
     def _hear(self, message: Message) -> None:
         if not message.key():
@@ -186,10 +204,10 @@ class Generator:
                 "fetch.wait.max.ms": 100,
             }
         )
-        progress = TopicPartition(f"{self._place.prefix}.progress", 0)
+        progress = TopicPartition(f"{self.place.prefix}.progress", 0)
         sources = [
-            TopicPartition(self._place.responses, number)
-            for number in range(self._place.reply_partitions)
+            TopicPartition(self.place.responses, number)
+            for number in range(self.place.reply_partitions)
         ]
         for each in (progress, *sources):
             try:

@@ -47,7 +47,7 @@ class Hostile(Generator):
         super().__init__(config, prefix, groups=1, members=1)
         self._config = config
         keys = keys_of(config, prefix)
-        place = Place(self._place.shards, self.probes.token, keys)
+        place = Place(self.place.shards, self.probes.token, keys)
         self.flood = FLOODS[kind](place)
         self._open: Producer | None = None
         #: What the hostile client was answered.
@@ -82,8 +82,8 @@ class Hostile(Generator):
     def written(self, topic: str) -> int:
         """Records in a topic of the job's, by the ends of its partitions."""
         places = [
-            TopicPartition(f"{self._place.prefix}.{topic}", shard)
-            for shard in range(self._place.shards)
+            TopicPartition(f"{self.place.prefix}.{topic}", shard)
+            for shard in range(self.place.shards)
         ]
         return sum(self._consumer.get_watermark_offsets(each, timeout=10)[1] for each in places)
 
@@ -107,7 +107,7 @@ class Hostile(Generator):
             self.sent += self._write(wanted)
             return
         for value, key, shard in wanted:
-            self._open.produce(self._place.requests, value, key, partition=shard)
+            self._open.produce(self.place.requests, value, key, partition=shard)
         self._open.poll(0)
         self.sent += len(wanted)
 

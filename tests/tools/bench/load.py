@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from coordlib.cli.where import Where
 from coordlib.local.progress import phase, to_stderr
+from tests.tools.bench.clients import Clients
 from tests.tools.bench.figures import spread, tell, tell_machine
 from tests.tools.bench.gauges import Costs
 from tests.tools.bench.generator import Generator
@@ -34,6 +35,7 @@ def measure(
     generator.pace.begin()
     generator.crowd.refused.clear()
     generator.lateness_s, sent_before = 0.0, generator.sent
+    committed_before = generator.commits
     judged_before = generator.pace.judged
     costs.begin()
     began = time.monotonic()
@@ -44,6 +46,7 @@ def measure(
         "target_per_s": round(rate),
         "sent_per_s": round(sent / spent_s),
         "judged_per_s": round(judged / spent_s),
+        "commits_per_s": round((generator.commits - committed_before) / spent_s),
         "join_s": spread(generator.probes.took_s, 0.5, 0.9, 0.99),
         "probes": len(generator.probes.took_s),
         **generator.pace.figures(),
@@ -93,6 +96,25 @@ def warm_up(generator: Generator, stand: Stand, rate: float) -> None:
             generator.load(WARM_SLICE_S, rate, probes_per_second=2)
 
 
+def _beside_clients(
+    generator: Generator, stand: Stand, once: Callable[..., dict[str, Any]], clients: int, each: int
+) -> None:
+    """The same load beside client processes that ask for the end always, and as they do now."""
+    for asking in ("always", "needed"):
+        with phase(to_stderr, f"{clients:,} client processes begin, asking: {asking}"):
+            place = generator.place
+            answers = place.responses, place.reply_partitions
+            bootstrap = stand.config["bootstrap.servers"]
+            beside = Clients(bootstrap, answers, clients, each, asking)
+        try:
+            generator.load(WARM_SLICE_S, 0, probes_per_second=0)
+            beside.begin()
+            once(clients=clients, asking=asking)
+            tell("load", "clients", asking=asking, **beside.figures())
+        finally:
+            beside.close()
+
+
 def _once(  # what the command line says
     generator: Generator,
     costs: Costs,
@@ -100,7 +122,7 @@ def _once(  # what the command line says
     rate: float,
     probes_per_second: float,
     sizes: dict[str, int],
-    **more: int,
+    **more: Any,
 ) -> dict[str, Any]:
     found = measure(generator, costs, seconds, rate, probes_per_second)
     tell("load", "load", sustained=is_sustained(found), **sizes, **more, **found)
@@ -139,6 +161,8 @@ def run(
     is_sweep: bool,
     ids: int,
     pendings: int,
+    commit_ms: int,
+    clients: int,
 ) -> int:
     """One rate, or a sweep over many; with ids once more beside them, before any sweep."""
     tell_machine("load")
@@ -147,17 +171,21 @@ def run(
         generator = Generator(stand.config, stand.prefix, groups, members)
         costs = Costs(stand.stack)
         rate = groups * members * 1000 / heartbeat_ms
+        if commit_ms:
+            generator.commits_per_second = groups * members * 1000 / commit_ms
         try:
             with phase(to_stderr, f"{groups:,} groups of {members} join"):
                 settled_s = generator.settle()
             tell("load", "joined", groups=groups, members=members, settled_s=round(settled_s, 2))
             warm_up(generator, stand, rate)
             sizes = {"groups": groups, "members": members, "heartbeat_ms": heartbeat_ms}
-            if ids:
-                one = partial(_once, generator, costs, seconds, rate, probes_per_second, sizes)
+            one = partial(_once, generator, costs, seconds, rate, probes_per_second, sizes)
+            if clients:
+                _beside_clients(generator, stand, one, clients, heartbeat_ms)
+            elif ids:
                 _beside_ids(generator, one, ids, pendings)
             elif not is_sweep:
-                _once(generator, costs, seconds, rate, probes_per_second, sizes)
+                one()
             if is_sweep:
                 sweep(generator, costs, seconds, probes_per_second)
         finally:

@@ -16,8 +16,9 @@ import msgspec
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.later_fields import as_read
+from coordlib.client.shell.concerned import concerns
 from coordlib.client.shell.proofs import Proofs
-from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler, concerns
+from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where
