@@ -8,6 +8,9 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	  command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && { echo $$p; break; }; done)
 BIN := .venv/bin
+# A container's environment may forbid to keep compiled modules: then each of hundreds of processes that a run of the tests
+# starts would compile all of them, and each pytest rewrite all tests.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALLED := .venv/.installed
 # What set-up installs beside coordlib itself, and the exact versions of all that it brings.
 EXTRAS := spark,cli,dev
@@ -84,7 +87,8 @@ demo: setup  ## a guided run in a folder of its own (ACT=name, several in quotes
 
 SEEDS ?= 20000
 .PHONY: nightly
-nightly: $(INSTALLED)  ## simulated worlds for hours: each situation must have been met (SEEDS=20000)
+nightly: $(INSTALLED)  ## simulated worlds for hours: each situation must have been met (SEEDS=20000); all examples of properties
+	COORD_ALL_EXAMPLES=1 $(PYTEST) -m "hypothesis and not chaos" tests/coordinators
 	@$(BIN)/python -m tests.tools.sim --seeds $(SEEDS)
 
 .PHONY: bench

@@ -30,7 +30,7 @@ LEAVERS_MAX = 1_000  # members named in one LeaveGroup: a whole group
 OFFSETS_PER_REQUEST_MAX = 10_000  # rows of an OffsetCommit or OffsetDelete; 1 MiB holds as many
 OFFSETS_PER_EVENT_MAX = 10_000  # rows of one history event: below 6 MB with the longest names
 FETCH_PARTITIONS_MAX = 25_000  # partitions named in one OffsetFetch
-OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a shard's blob is rewritten every batch
+OFFSETS_PER_GROUP_MAX = 100_000  # offsets kept per group; a change of one writes the group's page
 OFFSETS_BYTES_PER_GROUP_MAX = 16 * MIB  # 100,000 offsets without metadata, and half more
 OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code units, as in Kafka
 SUBSCRIBED_TOPICS_MAX = 10_000  # topics named in one Subscribe; 1 MiB holds about as many
@@ -53,7 +53,7 @@ ANSWERED_BYTES_MAX = 64 * MIB  # of a shard's outputs that no tick has published
 
 BROKERS_MAX = 1_000  # registered in one cluster, as group.max.size
 CLUSTERS_PER_SHARD_MAX = 100  # a cluster has up to 4 MiB of brokers, beside its partitions
-CLUSTER_PARTITIONS_MAX = 100_000  # of one cluster; 5 MB of blob, rewritten every batch
+CLUSTER_PARTITIONS_MAX = 100_000  # of one cluster; 5 MB of state, rewritten with each change of it
 CLUSTER_TOPICS_MAX = 100_000  # of one cluster: a topic has one partition at least
 REPLICAS_MAX = 16  # of one partition
 ENDPOINTS_MAX = 16  # of one broker
@@ -61,6 +61,7 @@ HOST_LENGTH_MAX = 255  # of a DNS name
 ROWS_PER_REQUEST_MAX = 10_000  # partitions that one request about a cluster names, makes or moves
 ROWS_PER_DEMAND_MAX = 1_000  # leaderships that one LeadershipDemanded asks for
 ROWS_PER_LINE_MAX = 10_000  # partitions of one line of history
+REGISTRATIONS_PER_SECOND_MAX = 5  # of one broker id; supervisors start a process once a second
 SUPERSEDED_MAX = 8  # registrations of one broker id that are known as superseded
 METADATA_PART_BYTES_MAX = 512 * KIB  # one part of an answer, or one notice, about metadata
 
@@ -73,17 +74,17 @@ EPOCH_MAX = 32_766  # of a producer: int16, as Kafka's clients hold it; 32,767 i
 TXN_PARTITIONS_MAX = 10_000  # of one transaction
 TXN_GROUPS_MAX = 100  # whose offsets one transaction commits
 TXN_SHARDS_MAX = 256  # of a prefix whose coordinator decides: each pair of shards has a channel
-TXN_IDS_PER_SHARD_MAX = 10_000  # transactional ids; an idle one has some 700 bytes of the blob
+TXN_IDS_PER_SHARD_MAX = 10_000  # transactional ids; an idle one has some 700 bytes of state
 TXN_OFFSETS_BYTES_MAX = 1 * MIB - 8 * KIB  # of one commit, which FromShard wraps
 TXN_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-FENCING.md, rule 1)
 TXN_TIMEOUT_MAX_MS = 900_000  # transaction.max.timeout.ms
 UNHEARD_MAX = 10_000  # messages of a channel that are not known to be judged
 
 GROUP_SIZE_MAX = 1_000  # members; a leader's answer has the metadata of all
-GROUPS_PER_SHARD_MAX = 20_000  # a blob of about 40 MB: two seconds a batch
+GROUPS_PER_SHARD_MAX = 20_000  # 90 MB with 10 members each, above SHARD_BYTES_MAX
 NEW_GROUPS_PER_SECOND_MAX = 100  # of a shard; 0.12 ms of processor and six outputs each
 SHARD_RESERVE_SHARE = 4  # of SHARD_BYTES_MAX a quarter more, for members that are in it
-SHARD_BYTES_MAX = 64 * MIB  # the blob, rewritten every batch: about three seconds of it
+SHARD_BYTES_MAX = 64 * MIB  # all of it is written when its pages are cut anew: about three seconds
 
 REFUSALS_WINDOW_MS = 10_000  # of the shard's clock, in which a group's refusals are counted
 REFUSALS_TOLD_MAX = 100  # refusals with a line of history each: ten a second

@@ -59,14 +59,40 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares a broker, a job or a Spark runs in one process: there is one of each."""
+    """What shares a broker, a job or a Spark runs in one process: there is one of each. Of Sparks
+    there are two, as their tests would be the longest chain by far."""
     for item in items:
         if item.get_closest_marker("stack") or item.get_closest_marker("fault"):
             used = set(getattr(item, "fixturenames", ()))
             own = "demo" if "demo" in item.path.name else "own stack"
             fixtures = ("secured_broker", "shared_stack", "spark", "broker")
             shared = next((each for each in fixtures if each in used), own)
+            if shared == "spark" and "history" not in item.path.parts:
+                shared = "spark of streams"
             item.add_marker(pytest.mark.xdist_group(shared))
+
+
+#: Fixtures with processes that take a good part of a core also when nobody asks them anything.
+BUSY_WHEN_IDLE = ("shared_stack", "secured_broker", "broker")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Brokers and jobs end with the last test of their group, and not with the run. Only where each
+    group comes in one piece: a process that runs all tests goes file by file."""
+    config = item.config
+    if not (hasattr(config, "workerinput") and config.getoption("loadgroup", default=False)):
+        return
+    if nextitem is not None and _groups(nextitem) == _groups(item):
+        return
+    known = item.session._fixturemanager._arg2fixturedefs
+    for fixture in (each for name in BUSY_WHEN_IDLE for each in known.get(name, ())):
+        if fixture.scope == "session":
+            fixture.finish(item._request)  # type: ignore[attr-defined]  # no other way in pytest
+
+
+def _groups(item: pytest.Item) -> set[object]:
+    return {mark.args[0] for mark in item.iter_markers("xdist_group")}
 
 
 def _end(number: int, _frame: object) -> None:

@@ -26,6 +26,7 @@ from coordlib.cli.output import (
     say,
     visible,
 )
+from coordlib.cli.since import Since, ask
 from coordlib.errors import ErrorCode, GroupError, SetupError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ _EVENTS: Final = """
            TRY_CAST(get_json_object(detail, '$.position') AS BIGINT), reason, cause
     FROM events WHERE space = 'claims' AND {which}
     ORDER BY time DESC, log_offset DESC, event_id DESC LIMIT ?"""
+_KNOWN: Final = "SELECT MAX(time) FROM events WHERE space = 'claims' AND {which}"
 _OF_GROUP: Final = "group_id = ?"
 #: A group may have a name of this form, too.
 _OF_PLACE: Final = (
@@ -178,6 +180,7 @@ def history(
     /,
     *,
     limit: Count = 100,
+    since: Since = None,
     where: WhereClaimsTables = CLAIMS_TABLES_HERE,
 ) -> int:
     """Show what became of claims, oldest first: won, released, expired, refused, and why.
@@ -190,23 +193,30 @@ def history(
         A group's id, or TOPIC:PARTITION.
     limit
         Show the newest N events.
+    since
+        From this date on, as 2026-03-01; by default the last 30 days of all history, or all of it
+        where those have nothing to show.
     """
-    from coordlib.history.sql import query_tables
-
     topic, colon, number = what.rpartition(":")
     require_name("group", "GROUP", topic if colon else what)
     is_place = bool(colon) and number.isascii() and number.isdigit() and len(number) < 10
-    which = _EVENTS.format(which=_OF_PLACE if is_place else _OF_GROUP)
+    which = _OF_PLACE if is_place else _OF_GROUP
     arguments: list[Any] = [what, topic, int(number)] if is_place else [what]
-    found = query_tables(where.tables_dir(), which, [*arguments, limit]).rows
-    rows = list(reversed(found))
+    asked = ask(
+        where.tables_dir(),
+        since,
+        (_KNOWN.format(which=which), arguments),
+        [(_EVENTS.format(which=which), [*arguments, limit])],
+    )
+    rows = list(reversed(asked.answers[0].rows))
     if where.format == "json":
         keys = [column.lower() for column in EVENT_COLUMNS]
         events = [dict(zip(keys, map(jsonable, row), strict=True)) for row in rows]
-        print_json("claims history", now(), of=what, events=events)
+        print_json("claims history", now(), of=what, since=asked.first, events=events)
         return 0
     print_table(EVENT_COLUMNS, rows)
-    if not rows:
+    asked.say_first()
+    if asked.newest is None:
         say(f"The history has no claims of {visible(what)}: it may be behind, or the name wrong.")
     return 0
 

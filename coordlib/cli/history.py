@@ -16,6 +16,7 @@ from coordlib.cli.output import (
     say,
     time_text,
 )
+from coordlib.cli.since import Asking, Since, ask
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import ErrorCode, GroupError
 
@@ -70,6 +71,7 @@ def history(
     *,
     owners: bool = False,
     limit: Count = 100,
+    since: Since = None,
     where: WhereTables = TABLES_HERE,
 ) -> int:
     """Show why a group rebalanced: its generations with their causes, oldest first.
@@ -86,27 +88,22 @@ def history(
         Also show the owner of each partition in each generation.
     limit
         Show the newest N generations.
+    since
+        From this date on, as 2026-03-01; by default the last 30 days of all history, or all of it
+        where those have nothing to show.
     """
-    from coordlib.history.sql import query_all
-
     tables, of_turns = where.tables_dir(), (group, limit)
-    asked = query_all(
-        tables,
-        [
-            (_TURNS, of_turns),
-            (_KNOWN, [group]),
-            (_REFUSED, of_turns),
-            (_LOST, of_turns),
-            *([(_OWNERS, (group, *of_turns))] if owners else ()),
-        ],
-    )
-    turns, refused, lost = (list(reversed(asked[at].rows)) for at in (0, 2, 3))
-    ((newest,),) = asked[1].rows
+    questions: list[Asking] = [(_TURNS, of_turns), (_REFUSED, of_turns), (_LOST, of_turns)]
+    if owners:
+        questions.append((_OWNERS, (group, *of_turns)))
+    asked = ask(tables, since, (_KNOWN, (group,)), questions)
+    turns, refused, lost = (list(reversed(answer.rows)) for answer in asked.answers[:3])
+    newest = asked.newest
     if newest is None:
         raise GroupError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"group {group} in {tables}", _mend(group, tables)
         )
-    owned = _owners(asked[4].rows) if owners else {}
+    owned = _owners(asked.answers[3].rows) if owners else {}
     rows = [_row(turn, owned) for turn in turns]
     if where.format == "json":
         keys = ("time", "generation", "cause", "members", "duration_ms", "owners")
@@ -115,8 +112,9 @@ def history(
             told = [{key: row[key] for key in keys[:-1]} for row in told]
         lines = [dict(zip(_REFUSED_KEYS, map(jsonable, row), strict=True)) for row in refused]
         holes = [dict(zip(_LOST_KEYS, map(jsonable, row), strict=True)) for row in lost]
-        fields = {"newest_event": newest, "generations": told, "refused": lines, "lost": holes}
-        print_json("groups history", now(), group=group, **fields)
+        fields = {"generations": told, "refused": lines, "lost": holes}
+        at = {"newest_event": newest, "since": asked.first}
+        print_json("groups history", now(), group=group, **at, **fields)
     else:
         _print(rows, owners)
         _print_refused(refused)
@@ -125,6 +123,7 @@ def history(
                 f"History is missing: Kafka deleted offsets {first} to {end - 1} of "
                 f"{topic}-{partition} before they were archived (found {time_text(found)})."
             )
+        asked.say_first()
         say(f"As of the newest event of this group: {time_text(newest)}")
     return 0
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from coordlib.cli.numbers import Count, Seconds
 from coordlib.cli.output import counted, json_text, jsonable, print_json, print_table, say
+from coordlib.cli.since import Since
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import CoordError
 
@@ -27,6 +28,7 @@ def sql(
     limit: Count | None = None,
     lines: Annotated[bool, Parameter(negative="")] = False,
     timeout: Seconds | None = None,
+    since: Since = None,
     where: WhereTables = TABLES_HERE,
 ) -> int:
     """Query the history in SQL (DuckDB's dialect), in UTC, without a job or a JVM.
@@ -51,10 +53,13 @@ def sql(
         Print one JSON object per row, as rows arrive.
     timeout
         End the query after this number of seconds.
+    since
+        Read no file of an earlier date than this, as 2026-03-01, in any table or view;
+        group_snapshots, which has no dates, is read whole.
     """
     from coordlib.history.sql import asked
 
-    with asked(where.tables_dir(), query, (), timeout) as question:
+    with asked(where.tables_dir(), query, (), timeout, since) as question:
         rows = (row for chunk in question.chunks() for row in chunk)
         if lines:
             _print_lines(question.columns, rows, limit)

@@ -13,6 +13,7 @@ from coordlib.cli.output import (
     say,
     time_text,
 )
+from coordlib.cli.since import Since, ask
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import ErrorCode, GroupError
 
@@ -53,6 +54,7 @@ def history(
     /,
     *,
     limit: Count = 100,
+    since: Since = None,
     where: WhereTables = TABLES_HERE,
 ) -> int:
     """Show the transactions of an id, how each ended and why; then who was fenced by whom.
@@ -67,22 +69,21 @@ def history(
         The transactional id.
     limit
         Show the newest N lines of each.
+    since
+        From this date on, as 2026-03-01; by default the last 30 days of all history, or all of it
+        where those have nothing to show.
     """
-    from coordlib.history.sql import query_tables
-
     tables = where.tables_dir()
-    ((newest,),) = query_tables(tables, _KNOWN, [transactional_id]).rows
+    questions = [(sql, (transactional_id, limit)) for sql in (_TRANSACTIONS, _FENCED, _REFUSED)]
+    asked = ask(tables, since, (_KNOWN, (transactional_id,)), questions)
+    newest = asked.newest
     if newest is None:
         raise GroupError(
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
             f"transactional id {transactional_id} in {tables}",
             "Check it (coord transactions list); a new one appears after the archive's interval.",
         )
-    asked = [
-        list(reversed(query_tables(tables, sql, [transactional_id, limit]).rows))
-        for sql in (_TRANSACTIONS, _FENCED, _REFUSED)
-    ]
-    transactions, fenced, refused = asked
+    transactions, fenced, refused = (list(reversed(answer.rows)) for answer in asked.answers)
     if where.format == "json":
         fields = {
             "transactions": as_objects(COLUMNS, transactions),
@@ -90,7 +91,8 @@ def history(
             "refused": as_objects(REFUSED_COLUMNS, refused),
         }
         name = {"transactional-id": transactional_id}
-        print_json("transactions history", now(), newest_event=newest, **name, **fields)
+        told = {"newest_event": newest, "since": asked.first}
+        print_json("transactions history", now(), **told, **name, **fields)
         return 0
     at = COLUMNS.index("DURATION")
     print_table(
@@ -104,5 +106,6 @@ def history(
         if rows:
             print()
             print_table(columns, rows)
+    asked.say_first()
     say(f"As of the newest event of this transactional id: {time_text(newest)}")
     return 0

@@ -16,6 +16,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
 from coordlib.client.machine.wording import WIRE_VERSION, Identity
 from coordlib.client.shell.transport import KafkaTransport, Transport
+from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transaction_admin import TransactionAdmin
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.limits import LEAVERS_MAX
@@ -303,7 +304,7 @@ def _by_topic(rows: Sequence[tuple[str, int]]) -> tuple[rq.TopicPartitions, ...]
     return tuple(rq.TopicPartitions(topic, tuple(found)) for topic, found in topics.items())
 
 
-class _Question:
+class _Question(Unfenced):
     """A transport's handler that waits for one answer."""
 
     def __init__(self, identity: Identity, space: str = GROUP_SPACE) -> None:

@@ -130,12 +130,8 @@ class Course(Looking[CopyWitness]):
 
     def _kill_writer(self) -> None:
         """SIGKILL to a writer and its JVM: the table has its batch, and nobody was told."""
-        victim = self.writers.witnesses[WRITER_VICTIM]
-        self._hold_of(WRITER_VICTIM).touch()
-        self.production.go_on()  # or it would have nothing more to write
-        self.until(f"The table has a batch of {WRITER_VICTIM}", lambda: victim.waits_accepted)
-        self.writers.kill(WRITER_VICTIM)
-        victim.read_on()
+        what = f"The table has a batch of {WRITER_VICTIM}"
+        victim = self._killed_once_accepted(self.writers, WRITER_VICTIM, what)
         self.killed_batch = victim.units[-1]
         self.live(
             f"Killed {WRITER_VICTIM} and its JVM (SIGKILL) behind the table's commit of "
@@ -144,18 +140,26 @@ class Course(Looking[CopyWitness]):
 
     def _kill(self) -> None:
         """SIGKILL to the victim, whose offsets are accepted and whose records are written."""
-        victim = self.members.witnesses[VICTIM]
-        self._hold_of(VICTIM).touch()
-        self.production.go_on()  # or it would have nothing more to copy
-        self.until(f"The group has accepted a unit of {VICTIM}", lambda: victim.waits_accepted)
-        self.members.kill(VICTIM)
-        victim.read_on()
+        what = f"The group has accepted a unit of {VICTIM}"
+        victim = self._killed_once_accepted(self.members, VICTIM, what)
         self.killed_unit = victim.units[-1]
         self.live(
             f"Killed {VICTIM} (SIGKILL) between acceptance and commit, with "
             f"{len(self.killed_unit.records)} records in its transaction; it owned "
             f"{show.partitions_text(victim)}"
         )
+
+    def _killed_once_accepted(
+        self, among: Members[CopyWitness], name: str, what: str
+    ) -> CopyWitness:
+        """Hold a victim where its unit is accepted, and kill it there."""
+        victim = among.witnesses[name]
+        self._hold_of(name).touch()
+        self.production.go_on()  # or it would have nothing more to write
+        self.until(what, lambda: victim.waits_accepted)
+        among.kill(name)
+        victim.read_on()
+        return victim
 
     def _kill_job(self) -> None:
         """SIGKILL to the job, which has the offsets of the victim pending."""

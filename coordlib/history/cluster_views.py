@@ -79,7 +79,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
     # it was a legacy broker, of which nobody knew whether it had stopped.
     "leaders": """
         SELECT group_id, topic, partition, leader, incarnation, leader_epoch, fence, since, until,
-               election, reason, unproved
+               election, reason, unproved, utc_date(since) AS date
         FROM leader_epochs WHERE leader >= 0""",
     # When nobody led a partition, and why that began.
     "leaderless": """
@@ -87,7 +87,8 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                CASE WHEN l.deleting <= l.log_offset THEN 'topic is being deleted'
                     WHEN l.leader_epoch < 0 THEN 'never led: no replica is active'
                     WHEN h.broker IS NOT NULL THEN 'former leader may still act'
-                    ELSE 'no replica in sync is active' END AS why, l.reason, l.unproved
+                    ELSE 'no replica in sync is active' END AS why, l.reason, l.unproved,
+               utc_date(l.since) AS date
         FROM leader_epochs AS l
         LEFT JOIN (SELECT DISTINCT group_id, log_offset,
                           TRY_CAST(get_json_object(detail, '$.broker') AS INT) AS broker
@@ -100,14 +101,15 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                i.partition_epoch, i.time AS since,
                COALESCE(LEAD(i.time) OVER (PARTITION BY i.group_id, i.topic, i.partition, i.life
                                            ORDER BY i.log_offset, i.n), i.deleted) AS until,
-               i.reason
+               i.reason, utc_date(i.time) AS date
         FROM (SELECT c.*, LAG(c.isr) OVER (PARTITION BY c.group_id, c.topic, c.partition, c.life
                                            ORDER BY c.log_offset, c.n) AS isr_before
               FROM partition_changes AS c) AS i
         WHERE i.isr_before IS NULL OR i.isr <> i.isr_before""",
     # The states of each broker. A newer incarnation ends those of an older one.
     "broker_history": """
-        SELECT s.group_id, s.broker, s.incarnation, s.state, s.since, s.until, s.reason, s.member_id
+        SELECT s.group_id, s.broker, s.incarnation, s.state, s.since, s.until, s.reason,
+               s.member_id, utc_date(s.since) AS date
         FROM (SELECT b.*, LEAD(b.since) OVER (PARTITION BY b.group_id, b.broker
                                               ORDER BY b.log_offset, b.n) AS until
               FROM (SELECT group_id, time AS since, log_offset, n, member_id,
@@ -127,7 +129,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
     "current_brokers": """
         SELECT h.group_id, h.broker, h.incarnation, h.state, h.since, h.reason, r.client_id,
                h.member_id, r.rack, r.storage, r.endpoints, r.session_timeout_ms,
-               r.release_timeout_ms, r.is_legacy, r.registered
+               r.release_timeout_ms, r.is_legacy, r.registered, h.date
         FROM (SELECT * FROM broker_history WHERE until IS NULL) AS h
         LEFT JOIN (SELECT group_id, time AS registered,
                           TRY_CAST(get_json_object(detail, '$.broker') AS INT) AS broker,
@@ -148,7 +150,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
     "current_partitions": """
         SELECT p.group_id, p.topic, p.partition, p.topic_id, p.leader, p.incarnation,
                p.leader_epoch, p.partition_epoch, p.fence, p.replicas, p.isr, p.time AS since,
-               p.reason
+               p.reason, utc_date(p.time) AS date
         FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id, topic, partition
                                            ORDER BY log_offset DESC, n DESC) AS k
               FROM partition_changes) AS p

@@ -10,12 +10,13 @@ process.
 import os
 import re
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from coordlib.errors import CannotReach, SetupError
-from coordlib.history.tables import COLUMNS, PARTITIONED_BY, TABLES, path_of
+from coordlib.history.tables import COLUMNS, ORDERED_COMMITS, PARTITIONED_BY, TABLES, path_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,8 +28,18 @@ WHERE_LENGTH_MAX: Final = 500  # of an object store client's message, which may 
 #: "Valid feature names in table features".
 _HARMLESS: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 _VECTORS: Final = "deletionVectors"
+_DATE: Final = "date"
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _KINDS: Final = {"TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
+
+
+class Reading(NamedTuple):
+    """Which files of a table a query needs."""
+
+    #: Those of this date and of later ones; None, and a table without dates: of all.
+    since: date | None = None
+    #: Those that have other events than frequent ones.
+    is_rare: bool = False
 
 
 def open_table(path: str) -> "DeltaTable | None":
@@ -91,8 +102,12 @@ def declare(connection: "duckdb.DuckDBPyConnection") -> None:
         connection.execute(f"CREATE VIEW {name} AS {_no_rows(name)}")
 
 
-def attach_files(connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable") -> bool:
+def attach_files(
+    connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable", which: Reading
+) -> bool:
     """Give a declared table its rows, if DuckDB itself can read its files: whether it can.
+
+    Files that are not needed are not opened: to read the end of each costs more than all else.
 
     Columns that its files lack are null; those that only its files have come after the others.
     Times are TIMESTAMPTZ whatever a writer stored (Spark writes INT96).
@@ -100,8 +115,17 @@ def attach_files(connection: "duckdb.DuckDBPyConnection", name: str, table: "Del
     files = native_files(name, table)
     if files is None:
         return False
+    if which.since is not None and _DATE in PARTITIONED_BY[name]:
+        files = [file for file in files if _date_of(file) >= which.since.isoformat()]
+    if which.is_rare:
+        files = [file for file in files if not Path(file).name.startswith(ORDERED_COMMITS)]
     connection.execute(f"CREATE OR REPLACE VIEW {name} AS {rows_in(name, files)}")
     return True
+
+
+def _date_of(file: str) -> str:
+    """The name of its date's folder; that of rows without a date is behind all dates."""
+    return file.rpartition(f"/{_DATE}=")[2].partition("/")[0]
 
 
 def rows_in(name: str, files: list[str], *, numbered: bool = False) -> str:
@@ -111,11 +135,16 @@ def rows_in(name: str, files: list[str], *, numbered: bool = False) -> str:
     return f"{_no_rows(name)} {rows}"
 
 
-def copy_rows(connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable") -> None:
+def copy_rows(
+    connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable", since: date | None
+) -> None:
     """Give a declared table its rows, as `attach_files`: delta-rs reads all of them into memory."""
+    is_bound = since is not None and _DATE in PARTITIONED_BY[name]
+    bound = f"WHERE {_DATE} IS NULL OR {_DATE} >= DATE '{since}'" if is_bound else ""
     connection.register("incoming", table.scan())
     connection.execute(
-        f"CREATE TABLE {name}_copy AS {_no_rows(name)} UNION ALL BY NAME SELECT * FROM incoming"
+        f"CREATE TABLE {name}_copy AS {_no_rows(name)} "
+        f"UNION ALL BY NAME SELECT * FROM incoming {bound}"
     )
     connection.unregister("incoming")
     connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {name}_copy")

@@ -193,12 +193,16 @@ def snapshot_rows(groups: DataFrame, committed: DataFrame) -> DataFrame:
     newest = committed.groupBy("row.group_id", "row.topic", "row.partition").agg(
         F.max_by("row", "offset").alias("c"), F.max("timestamp").alias("time")
     )
-    offsets = newest.groupBy("group_id").agg(
+    items = newest.groupBy("group_id").agg(
         F.max("time").alias("offsets_time"),
-        F.to_json(
-            F.sort_array(F.collect_list(F.col("c").dropFields("group_id"))),
-            {"ignoreNullFields": "false"},
-        ).alias("offsets"),
+        F.sort_array(F.collect_list(F.col("c").dropFields("group_id"))).alias("items"),
+    )
+    partitions = F.transform("items", lambda item: F.struct(item["topic"], item["partition"]))
+    offsets = items.select(
+        "group_id",
+        "offsets_time",
+        F.to_json("items", {"ignoreNullFields": "false"}).alias("offsets"),
+        F.sha2(F.to_json(partitions), 256).alias("places"),
     )
     joined = states.join(offsets, "group_id", how="full")
     as_of_time = F.greatest("state_time", "offsets_time").alias("as_of_time")

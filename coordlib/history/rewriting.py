@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Final
 from coordlib.errors import CoordError, SetupError
 from coordlib.history.delta_files import local_folder, native_files, quoted, rows_in, short
 from coordlib.history.keeping import STAYING, TIME_OF
-from coordlib.history.tables import EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, is_frequent
+from coordlib.history.tables import (
+    EVENTS,
+    LAG,
+    ORDERED,
+    PARTITIONED_BY,
+    SNAPSHOTS,
+    is_frequent,
+)
 from coordlib.history.views import DUCKDB_SHIMS
 
 if TYPE_CHECKING:
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
 
-ORDERED: Final = "coord-ordered-"
 #: Rows of a row group, the least that is read of a file: a group of a busy day has about as many.
 ROW_GROUP: Final = 8_192
 MEMORY: Final = "1GB"  # beyond it DuckDB sorts on disk

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.history import sandbox
 from coordlib.history.delta_files import (
+    Reading,
     attach_files,
     copy_rows,
     declare,
@@ -25,7 +27,7 @@ from coordlib.history.delta_files import (
     open_table,
 )
 from coordlib.history.tables import EVENTS, TABLES, path_of
-from coordlib.history.views import VIEWS, register_duckdb, tables_behind
+from coordlib.history.views import VIEWS, needs_frequent, register_duckdb, tables_behind
 
 if TYPE_CHECKING:
     import duckdb
@@ -68,12 +70,19 @@ def query_tables(
 
 
 def query_all(
-    tables_dir: str | Path, questions: Sequence[tuple[str, Sequence[object]]]
+    tables_dir: str | Path,
+    questions: Sequence[tuple[str, Sequence[object]]],
+    since: date | None = None,
 ) -> list[Answer]:
     """Several queries, each with its parameters, over one look at the tables: their files are
-    opened once. As `query_tables` each."""
+    opened once. As `query_tables` each.
+
+    Args:
+        since: tables with dates have none before this one, also for the views over them: what
+            began earlier and goes on is missing there.
+    """
     (sql, parameters), *others = questions
-    question = Question(sql, parameters, None)
+    question = Question(sql, parameters, None, since)
     try:
         question.ask(str(tables_dir), [each for each, _ in others])
         answers = [question.answer()]
@@ -91,9 +100,11 @@ def asked(
     sql: str,
     parameters: Sequence[object] = (),
     timeout_s: float | None = None,
+    since: date | None = None,
 ) -> "Iterator[Question]":
-    """A query whose rows are taken piece by piece; as `query_tables`, which takes them all."""
-    question = Question(sql, parameters, timeout_s)
+    """A query whose rows are taken piece by piece; as `query_tables`, which takes them all, and
+    `query_all` with `since`."""
+    question = Question(sql, parameters, timeout_s, since)
     try:
         question.ask(str(tables_dir))
         yield question
@@ -104,8 +115,15 @@ def asked(
 class Question:
     """One running query. All its work is done in threads of its own."""
 
-    def __init__(self, sql: str, parameters: Sequence[object], timeout_s: float | None) -> None:
+    def __init__(
+        self,
+        sql: str,
+        parameters: Sequence[object],
+        timeout_s: float | None,
+        since: date | None = None,
+    ) -> None:
         self._sql, self._parameters, self._timeout_s = sql, list(parameters), timeout_s
+        self._since = since
         self._ends_at = None if timeout_s is None else time.monotonic() + timeout_s
         self._connection: duckdb.DuckDBPyConnection | None = None
         #: The newest piece of work; it is done, or was left where it hung.
@@ -121,7 +139,7 @@ class Question:
 
         def ask() -> tuple[str, ...]:
             # Not before it is whole: a copy that is interrupted can end the process.
-            self._connection = _connect(tables_dir, [self._sql, *later])
+            self._connection = _connect(tables_dir, [self._sql, *later], self._since)
             return self._execute()
 
         self.columns = self._run(ask)
@@ -224,7 +242,9 @@ def _in_words() -> Iterator[None]:
         ) from problem
 
 
-def _connect(tables_dir: str, queries: Sequence[str]) -> "duckdb.DuckDBPyConnection":
+def _connect(
+    tables_dir: str, queries: Sequence[str], since: date | None
+) -> "duckdb.DuckDBPyConnection":
     """A connection that can answer these queries, and can do nothing else."""
     try:
         import duckdb
@@ -245,9 +265,11 @@ def _connect(tables_dir: str, queries: Sequence[str]) -> "duckdb.DuckDBPyConnect
         with _in_words():
             named = [sandbox.require_reading(connection, sql) for sql in queries]
         tables = tables_in(tables_dir, _needed(named))
+        is_rare = not any(names is None or needs_frequent(names) for names in named)
+        which = Reading(since, is_rare)
         with _as_tables(tables_dir):
-            for name, table in _attach(connection, tables, tables_dir).items():
-                copy_rows(connection, name, table)
+            for name, table in _attach(connection, tables, tables_dir, which).items():
+                copy_rows(connection, name, table, since)
     except BaseException:
         connection.close()
         raise
@@ -273,11 +295,26 @@ def tables_in(tables_dir: str, names: Iterable[str] = TABLES) -> "dict[str, Delt
     return {name: table for name in TABLES if name in names and (table := opened[name])}
 
 
+def dates(tables_dir: str) -> tuple[date, date] | None:
+    """The oldest and the newest date with events, by the table's log; None: there are none.
+
+    Raises as `query_tables`.
+    """
+    values = {each["date"] for each in tables_in(tables_dir, (EVENTS,))[EVENTS].partitions()}
+    found = sorted(date.fromisoformat(str(each)) for each in values if each)
+    return (found[0], found[-1]) if found else None
+
+
 def _attach(
-    connection: "duckdb.DuckDBPyConnection", tables: "dict[str, DeltaTable]", tables_dir: str
+    connection: "duckdb.DuckDBPyConnection",
+    tables: "dict[str, DeltaTable]",
+    tables_dir: str,
+    which: Reading,
 ) -> "dict[str, DeltaTable]":
     """Give declared tables their rows, close the sandbox, and return the tables without rows."""
-    native = [name for name, table in tables.items() if attach_files(connection, name, table)]
+    native = [
+        name for name, table in tables.items() if attach_files(connection, name, table, which)
+    ]
     places = [local_folder(path_of(tables_dir, name)) for name in native]
     sandbox.close_in(connection, [folder for folder in places if folder])
     return {name: table for name, table in tables.items() if name not in native}

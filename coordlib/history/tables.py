@@ -4,6 +4,8 @@
 `group_snapshots` has one row per group and archive batch in which the group or its committed
 offsets changed; it answers "how is it now" without a fold over all events. A column that is null
 there did not change in that batch. A deleted group has the state Dead; a deleted offset is null.
+`places` is equal where the offsets of two rows of a group are of the same partitions: of those only
+the newest row has to be unpacked.
 `lag` has one row per committed offset and sample; its columns are described with the topic
 `coord.lag` in records/README.md. It grows faster than the others;
 `coord history maintain` drops old samples (keeping.py).
@@ -33,6 +35,11 @@ HISTORY_LOST: Final = "HistoryLost"
 
 #: Types of events that come with each commit, and so outnumber all others.
 FREQUENT: Final = ("OffsetsCommitted", "OffsetsPending", "OffsetsDropped")
+
+#: How names of files begin that are in order (rewriting.py), and those of them that have frequent
+#: events alone.
+ORDERED: Final = "coord-ordered-"
+ORDERED_COMMITS: Final = f"{ORDERED}commits-"
 
 #: State of a group that was deleted: Kafka's word, and never in `coord.groups` itself.
 DEAD: Final = "Dead"
@@ -66,6 +73,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "leader": "STRING",
         "members": "STRING",
         "offsets": "STRING",
+        "places": "STRING",
     },
     LAG: {
         "time": "TIMESTAMP",
@@ -86,7 +94,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
 }
 #: Columns that tables of an older version lack.
-ADDED_LATER: Final = frozenset({"kind", "space", "transactional_id"})
+ADDED_LATER: Final = frozenset({"kind", "space", "transactional_id", "places"})
 PARTITIONED_BY: Final[dict[str, tuple[str, ...]]] = {
     EVENTS: ("date",),
     SNAPSHOTS: (),

@@ -15,7 +15,8 @@ TRANSACTION_VIEWS: Final[dict[str, str]] = {
         SELECT t.id, t.producer_id, t.epoch, t.started, t.ended, t.result, t.reason, t.duration_ms,
                names_in(t.group_names) AS groups, t.partitions, t.completed, t.client_id,
                t.ended_by, t.comment,
-               CONCAT(CAST(t.producer_id AS STRING), '-', CAST(t.epoch AS STRING)) AS transaction
+               CONCAT(CAST(t.producer_id AS STRING), '-', CAST(t.epoch AS STRING)) AS transaction,
+               utc_date(COALESCE(t.started, t.ended)) AS date
         FROM (SELECT e.group_id AS id, e.producer_id, e.epoch,
                      MIN(CASE WHEN e.type = 'TransactionStarted' THEN e.time END) AS started,
                      MIN(CASE WHEN e.type = 'TransactionPrepared' THEN e.time END) AS ended,
@@ -49,7 +50,7 @@ TRANSACTION_VIEWS: Final[dict[str, str]] = {
                TRY_CAST(get_json_object(detail, '$.producer_id') AS BIGINT) AS producer_id,
                TRY_CAST(get_json_object(detail, '$.epoch') AS INT) AS epoch,
                get_json_object(detail, '$.client') AS client_id, time AS fenced,
-               get_json_object(detail, '$.by') AS fenced_by
+               get_json_object(detail, '$.by') AS fenced_by, date
         FROM events WHERE space = 'transaction' AND type = 'ProducerFenced'""",
     # Commits of the groups that ever had pending offsets, with the transaction that they are of.
     "pending_events": """
@@ -72,7 +73,8 @@ TRANSACTION_VIEWS: Final[dict[str, str]] = {
                     WHEN w.taken_out IS NOT NULL THEN 'superseded' END AS outcome,
                w.transaction, w.decided_by, w.client_id, w.member_id, w.generation, w.delta_table,
                CASE WHEN w.replaced IS NULL THEN w.ended_by END AS ended_by,
-               CASE WHEN w.replaced IS NULL THEN w.reason END AS reason
+               CASE WHEN w.replaced IS NULL THEN w.reason END AS reason,
+               utc_date(w.since) AS date
         FROM (SELECT p.*, d.decided, d.decision, d.ended_by, d.reason,
                      LEAST(p.committed_over, f.ended,
                            MIN(CASE WHEN d.decision = 'committed' THEN d.decided END)

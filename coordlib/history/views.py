@@ -126,14 +126,17 @@ VIEWS: Final[dict[str, str]] = {
         ON r.group_id = i.group_id AND r.member_id = i.member_id
         GROUP BY i.group_id, i.generation, i.member_id, i.topic, i.partition, i.fence, i.sync""",
     "current_groups": """
-        SELECT g.group_id, g.state, g.generation, g.protocol, g.leader, g.members, g.as_of_time
+        SELECT g.group_id, g.state, g.generation, g.protocol, g.leader, g.members, g.as_of_time,
+               utc_date(g.as_of_time) AS date
         FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY group_id
                                            ORDER BY as_of_time DESC, generation DESC) AS n
               FROM group_snapshots WHERE state IS NOT NULL) AS g
         WHERE g.n = 1 AND g.state <> 'Dead'""",
+    # Of a group's snapshots with offsets of the same partitions only the newest is unpacked; those
+    # of an older version do not say of which partitions they are.
     "current_offsets": """
         SELECT c.group_id, c.topic, c.partition, c.offset AS offset, c.metadata, c.time,
-               c.member_id, c.generation, c.as_of_time
+               c.member_id, c.generation, c.as_of_time, utc_date(c.as_of_time) AS date
         FROM (SELECT x.group_id, x.as_of_time, x.item.topic AS topic,
                      x.item.partition AS partition, x.item.offset AS offset,
                      x.item.metadata AS metadata, millis_to_time(x.item.commit_ms) AS time,
@@ -141,8 +144,14 @@ VIEWS: Final[dict[str, str]] = {
                      ROW_NUMBER() OVER (PARTITION BY x.group_id, x.item.topic, x.item.partition
                                         ORDER BY x.as_of_time DESC, x.item.log_offset DESC) AS n
               FROM (SELECT s.group_id, s.as_of_time, explode(s.items) AS item
-                    FROM (SELECT *, committed_in(offsets) AS items
-                          FROM group_snapshots WHERE offsets IS NOT NULL) AS s) AS x) AS c
+                    FROM (SELECT g.group_id, g.as_of_time, committed_in(g.offsets) AS items
+                          FROM group_snapshots AS g
+                          LEFT JOIN (SELECT group_id, places, MAX(as_of_time) AS newest
+                                     FROM group_snapshots WHERE places IS NOT NULL
+                                     GROUP BY group_id, places) AS k
+                          ON k.group_id = g.group_id AND k.places = g.places
+                          WHERE g.offsets IS NOT NULL
+                                AND (g.places IS NULL OR g.as_of_time = k.newest)) AS s) AS x) AS c
         WHERE c.n = 1 AND c.offset IS NOT NULL""",
     # The newest sample of each committed offset. A null `committed` says that it was deleted.
     "current_lag": """
@@ -193,7 +202,8 @@ VIEWS: Final[dict[str, str]] = {
     # The claims that have not ended, with the newest sample of their positions.
     "current_claims": """
         SELECT c.group_id, c.topic, c.partition, c.client_id, c.instance, c.epoch, c.since, c.began,
-               l.committed AS position, l.lag, l.lag_seconds, l.time AS position_time
+               l.committed AS position, l.lag, l.lag_seconds, l.time AS position_time,
+               c.date
         FROM (SELECT * FROM claims WHERE until IS NULL) AS c
         LEFT JOIN (SELECT * FROM current_lag WHERE space = 'claims') AS l
         ON l.group_id = c.group_id AND l.topic = c.topic AND l.partition = c.partition""",
@@ -243,6 +253,7 @@ def _duckdb_rows(fields: dict[str, str]) -> str:
 DUCKDB_SHIMS: Final = (
     "CREATE MACRO get_json_object(text, path) AS json_extract_string(text, path)",
     "CREATE MACRO explode(rows) AS unnest(rows)",
+    "CREATE MACRO utc_date(moment) AS CAST(timezone('UTC', moment) AS DATE)",
     "CREATE MACRO millis_to_time(ms) AS make_timestamptz(ms * 1000)",
     """CREATE MACRO names_in(text) AS from_json(text, '["VARCHAR"]')""",
     "CREATE MACRO offsets_in(detail) AS "
@@ -256,6 +267,8 @@ DUCKDB_SHIMS: Final = (
 
 #: Run once per Spark session, before the views.
 SPARK_SHIMS: Final = (
+    "CREATE OR REPLACE TEMPORARY FUNCTION utc_date(moment TIMESTAMP) RETURNS DATE "
+    "RETURN date_from_unix_date(CAST(floor(unix_seconds(moment) / 86400) AS INT))",
     "CREATE OR REPLACE TEMPORARY FUNCTION millis_to_time(ms BIGINT) RETURNS TIMESTAMP "
     "RETURN timestamp_millis(ms)",
     "CREATE OR REPLACE TEMPORARY FUNCTION names_in(text STRING) RETURNS ARRAY<STRING> "
@@ -272,6 +285,20 @@ SPARK_SHIMS: Final = (
     "RETURNS ARRAY<STRUCT<key: STRING, value: ARRAY<INT>>> RETURN "
     "map_entries(from_json(get_json_object(detail, '$.partitions'), 'MAP<STRING, ARRAY<INT>>'))",
 )
+
+
+#: Views without rows of frequent events, and made of none: files that have these alone are not
+#: opened for them.
+OF_RARE_EVENTS: Final = frozenset(
+    {"generations", "member_history", "ownership", "claims", "current_claims", "lost_history"}
+    | {"rejected", "current_groups", "current_offsets", "current_lag"}
+    | {"transactions", "fenced_producers", *CLUSTER_VIEWS}
+)
+
+
+def needs_frequent(names: Iterable[str]) -> bool:
+    """Whether a query that has these names asks for frequent events, too."""
+    return bool({EVENTS, *VIEWS}.difference(OF_RARE_EVENTS) & {*names})
 
 
 def tables_behind(names: Iterable[str]) -> set[str]:

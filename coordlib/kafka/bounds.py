@@ -6,8 +6,9 @@ asks for the last stable offset instead.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
@@ -15,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     OffsetSpec,
 )
 
-from coordlib.kafka.clients import LEADER_MOVED, renew_leaders
+from coordlib.kafka.clients import LEADER_MOVED, list_offsets, renew_leaders
 from coordlib.kafka.denied import hidden, is_denied, refusing
 from coordlib.kafka.places import Bounds, Place
 
@@ -82,6 +83,28 @@ def offsets_since(
     return {place: offset for place, offset in found.items() if offset is not None and offset >= 0}
 
 
+def every_offset(
+    admin: AdminClient,
+    places: Iterable[tuple[str, int]],
+    timeout_s: float,
+    *,
+    is_committed: bool,
+    is_oldest: bool = False,
+) -> dict[Place, int]:
+    """Where the log of each partition ends, or begins: of all of them, or none.
+
+    Raises:
+        KafkaException, TimeoutError: no broker answers, or none leads one of them, or another one
+            than the client believes.
+    """
+    spec = OffsetSpec.earliest() if is_oldest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    answers = _asked(admin, places, spec, timeout_s, is_committed)
+    return {
+        Place(at.topic, at.partition): answer.result(timeout_s).offset
+        for at, answer in answers.items()
+    }
+
+
 def _bounds(start: int | None, end: int | None) -> Bounds | None:
     # Between the two questions the log may have been cut at its end.
     return None if start is None or end is None else Bounds(min(start, end), end)
@@ -109,13 +132,10 @@ def _answers(
     is_committed: bool,
 ) -> tuple[dict[Place, int | None], list[Place]]:
     """The offsets, and the partitions that another broker leads than the client believes."""
-    asked = {TopicPartition(*place): spec for place in places}
-    level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     found: dict[Place, int | None] = {}
     moved: list[Place] = []
     failure: KafkaException | None = None
-    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)
-    for at, answer in answers.items():
+    for at, answer in _asked(admin, places, spec, timeout_s, is_committed).items():
         place = Place(at.topic, at.partition)
         try:
             found[place] = answer.result(timeout_s).offset
@@ -132,6 +152,18 @@ def _answers(
     if failure.args[0].code() == KafkaError._NOENT:
         return _absent(admin, places, timeout_s), []
     raise failure
+
+
+def _asked(
+    admin: AdminClient,
+    places: Iterable[tuple[str, int]],
+    spec: OffsetSpec,
+    timeout_s: float,
+    is_committed: bool,
+) -> dict[TopicPartition, "Future[Any]"]:
+    level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+    asked = {TopicPartition(*place): spec for place in places}
+    return list_offsets(admin, asked, timeout_s, level)
 
 
 def _absent(

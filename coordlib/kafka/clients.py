@@ -1,11 +1,12 @@
 """How clients are opened, and how their errors are raised, the same for all callers."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.errors import CannotReach
 
@@ -20,6 +21,8 @@ LEADER_MOVED: Final = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
+#: An answer that takes longer may be one that waits for librdkafka's timer.
+_USUAL_S: Final = 0.2
 
 
 def reader_config(
@@ -63,6 +66,23 @@ def renew_leaders(admin: AdminClient, topics: Iterable[str], timeout_s: float) -
     """
     for topic in sorted(set(topics)):
         admin.list_topics(topic, timeout=timeout_s)
+
+
+def list_offsets(
+    admin: AdminClient,
+    asked: Mapping[TopicPartition, OffsetSpec],
+    timeout_s: float,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, "Future[Any]"]:
+    """Ask where logs begin or end. Raises KafkaException.
+
+    A client that is asked while it connects for the first time may have missed who leads, and then
+    librdkafka looks again after 3 s. Metadata that comes meanwhile wakes it.
+    """
+    answers = admin.list_offsets(dict(asked), isolation_level=isolation, request_timeout=timeout_s)
+    if wait(answers.values(), _USUAL_S).not_done:
+        renew_leaders(admin, {place.topic for place in asked}, timeout_s)
+    return answers
 
 
 def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:

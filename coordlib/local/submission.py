@@ -19,7 +19,7 @@ from coordlib.local import quiet_files
 from coordlib.local.home import pyspark_home
 
 ENVIRONMENT = "environment"  # the folder's name beside an executor
-DEFAULT_MASTER = "local[2]"
+DEFAULT_MASTER = "local[3]"
 
 COORDINATE: Final = "coordinate"
 ARCHIVE: Final = "archive"

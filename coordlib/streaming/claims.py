@@ -9,6 +9,7 @@ the snapshots from which clients begin.
 
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -43,6 +44,10 @@ _log = structlog.get_logger()
 #: Name of the query among the troubles of its job.
 CLAIMS: Final = "claims"
 LOOK_EVERY_S: Final = 0.5
+#: Beside the groups, of a new checkpoint: a batch is one task, from Kafka to the outputs. It takes
+#: one of the slots that the groups' tasks need too, and nothing is shuffled. A checkpoint that was
+#: made with more state partitions keeps them: its batches end with as many tasks.
+ONE_TASK: Final = ("spark.sql.shuffle.partitions", "1")
 
 
 class ClaimsQuery:
@@ -69,6 +74,9 @@ class ClaimsQuery:
         coordination.require_name(options.topic, "claims.topic")
         # Another session: settings that a query is started with must not meet those of the other.
         self._spark, self._options = spark.newSession(), options
+        self._of_query = replace(options.of_query, gives_way=not is_alone)
+        if not is_alone:
+            self._spark.conf.set(*ONE_TASK)
         self._plane = claims(options.prefix, options.topic)
         self._status, self._troubles, self._is_alone = status, troubles, is_alone
         self._is_rebuild, self._is_cut = options.is_rebuild, False
@@ -80,9 +88,9 @@ class ClaimsQuery:
         self._state_bytes: dict[int, int] = {}
         self._query: PlaneQuery | None = None
         self._offsets = OffsetWatch(
-            options.of_query.client,
+            self._of_query.client,
             claims_prefix(options.prefix),
-            options.of_query.engine,
+            self._of_query.engine,
             troubles.of(CLAIMS),
             Whose(SPACE, SPACE),
         )
@@ -123,7 +131,7 @@ class ClaimsQuery:
         if self._is_alone:  # beside the groups, their query has looked
             require_executors(self._spark, self._options.checkpoint)
         query = self._query = PlaneQuery(
-            self._spark, self._plane, self._options.of_query, self._batch_committed
+            self._spark, self._plane, self._of_query, self._batch_committed
         )
         try:
             self._start(query)
@@ -140,7 +148,7 @@ class ClaimsQuery:
 
     def _start(self, query: PlaneQuery) -> None:
         options = self._options
-        client = options.of_query.client
+        client = self._of_query.client
         found, warnings = coordination.require(client, options.prefix, options.topic)
         for warning in warnings:
             _log.warning(str(warning))

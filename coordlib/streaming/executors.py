@@ -44,6 +44,11 @@ class Executor:
     shares_checkpoint: bool
 
 
+def is_one_jvm(context: Any) -> bool:
+    """Whether driver and executors are one JVM, on this machine. `context`: Spark's."""
+    return bool(context.master == "local" or context.master.startswith("local["))
+
+
 def require_executors(spark: "SparkSession", checkpoint: str) -> None:
     """Have as many tasks as a batch has look around; returns at once on a laptop.
 
@@ -56,7 +61,7 @@ def require_executors(spark: "SparkSession", checkpoint: str) -> None:
             driver's checkpoint folder.
     """
     context: Any = spark.sparkContext
-    if context.master == "local" or context.master.startswith("local["):
+    if is_one_jvm(context):
         return
     tasks = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     with _probe(spark, checkpoint) as probe:

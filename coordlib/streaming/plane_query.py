@@ -39,6 +39,7 @@ from coordlib.streaming.sink import TransactionalSink, Written
 from coordlib.streaming.sink_producer import open_producer
 from coordlib.streaming.source import read_inputs
 from coordlib.streaming.start import agree
+from coordlib.streaming.worker_pools import WAY_GIVEN, workers_of
 
 if TYPE_CHECKING:
     from pyspark.broadcast import Broadcast
@@ -67,6 +68,9 @@ class QueryOptions:
     checkpoint: str
     engine: EngineConfig = field(default_factory=EngineConfig)
     kafka: KafkaOptions = field(default_factory=KafkaOptions)
+    #: The application has another query, for whose answers somebody waits: a batch of this one is
+    #: one task at a time, in Python workers that the other's come before.
+    gives_way: bool = False
 
     @property
     def client(self) -> dict[str, str]:
@@ -209,14 +213,17 @@ class PlaneQuery:
             running.size.records,
             None if plane.owned is None else plane.owned.shards,
         )
-        outputs = judge(
-            rows,
-            plane,
-            running.settings,
-            running.beginning,
-            running.memory_bytes,
-            running.identity.keys_of_shards,
-        )
+        if options.gives_way:
+            rows = rows.coalesce(1)
+        with workers_of(spark, WAY_GIVEN if options.gives_way else 0):
+            outputs = judge(
+                rows,
+                plane,
+                running.settings,
+                running.beginning,
+                running.memory_bytes,
+                running.identity.keys_of_shards,
+            )
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", plane.pool)
         writer = (
             outputs.writeStream.queryName(plane.query_name)

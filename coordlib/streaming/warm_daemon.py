@@ -16,8 +16,10 @@ from pyspark import daemon
 
 import coordlib.streaming.operator
 import coordlib.streaming.plane  # noqa: F401
+from coordlib.streaming.worker_pools import give_way
 
 if __name__ == "__main__":
+    give_way()
     gc.collect()
     gc.freeze()
     daemon.manager()

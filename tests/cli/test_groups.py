@@ -74,7 +74,7 @@ def engine(broker: "Broker") -> Engine:
     engine = Engine(broker)
     data = f"{engine.prefix}-orders"
     admin = AdminClient({"bootstrap.servers": engine.servers})
-    admin.create_topics([NewTopic(data, 4, 1)], operation_timeout=10)[data].result(10)
+    admin.create_topics([NewTopic(data, 4, 1)], operation_timeout=60)[data].result(60)
     producer = engine.producer
     producer.begin_transaction()
     members = {
@@ -115,7 +115,7 @@ def engine(broker: "Broker") -> Engine:
     engine.put("progress", b"marker", codec.encode(marker))
     engine.put("requests", b"payments", b"{}")
     producer.commit_transaction()
-    admin.delete_records([TopicPartition(data, 0, 6)])[TopicPartition(data, 0)].result(10)
+    admin.delete_records([TopicPartition(data, 0, 6)])[TopicPartition(data, 0)].result(60)
     producer.begin_transaction()
     engine.group("payments", state=classic.State.EMPTY, generation=99)
     producer.flush()

@@ -20,7 +20,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
         found.append(options)
         return OK
 
-    monkeypatch.setattr(bench, "_run", run)
+    monkeypatch.setattr(bench, "run", run)
     return found
 
 

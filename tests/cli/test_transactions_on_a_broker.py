@@ -138,7 +138,7 @@ def test_who_holds_up_another_topic_is_found(
 
     topic = f"{engine.prefix}-out"
     admin = AdminClient({"bootstrap.servers": engine.servers})
-    admin.create_topics([NewTopic(topic, 2, 1)], operation_timeout=10)[topic].result(10)
+    admin.create_topics([NewTopic(topic, 2, 1)], operation_timeout=60)[topic].result(60)
     producer = open_one(engine, f"{engine.prefix}-plain")
     producer.produce(topic, b"x", b"order-1", 1)
     producer.flush()
@@ -164,7 +164,7 @@ def test_offsets_whose_record_is_gone_are_found(
     producer.produce(place.topic, b"{}", GROUP.encode(), place.partition)
     producer.flush()
     admin = AdminClient({"bootstrap.servers": engine.servers})
-    admin.delete_records([place])[place].result(10)
+    admin.delete_records([place])[place].result(60)
 
     (one,) = hanging(engine, capsys)
     assert one["what"] == f"group {GROUP}, key r0-0"

@@ -52,7 +52,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[rq.Request]]:
 def make(log: FakeLog, type_: type[rq.Request]) -> None:
     """Something with the name of a group, before any client reads: none knows such an answer."""
     log.append(0, asks(type_))
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not any(f'"type":"{type_.__name__}"'.encode() in (o.value or b"") for o in log.responses):
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -132,5 +132,5 @@ def test_nobody_answers_while_the_job_is_down(log: FakeLog) -> None:
         begun_s = time.monotonic()
         with pytest.raises(Exception, match="did not answer"):
             admin.metadata("shop", timeout_s=0.3)
-    assert time.monotonic() - begun_s < 5
+    assert time.monotonic() - begun_s < 20  # and not for the usual time
     assert threading.active_count() < 20

@@ -13,6 +13,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.member import Member
+from coordlib.client.shell.proofs import Proofs
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.layout import Place
@@ -41,6 +42,11 @@ class Handler:
             raise RuntimeError("its state machine is wrong")
         return 0
 
+    def reading_lasts_ms(self) -> int | None:
+        if self.breaks == "reading_lasts_ms":
+            raise RuntimeError("its state machine is wrong")
+        return 0
+
     def fail(self, problem: Exception) -> None:
         self.problems.append(problem)
 
@@ -63,7 +69,9 @@ class Reader:
     def __init__(self, transport: "BareTransport", values: list[tuple[bytes, bytes]]) -> None:
         self._transport, self._values = transport, values
 
-    def ask(self, _: int) -> None: ...
+    def ask(self, _now_ms: int, _lasts_ms: Callable[[], int | None]) -> None: ...
+
+    def proved(self, asked_ms: int) -> None: ...
 
     def read(self) -> list[tuple[bytes, bytes]]:
         self._transport._is_closed.set()
@@ -89,6 +97,7 @@ class BareTransport(KafkaTransport):
         self._config: dict[str, Any] = {}
         self.place, self.reply = Place("coord", 1, 1, "incarn-0"), 0
         self._reads = JobReads(frozenset(), self.features, self.now_ms)
+        self._proofs = Proofs()
 
     def run(self, loop: Callable[[], None]) -> None:
         self._guarded(loop)
@@ -164,7 +173,7 @@ def test_work_that_breaks_beside_ends_no_other() -> None:
             done.set()
 
     transport.beside(broken, work)
-    assert done.wait(10)
+    assert done.wait(60)
     while not broken.problems:
         pass
 

@@ -16,10 +16,18 @@ from coordlib.exit_codes import OK, UNREACHABLE, USAGE
 from coordlib.history import maintain as upkeep
 from coordlib.history.keeping import kept
 from coordlib.history.maintain import maintain
-from coordlib.history.rewriting import ORDERED, Overtaken, Rewriter
+from coordlib.history.rewriting import Overtaken, Rewriter
 from coordlib.history.sql import query_all, query_tables
-from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
-from coordlib.history.views import VIEWS
+from coordlib.history.tables import (
+    EVENTS,
+    LAG,
+    ORDERED,
+    ORDERED_COMMITS,
+    SNAPSHOTS,
+    TABLES,
+    path_of,
+)
+from coordlib.history.views import OF_RARE_EVENTS, VIEWS
 from tests.history.transaction_life import a_life_of_transactions
 from tests.tools import driving
 from tests.tools.bench.history import make
@@ -65,6 +73,23 @@ def test_a_date_that_is_over_becomes_one_file_in_order(tables: str) -> None:
     assert len(files_of(tables)) > len(ordered)
     assert [each.rewritten for each in told] == [3, 1, 3]
     assert files_of(tables, SNAPSHOTS)[0].startswith(ORDERED)
+
+
+def test_files_of_commits_are_opened_for_those_who_ask_for_commits(tables: str) -> None:
+    """Who owned a partition at three in a year: the files of commits are the largest by far, and
+    nothing in them can be an answer. Broken ones show which views read them."""
+    maintain(tables, {}, now=LATER)
+    before = answers(tables)
+    for file in Path(path_of(tables, EVENTS)).rglob(f"{ORDERED_COMMITS}*.parquet"):
+        file.write_bytes(b"x" * file.stat().st_size)
+
+    for name in (*TABLES, *VIEWS):
+        asked = f"SELECT * FROM {name} ORDER BY ALL"
+        if name in OF_RARE_EVENTS or name not in (EVENTS, *VIEWS):
+            assert query_tables(tables, asked) == before[name]
+        else:
+            with pytest.raises(CoordError):
+                query_tables(tables, asked)
 
 
 def test_a_second_run_finds_nothing_to_do(tables: str) -> None:

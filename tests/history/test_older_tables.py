@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Fields of events that came later, and columns: the archive alone makes the last one.
 FIELDS = ("kind", "space")
 ADDED = (*FIELDS, "transactional_id")
-WIDENED = (EVENTS, LAG)
+WIDENED = (EVENTS, LAG, SNAPSHOTS)
 CUT = 8  # rows of the log that were archived before the upgrade: all of them are events
 
 
@@ -35,7 +35,8 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The archive makes and writes its tables as it did before the columns came."""
     with monkeypatch.context() as patch:
         for table in WIDENED:
-            columns = {n: kind for n, kind in COLUMNS[table].items() if n not in ADDED}
+            later = {*ADDED, "places"}
+            columns = {n: kind for n, kind in COLUMNS[table].items() if n not in later}
             patch.setitem(known.COLUMNS, table, columns)
         patch.setattr("coordlib.history.parse._SAMPLE", ("time", "date", "group_id"))
         yield
@@ -77,7 +78,7 @@ class Folder:
 
     def assert_engines_agree(self) -> None:
         session = session_over(self.spark, self.tables)
-        for name in (EVENTS, LAG, "ownership"):
+        for name in (EVENTS, LAG, SNAPSHOTS, "ownership", "current_offsets"):
             assert_engines_agree(session, self.tables, name)
 
 
@@ -96,6 +97,7 @@ def test_a_table_of_before_is_written_on_and_read_whole(
     with as_before(monkeypatch):
         folder.archive(of_before(a_life_of_a_group()), CUT)
     assert not {*ADDED} & {*folder.columns(EVENTS), *folder.columns(LAG)}
+    assert "places" not in folder.columns(SNAPSHOTS)
     folder.assert_engines_agree()
 
     folder.archive(a_life_of_a_group())
@@ -115,7 +117,7 @@ def test_a_table_of_before_is_written_on_and_read_whole(
     )
     assert folder.ask("SELECT count(*) FROM lag WHERE kind IS NULL AND space IS NULL") == ((5,),)
     folder.archive(a_life_of_a_group())
-    assert [folder.version(table) for table in (EVENTS, LAG, SNAPSHOTS)] == [3, 2, 1]
+    assert [folder.version(table) for table in (EVENTS, LAG, SNAPSHOTS)] == [3, 2, 2]
 
 
 @pytest.mark.stack
@@ -170,40 +172,28 @@ def test_a_space_of_its_own_is_a_column(folder: Folder) -> None:
 
 
 @pytest.mark.stack
-def test_a_folder_of_any_name_gets_the_columns(
+def test_a_folder_of_any_name_gets_the_columns_also_where_its_log_is_gone(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name goes into a text of SQL, which takes no relative one."""
+    """Its name goes into a text of SQL, which takes no relative one. Nothing was ever written into
+    one of its tables, and Delta has cleaned the commit that made it: it is still ours."""
+    from coordlib.history import delta_table
+
     folder = Folder(spark, os.path.relpath(tmp_path / "it's `a` 50% [b] c"))
     with as_before(monkeypatch):
         folder.archive(of_before(a_life_of_a_group()), CUT)
-
-    folder.archive(a_life_of_a_group())
-
-    assert folder.columns(EVENTS) == [*COLUMNS[EVENTS]]
-    assert folder.ask("SELECT count(*) FROM events") == ((18,),)
-
-
-@pytest.mark.stack
-def test_an_empty_table_of_before_whose_log_is_gone_is_still_ours(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing was ever written into it, and Delta has cleaned the commit that made it."""
-    from coordlib.history import delta_table
-
-    with as_before(monkeypatch):
-        folder.archive(of_before(a_life_of_a_group()), CUT)
     commits = delta_table.ArchivedTable._commits
-    of_events = path_of(folder.tables, EVENTS)
     monkeypatch.setattr(
         delta_table.ArchivedTable,
         "_commits",
-        lambda self: commits(self) if self._path == of_events else iter(()),
+        lambda self: commits(self) if Path(self._path).name == EVENTS else iter(()),
     )
 
     folder.archive(a_life_of_a_group())
 
-    assert folder.columns(LAG) == [*COLUMNS[LAG]]
+    for table in WIDENED:
+        assert folder.columns(table) == [*COLUMNS[table]]
+    assert folder.ask("SELECT count(*) FROM events") == ((18,),)
     assert folder.ask("SELECT count(*) FROM lag") == ((5,),)
 
 

@@ -456,7 +456,7 @@ def store() -> Iterator[str]:
         for name, value in variables.items():
             patch.setenv(name, value)
         made = urllib.request.Request(f"{endpoint}/history", method="PUT")
-        urllib.request.urlopen(made, timeout=10).close()
+        urllib.request.urlopen(made, timeout=60).close()
         yield "s3://history"
     server.stop()
 

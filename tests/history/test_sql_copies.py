@@ -31,9 +31,9 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     copy = history_sql.copy_rows
 
-    def note(connection: object, name: str, table: object) -> None:
+    def note(connection: object, name: str, table: object, since: date | None) -> None:
         found.append(name)
-        copy(connection, name, table)  # type: ignore[arg-type]
+        copy(connection, name, table, since)  # type: ignore[arg-type]
 
     monkeypatch.setattr("coordlib.history.delta_files.native_files", lambda *_: None)
     monkeypatch.setattr(history_sql, "copy_rows", note)

@@ -101,8 +101,8 @@ def test_a_new_topic_has_the_partitions_of_its_prefix(
     assert topics._agreed(asked, "p.requests", there, topics.SHARDS) == partitions
 
 
-@pytest.mark.parametrize(("shards", "responses"), [(1, 16), (2, 16), (4, 16), (5, 20), (32, 128)])
-def test_a_new_prefix_has_four_response_partitions_for_each_shard(
+@pytest.mark.parametrize(("shards", "responses"), [(1, 32), (2, 32), (4, 32), (5, 40), (32, 256)])
+def test_a_new_prefix_has_eight_response_partitions_for_each_shard(
     shards: int, responses: int
 ) -> None:
     """Each client reads the answers of a whole partition: with four of them and 10,000 members,
@@ -138,10 +138,10 @@ def test_check_of_a_real_broker(broker: Broker) -> None:
     policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
     wrong = ConfigResource(ResourceType.TOPIC, "real.groups", incremental_configs=[policy])
     for future in admin.incremental_alter_configs([wrong]).values():
-        future.result(10)
+        future.result(60)
     # Brokers hear of it a moment after the controller has acknowledged.
     asked = [ConfigResource(ResourceType.TOPIC, "real.groups")]
-    while admin.describe_configs(asked)[asked[0]].result(10)["cleanup.policy"].value != "delete":
+    while admin.describe_configs(asked)[asked[0]].result(60)["cleanup.policy"].value != "delete":
         time.sleep(0.05)
     (finding,) = topics.check(conf, "real").fatal
     assert finding.topic == "real.groups"
@@ -157,7 +157,7 @@ def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker)
     assert before is not None
     admin = AdminClient(conf)
     admin.delete_topics(["older.lag"])["older.lag"].result(20)
-    while "older.lag" in admin.list_topics(timeout=10).topics:
+    while "older.lag" in admin.list_topics(timeout=60).topics:
         time.sleep(0.05)
     checked = topics.check(conf, "older")
     assert checked.layout is None

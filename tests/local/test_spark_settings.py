@@ -12,7 +12,7 @@ import pytest
 from coordlib.config import CoordinatorConfig
 from coordlib.installation import conf_file
 from coordlib.limits import MIB
-from coordlib.local.submission import Submission, read_properties
+from coordlib.local.submission import DEFAULT_MASTER, Submission, read_properties
 
 DEFAULTS: Final = read_properties(conf_file("spark-defaults.conf"))
 CONFIG: Final = CoordinatorConfig()
@@ -46,6 +46,14 @@ def test_a_flag_of_the_user_comes_behind_the_settings() -> None:
 
     assert command.index("--properties-file") < command.index("--conf")
     assert command[command.index("--conf") + 1] == "spark.speculation=true"
+
+
+def test_a_laptop_has_a_slot_for_the_groups_tasks_and_one_for_what_runs_beside_them() -> None:
+    """The task of the claims query or of the archive runs for seconds; Spark interrupts none."""
+    laptop = read_properties(conf_file("spark-local.conf"))
+
+    assert laptop["spark.master"] == DEFAULT_MASTER
+    assert laptop["spark.master"] == f"local[{int(laptop['spark.sql.shuffle.partitions']) + 1}]"
 
 
 def test_a_driver_holds_the_largest_batch_and_spark_itself() -> None:

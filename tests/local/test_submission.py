@@ -19,7 +19,7 @@ def composed(*arguments: str, archive: str | None = None) -> list[str]:
 
 def test_bare_script_runs_on_the_laptop() -> None:
     assert composed("job.py", "--prefix", "coord") == [
-        *("/spark/bin/spark-submit", "--master", "local[2]"),
+        *("/spark/bin/spark-submit", "--master", "local[3]"),
         *("--properties-file", "/run/p.conf", "--jars", "/jars/a.jar,/jars/b.jar"),
         *("job.py", "--prefix", "coord"),
     ]

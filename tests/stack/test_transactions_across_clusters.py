@@ -16,12 +16,12 @@ ONE, TWO = "one cluster", "two clusters"
 
 
 @pytest.fixture
-def copying(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Iterator[Copying]:
+def copying(
+    request: pytest.FixtureRequest, shared_stack: Stack, broker: Broker, tmp_path: Path
+) -> Iterator[Copying]:
     """Within the cluster of the job, which is the cheaper one; or from it into another one."""
-    if request.param == ONE:
-        stack: Stack = request.getfixturevalue("shared_stack")
-        there = stack.bootstrap_servers
-    else:
+    stack, there = shared_stack, shared_stack.bootstrap_servers
+    if request.param == TWO:
         stack = request.getfixturevalue("own_stack")
         request.getfixturevalue("start_job")()
         there = broker.bootstrap_servers

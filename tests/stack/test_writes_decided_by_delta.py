@@ -113,8 +113,15 @@ def test_a_claim_that_stands_half_done_fails_beside_the_batch(
     assert table.values() == ["before", "in time"]
 
 
-@pytest.mark.parametrize("how", ["spark", "deltalake"])
-@pytest.mark.parametrize(("landed", "result"), [(True, "commit"), (False, "abort")])
+@pytest.mark.parametrize(
+    ("how", "landed", "result"),
+    [
+        ("spark", True, "commit"),
+        ("deltalake", False, "abort"),
+        pytest.param("spark", False, "abort", marks=pytest.mark.chaos),
+        pytest.param("deltalake", True, "commit", marks=pytest.mark.chaos),
+    ],
+)
 def test_claims_of_askers_that_died_hide_nothing(
     spark: "SparkSession", table: Table, how: str, landed: bool, result: str
 ) -> None:

@@ -25,7 +25,7 @@ def topic(options: dict[str, str]) -> str:
     name = f"waiting-{uuid4().hex[:8]}"
     made = NewTopic(name, 2, 1, config={"max.message.bytes": "1114112"})
     admin = AdminClient(options)
-    admin.create_topics([made])[name].result(10)
+    admin.create_topics([made])[name].result(60)
     return name
 
 

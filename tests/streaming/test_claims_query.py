@@ -193,6 +193,18 @@ def test_a_job_of_its_own_has_the_state_of_its_query(tmp_path: Path) -> None:
     assert json.loads(path.read_bytes())["state"] == "running"
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_only_beside_the_groups_a_batch_is_one_task_that_gives_way(is_alone: bool) -> None:
+    """A backlog of claims took all slots of the job, and joins waited for whole batches of it. In
+    a job of its own there is nobody to wait."""
+    query = query_with(is_alone=is_alone)
+    session: Any = query._spark
+
+    assert query._of_query.gives_way is not is_alone
+    asked = [call.args for call in session.conf.set.call_args_list]
+    assert asked == ([] if is_alone else [("spark.sql.shuffle.partitions", "1")])
+
+
 def test_a_failure_is_a_state_and_an_error() -> None:
     query = query_with()
     with pytest.raises(CannotReach):

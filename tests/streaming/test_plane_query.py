@@ -2,13 +2,16 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from coordlib.errors import CannotReach
+from coordlib.streaming import plane_query
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.plane import groups
 from coordlib.streaming.plane_query import PlaneQuery, QueryOptions
+from coordlib.streaming.worker_pools import VARIABLE, WAY_GIVEN
 
 
 class FakeSink:
@@ -73,3 +76,28 @@ def test_nobody_is_told_of_a_batch_that_could_not_be_committed(
 
     assert told == ["written"]
     assert isinstance(query.failure, CannotReach)
+
+
+@pytest.mark.parametrize("gives_way", [False, True])
+def test_only_a_query_that_gives_way_reads_in_one_task_and_judges_in_other_workers(
+    monkeypatch: pytest.MonkeyPatch, gives_way: bool
+) -> None:
+    """Each coordination partition was a task of its own: four of them took every slot at once."""
+    rows, spark, judged = MagicMock(), MagicMock(), list[tuple[Any, str]]()
+    spark.sparkContext.environment, spark.sparkContext.master = {}, "local[3]"
+
+    def judge(given: Any, *_: Any) -> MagicMock:
+        judged.append((given, spark.sparkContext.environment.get(VARIABLE, "")))
+        return MagicMock()
+
+    monkeypatch.setattr(plane_query, "read_inputs", lambda *_: rows)
+    monkeypatch.setattr(plane_query, "judge", judge)
+    options = QueryOptions(bootstrap_servers="b:1", checkpoint="c", gives_way=gives_way)
+    query = PlaneQuery(spark, groups("coord"), options, lambda *_: None)
+    query._begin(MagicMock(identity=SimpleNamespace(rebuilt_from=None, keys_of_shards=(0,))))
+
+    if gives_way:
+        rows.coalesce.assert_called_once_with(1)
+        assert judged == [(rows.coalesce.return_value, str(WAY_GIVEN))]
+    else:
+        assert judged == [(rows, "")]

@@ -96,7 +96,7 @@ def alter(admin: AdminClient, topic: str, key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
+        future.result(60)
     # Brokers hear of it a moment after the controller has acknowledged.
     while _config(admin, topic)[key].value != value:
         time.sleep(0.05)
@@ -104,7 +104,7 @@ def alter(admin: AdminClient, topic: str, key: str, value: str) -> None:
 
 def _config(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
     asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)])
-    return next(iter(asked.values())).result(10)
+    return next(iter(asked.values())).result(60)
 
 
 def refusal(start, *arguments, **options) -> str:
@@ -138,7 +138,7 @@ def test_another_number_of_shards_than_the_recorded_one(start, made, admin):
     names += ("clusters", "metadata", "transactions", "outbox")
     grown = [NewPartitions(f"{made}.{name}", 3) for name in names]
     for future in admin.create_partitions(grown).values():
-        future.result(10)
+        future.result(60)
     time.sleep(1)
 
     assert "3 shards, not 2" in refusal(start, made)

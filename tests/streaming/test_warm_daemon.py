@@ -1,6 +1,7 @@
 """The daemon of Spark's Python workers: what a worker finds in itself when it begins."""
 
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -9,15 +10,19 @@ from contextlib import closing
 from pathlib import Path
 
 from coordlib.streaming import warm_daemon
+from coordlib.streaming.worker_pools import WAY_GIVEN, environment_of
 
 #: Spark's daemon starts modules of this beginning only.
 WORKER = "pyspark_that_tells"
 SECRET = b"a secret"
+#: Linux's.
+NICENESS_MAX = 19
 TELLS = """
-import gc, json, sys
+import gc, json, os, sys
 
 def main(infile, outfile):
     told = {"frozen": gc.get_freeze_count(), "tracked": len(gc.get_objects()),
+            "niceness": os.getpriority(os.PRIO_PROCESS, 0),
             "modules": [name for name in ("pandas", "pyarrow", "coordlib.streaming.operator")
                         if name in sys.modules]}
     outfile.write(json.dumps(told).encode() + b"\\n")
@@ -43,8 +48,29 @@ def _a_worker_tells(daemon: "subprocess.Popen[bytes]") -> dict[str, object]:
 def test_a_worker_is_forked_with_its_imports_done_and_its_heap_frozen(tmp_path: Path) -> None:
     """pyspark collects garbage after every task. What the daemon has imported must not be walked
     each time: that took more than the judging."""
+    told = _of_a_worker(tmp_path)
+
+    assert told["modules"] == ["pandas", "pyarrow", "coordlib.streaming.operator"]
+    frozen, tracked = told["frozen"], told["tracked"]
+    assert isinstance(frozen, int)
+    assert isinstance(tracked, int)
+    assert frozen > 50_000
+    assert tracked < frozen / 20, "what is left to walk is the worker's own"
+    assert told["niceness"] == os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_workers_of_a_query_that_gives_way_inherit_their_daemons_priority(tmp_path: Path) -> None:
+    """A backlog of claims is judged while a member joins: on two cores the join comes first."""
+    told = _of_a_worker(tmp_path, **environment_of({}, WAY_GIVEN))
+
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert told["niceness"] == min(NICENESS_MAX, own + WAY_GIVEN)
+
+
+def _of_a_worker(tmp_path: Path, **variables: str) -> dict[str, object]:
     (tmp_path / f"{WORKER}.py").write_text(TELLS)
     environment = {
+        **variables,
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": str(tmp_path),
         "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(),
@@ -54,14 +80,7 @@ def test_a_worker_is_forked_with_its_imports_done_and_its_heap_frozen(tmp_path: 
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as daemon:
         try:
-            told = _a_worker_tells(daemon)
+            return _a_worker_tells(daemon)
         finally:
             assert daemon.stdin is not None
             daemon.stdin.close()  # so the JVM ends it
-
-    assert told["modules"] == ["pandas", "pyarrow", "coordlib.streaming.operator"]
-    frozen, tracked = told["frozen"], told["tracked"]
-    assert isinstance(frozen, int)
-    assert isinstance(tracked, int)
-    assert frozen > 50_000
-    assert tracked < frozen / 20, "what is left to walk is the worker's own"

@@ -6,7 +6,9 @@ import pytest
 
 from coordlib.errors import SetupError
 from coordlib.history.maintain import maintain
-from tests.tools.bench.history import ARCHIVED, MAINTAINED, make, run, state_of
+from coordlib.history.sql import query_tables
+from coordlib.history.tables import TABLES
+from tests.tools.bench.history import ARCHIVED, MAINTAINED, make, name_of, run, state_of
 from tests.tools.bench.history_rows import Shape
 
 SHAPE = Shape(days=2, groups=4, commits_per_day=40, files=2)
@@ -14,13 +16,14 @@ SHAPE = Shape(days=2, groups=4, commits_per_day=40, files=2)
 
 def test_a_maintained_history_is_not_told_as_archived(tmp_path: Path) -> None:
     """The first run maintains the folder that it made; the second one finds that."""
-    make(tmp_path, SHAPE, is_archived=True)
-    assert state_of(tmp_path) == ARCHIVED
-    maintain(str(tmp_path), {})
-    assert state_of(tmp_path) == MAINTAINED
+    place = tmp_path / name_of(SHAPE, True)
+    make(place, SHAPE, is_archived=True)
+    assert state_of(place) == ARCHIVED
+    maintain(str(place), {})
+    assert state_of(place) == MAINTAINED
 
     with pytest.raises(SetupError, match="maintained") as told:
-        run(shape=SHAPE, folder=str(tmp_path), is_archived=True, repeats=1)
+        run(shape=SHAPE, beside=None, folder=str(tmp_path), is_archived=True, repeats=1)
 
     assert str(tmp_path) in told.value.where
 
@@ -29,3 +32,29 @@ def test_a_history_that_was_made_as_maintained_is_told_so(tmp_path: Path) -> Non
     make(tmp_path, SHAPE, is_archived=False)
 
     assert state_of(tmp_path) == MAINTAINED
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_a_history_whose_writing_was_ended_is_written_on(
+    tmp_path: Path, is_archived: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A year takes half an hour to write: the machine went down behind the first files."""
+    whole, ended = str(tmp_path / "whole"), tmp_path / "ended"
+    make(Path(whole), SHAPE, is_archived)
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.tools.bench.history.lag", lambda *_: _end())
+        with pytest.raises(KeyboardInterrupt):
+            make(ended, SHAPE, is_archived)
+    (first, *_) = sorted(ended.rglob("*.parquet"))
+    before = first.stat().st_mtime_ns
+
+    make(ended, SHAPE, is_archived)
+
+    assert first.stat().st_mtime_ns == before
+    for table in TABLES:
+        rows = f"SELECT * FROM {table} ORDER BY ALL"
+        assert query_tables(str(ended), rows).rows == query_tables(whole, rows).rows
+
+
+def _end() -> str:
+    raise KeyboardInterrupt

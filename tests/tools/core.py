@@ -153,7 +153,12 @@ def topics_known(state: StoredShard) -> dict[str, int]:
 def facts_of(row: Row, shard: Shard, value: Any = None) -> Facts:
     """What the kind says of a row's value alone, as if it had just been made."""
     found = row.value if value is None else value
-    settings, put = shard.settings.of(Groups), frozenset(row.counts)
+    settings = shard.settings.of(Groups)
+    put = {
+        table.name: [((name, number), None) for name, number, _ in row.entries(table)]
+        for table in row.kind.TABLES
+        if row.count(table)
+    }
     known = Known(row, settings, shard.clock_ms, None, Facts(), {}, put)
     return row.kind.facts(msgspec.structs.replace(found), known)
 

@@ -28,6 +28,9 @@ class Holding(Ownership):
 
     def enter(self, now_ms: int, sign_ms: int) -> None:
         """The first Subscribe was answered; `sign_ms` is its first produce() (rule 8)."""
+        # The answer was written after that call, and is read in order: all that could be read then
+        # was read. The end was perhaps not asked for since, as there was nothing to guard.
+        self.fence.read_to_end(now_ms, sign_ms)
         self.fence.start(now_ms, sign_ms)
 
     def replace(self, fences: Mapping[TopicPartition, int], fence_token: int | None) -> None:

@@ -14,7 +14,7 @@ Source: KIP-343 (seed 001); TIME-AND-FENCING.md, rules 8 to 12, 15 and 16.
 from coordlib.client.brokers import signals as bs
 from coordlib.client.brokers.acting import Acting, offset_of
 from coordlib.client.brokers.signals import Call, Callback
-from coordlib.client.brokers.standing import READY, REGISTERED, State
+from coordlib.client.brokers.standing import LIVING, READY, REGISTERED, State
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import error_of, known, refusal_of, throttle_ms
 from coordlib.client.machine.signals import TopicPartition
@@ -40,6 +40,11 @@ class BrokerLife(Acting):
         if self._is_beating:
             due.append(me.beats.due_ms())
         return min((each for each in due if each is not None), default=None)
+
+    def reading_lasts_ms(self) -> int | None:
+        """How old the newest complete reading may become; the door is older than a session."""
+        me = self._me
+        return me.fence.reading_lasts_ms() if me.state in LIVING else None
 
     # ---- the way in ---------------------------------------------------------------------------
 

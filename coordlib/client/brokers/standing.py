@@ -35,7 +35,8 @@ class State(Enum):
 READY: Final = frozenset({State.ACTIVE, State.STOPPING})
 #: The controller has answered its registration.
 REGISTERED: Final = READY | {State.INACTIVE}
-_LIVING: Final = REGISTERED | {State.INITIAL}
+#: It is registered, or will be.
+LIVING: Final = REGISTERED | {State.INITIAL}
 
 
 class BrokerStanding(BaseStanding[State, bs.Output]):
@@ -47,8 +48,8 @@ class BrokerStanding(BaseStanding[State, bs.Output]):
         State.INACTIVE: REGISTERED | {State.INITIAL},
         State.ACTIVE: REGISTERED,
         State.STOPPING: REGISTERED,
-        State.FAILED: _LIVING,
-        State.LEAVING: _LIVING | {State.FAILED},
+        State.FAILED: LIVING,
+        State.LEAVING: LIVING | {State.FAILED},
         State.LEFT: frozenset({State.LEAVING}),
     }
 

@@ -53,7 +53,7 @@ class MarshalConsumer(Closing):
     ) -> None:
         self._transport, self._options, self._instance = transport, options, instance
         self.topics = topics
-        self._data = Data(reader, settings.common)
+        self._data = Data(reader, settings.common, topics)
         #: Called with the partitions, or topics, inside `poll` and `close`.
         self.on_claimed: OnPlaces | None = None
         self.on_released: OnPlaces | None = None

@@ -48,6 +48,8 @@ holds nothing between two generations; these do not stop at a JoinGroup. What th
 from enum import Enum
 
 MARGIN_MIN_MS = 1_000
+#: So many readings fit into the time after which a member stops without one.
+READINGS = 6
 #: The demand that names no cause: to join again. At most one such is open.
 REJOIN = -1
 
@@ -174,6 +176,14 @@ class Fence:
     def may_heartbeat(self, now_ms: int) -> bool:
         """Rule 9, second half: a member that cannot read its responses must not look alive."""
         return self._read_ms is not None and now_ms - self._read_ms <= self.read_for_ms
+
+    def reading_lasts_ms(self) -> int:
+        """How old the newest complete reading may become before a newer one is to be made.
+
+        The rules bear an older one; but the time for a reaction counts from it (rule 10), and
+        while a join is open so does the session (rule 8). One that stopped waits for it (rule 11).
+        """
+        return 0 if self._stop else min(self.sign_for_ms, self.read_for_ms) // READINGS
 
     def stopped_by(self, now_ms: int) -> Stop | None:
         """The rule that stopped the member; None while it may work or holds nothing."""

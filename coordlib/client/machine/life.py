@@ -161,6 +161,12 @@ class Life(ABC):
             due.append(self._polled_ms + me.timing.rebalance_timeout_ms)
         return min((each for each in due if each is not None), default=None)
 
+    def reading_lasts_ms(self) -> int | None:
+        """How old the newest complete reading may become; None: it has no membership to guard."""
+        me = self._me
+        needs_it = me.state in ACTIVE or me.fence.is_guarding
+        return me.fence.reading_lasts_ms() if needs_it and me.state not in ENDED else None
+
     # ---- the user -----------------------------------------------------------------------------
 
     def _seen(self, now_ms: int) -> None:

@@ -28,6 +28,7 @@ from coordlib.client.shell.member import default_client_id
 from coordlib.client.shell.outgoing import Given, Outgoing
 from coordlib.client.shell.transactional import TRANSACTION_TIMEOUT_MS, not_delivered
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
+from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.life import Life
 from coordlib.client.transactions.metadata import GroupMetadata
@@ -47,7 +48,7 @@ _OTHERS: Final = frozenset({"coord.new.epoch", "coord.new.epoch.after.ms"})
 OpenData = Callable[[Mapping[str, Any]], Writes]
 
 
-class ByCoordinator:
+class ByCoordinator(Unfenced):
     """The way in which the coordinator decides.
 
     Args:

@@ -10,6 +10,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.shell.coordinator_options import Options
 from coordlib.client.shell.member import default_client_id
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
+from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.verdict import verdict_of
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -94,7 +95,7 @@ class Describing:
         return self._transport
 
 
-class _Question:
+class _Question(Unfenced):
     """A transport's handler that waits for one answer."""
 
     def __init__(

@@ -27,6 +27,9 @@ class Machine(Protocol[In_contra, Out_co]):
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest; None: not before something else."""
 
+    def reading_lasts_ms(self) -> int | None:
+        """How old the newest complete reading may become; None: nothing depends on it."""
+
 
 class Driven(Closing, Generic[InputT, OutputT]):
     """The base of members and of brokers' agents: the side that faces the transport."""
@@ -54,6 +57,11 @@ class Driven(Closing, Generic[InputT, OutputT]):
         """When `Elapsed` must be fed at the latest; None: not before something else."""
         with self._changed:
             return self._machine.wake_ms() if self._broken is None else None
+
+    def reading_lasts_ms(self) -> int | None:
+        """How old the newest complete reading may become; None: nothing depends on it."""
+        with self._changed:
+            return self._machine.reading_lasts_ms() if self._broken is None else None
 
     def fail(self, problem: Exception) -> None:
         """Stop for good, because the state of the state machine is unknown now.

@@ -21,6 +21,7 @@ from coordlib.client.shell.data_cluster import DataCluster, Writes, open_idempot
 from coordlib.client.shell.member import default_client_id
 from coordlib.client.shell.outgoing import Given, Outgoing, Record
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
+from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.unmarked import Place
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.fatal_errors import is_fatal
@@ -131,7 +132,7 @@ class IdempotentProducer(Closing):
         self._outgoing.write()
 
 
-class _AskingForId:
+class _AskingForId(Unfenced):
     """A transport's handler that waits for a producer id. The shard of the client's name gives it,
 
     and keeps nothing.

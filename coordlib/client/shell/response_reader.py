@@ -1,13 +1,13 @@
 """Reads one response partition, and reports when it has read to the end.
 
-The end is the last stable offset (rule 9). It is asked for over a connection of its own: on the
-reader's, the broker would answer only after the fetch that it holds open. The position of the
-reading comes from messages and, since transaction markers take offsets too, from the
-end-of-partition event.
+The end is the last stable offset (rule 9). It is asked for only when a fence needs to know and
+nothing that was read has told (`proofs`), over a connection of its own: on the reader's, the broker
+would answer only after the fetch that it holds open. The position of the reading comes from
+messages and, since transaction markers take offsets too, from the end-of-partition event.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 from uuid import uuid4
@@ -24,22 +24,24 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.errors import CannotReach, CoordError
-from coordlib.kafka.clients import renew_leaders
+from coordlib.kafka.clients import list_offsets, renew_leaders
 from coordlib.kafka.denied import denial, hidden, missing, reading
 
 _log = logging.getLogger("coordlib.client")
 
-ASK_INTERVAL_MS = 500  # how often the end is asked for
+ASK_INTERVAL_MS = 500  # the end is asked for no more often; nor do proofs count more often
+LOOK_INTERVAL_MS = 50  # how often is looked whether it must be asked for
 ASK_TIMEOUT_S = 5.0  # an answer that takes longer is of little use: its age counts from the asking
 REFRESH_TIMEOUT_S = 1.0  # reading stands still for as long
 WAIT_S = 0.02
 BATCH = 500
+_LEVEL = IsolationLevel.READ_COMMITTED
 CONFIG: dict[str, Any] = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
-    "fetch.wait.max.ms": 100,  # the end-of-partition event comes with an empty fetch
+    "fetch.wait.max.ms": 500,  # the end-of-partition event comes with an empty fetch
     "reconnect.backoff.max.ms": 1_000,  # rule 12
 }
 
@@ -53,32 +55,63 @@ class ResponseReader:
         self._consumer = Consumer({**config, **unused, **CONFIG})
         self._admin = AdminClient({**config, "client.id": client})
         self._config, self._source = config, source
+        self._latest = {source: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         #: Next offset to read; everything before it was handed out.
         self._position = 0
-        self._asked_ms = 0
+        self._asked_ms = self._looked_ms = 0
         self._answer: Future[Any] | None = None
         #: (when asked, the end) of the reading under way.
         self._goal: tuple[int, int] | None = None
-        #: When the end was asked for, of the newest reading that reached it.
+        #: When the end was asked for, of the newest reading that reached it; or as of when
+        #: something that was read proves as much.
         self.read_ms: int | None = None
+        self._is_proved = False
 
     def start(self, timeout_s: float) -> None:
         """Start at the end that is seen now. Raises CannotReach, NotAllowed."""
         asked_ms = boottime_ms()
         try:
-            end = int(self._ask_end(timeout_s).result(timeout_s).offset)
+            asked = list_offsets(self._admin, self._latest, timeout_s, _LEVEL)
+            end = int(asked[self._source].result(timeout_s).offset)
         except (KafkaException, TimeoutError) as problem:
             raise self._refusal(problem) from problem
         self._position, self.read_ms, self._asked_ms = end, asked_ms, asked_ms
+        self._know_leader(timeout_s)
         self._consumer.assign([TopicPartition(self._source.topic, self._source.partition, end)])
 
-    def ask(self, now_ms: int) -> None:
-        """Ask for the end from time to time; rule 9: before the reading that is to reach it."""
+    def _know_leader(self, timeout_s: float) -> None:
+        """Else the first fetch may wait for librdkafka's next look at its topics, up to 1 s."""
+        try:
+            self._consumer.list_topics(self._source.topic, timeout=timeout_s)
+        except KafkaException as problem:
+            raise self._refusal(problem) from problem
+
+    def ask(self, now_ms: int, lasts_ms: Callable[[], int | None]) -> None:
+        """Ask for the end where one must; rule 9: before the reading that is to reach it.
+
+        Args:
+            lasts_ms: how old the newest reading may become; None: nothing depends on it.
+        """
         if self._answer is not None:
             self._hear(self._answer)
-        elif self._goal is None and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
-            self._asked_ms = now_ms
-            self._answer = self._ask_end(ASK_TIMEOUT_S)
+        elif self._goal is None and self._must_look(now_ms):
+            self._looked_ms, lasting_ms = now_ms, lasts_ms()
+            if lasting_ms is not None and now_ms - (self.read_ms or 0) >= lasting_ms:
+                self._asked_ms = now_ms
+                asked = self._admin.list_offsets(
+                    self._latest, isolation_level=_LEVEL, request_timeout=ASK_TIMEOUT_S
+                )
+                self._answer = asked[self._source]
+
+    def _must_look(self, now_ms: int) -> bool:
+        newest_ms = max(self._asked_ms, self.read_ms or 0)
+        is_time = now_ms - newest_ms >= ASK_INTERVAL_MS
+        return is_time and now_ms - self._looked_ms >= LOOK_INTERVAL_MS
+
+    def proved(self, asked_ms: int) -> None:
+        """What was read shows that all was read that could be at `asked_ms` (`proofs`)."""
+        if self.read_ms is None or asked_ms - self.read_ms >= ASK_INTERVAL_MS:
+            self.read_ms, self._is_proved = asked_ms, True
 
     def read(self) -> list[tuple[bytes, bytes]]:
         """What has come, key and value; waits a moment when nothing has.
@@ -92,23 +125,16 @@ class ResponseReader:
         return [each for message in messages if (each := self._take(message)) is not None]
 
     def is_at_end(self) -> bool:
-        """Whether the reading under way is complete; true once for each."""
-        if self._goal is None or self._position < self._goal[1]:
-            return False
-        self.read_ms, self._goal = self._goal[0], None
-        return True
+        """Whether a newer reading is complete than before; true once for each."""
+        is_newer, self._is_proved = self._is_proved, False
+        if self._goal is not None and self._position >= self._goal[1]:
+            asked_ms, self._goal = self._goal[0], None
+            if self.read_ms is None or asked_ms > self.read_ms:
+                self.read_ms, is_newer = asked_ms, True
+        return is_newer
 
     def close(self) -> None:
         self._consumer.close()
-
-    def _ask_end(self, timeout_s: float) -> "Future[Any]":
-        asked = self._admin.list_offsets(
-            {self._source: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=timeout_s,
-        )
-        answer: Future[Any] = asked[self._source]
-        return answer
 
     def _refusal(self, problem: KafkaException | TimeoutError) -> CoordError:
         topic = self._source.topic

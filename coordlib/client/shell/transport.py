@@ -1,9 +1,10 @@
 """Kafka around members: one idempotent producer, one reader of one response partition.
 
-Many members may share a transport. Two threads serve them: one reads the responses and asks for
-their end, the other waits for acknowledgements and runs the members' timers; so a broker that
-answers no question does not hold up heartbeats to another one. Handlers are called from these
-threads and must not block. An exception of one handler fails that member alone.  # INV-70
+Many members may share a transport. Two threads serve them: one reads the responses and, where a
+fence needs it, asks for their end; the other waits for acknowledgements and runs the members'
+timers. So a broker that answers no question does not hold up heartbeats to another one. Handlers
+are called from these threads and must not block. An exception of one handler fails that member
+alone.  # INV-70
 """
 
 import logging
@@ -30,6 +31,7 @@ from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.failing import FailingTransport
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
+from coordlib.client.shell.proofs import Proofs
 from coordlib.client.shell.racks import read_racks
 from coordlib.client.shell.response_reader import ResponseReader
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
@@ -68,6 +70,9 @@ class Handler(Protocol):
 
     def wake_ms(self) -> int | None:
         """When its next timer is due; None: it has none."""
+
+    def reading_lasts_ms(self) -> int | None:
+        """How old the newest complete reading may become; None: nothing of it depends on that."""
 
     def fail(self, problem: Exception) -> None:
         """This member raised in a thread of the transport: its `poll` is to raise the problem."""
@@ -186,6 +191,7 @@ class KafkaTransport(FailingTransport[Handler]):
         self._reader = ResponseReader(
             config, client, TopicPartition(self.place.responses, self.reply)
         )
+        self._proofs = Proofs()
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}
         self._by_group: dict[bytes, dict[str, Handler]] = {}
@@ -292,6 +298,7 @@ class KafkaTransport(FailingTransport[Handler]):
         if error is None:
             offset = of.offset()
             assert offset is not None
+            self._proofs.acknowledged(handler.identity.shard, offset, produced_ms)
             self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
         else:
             is_final = self._is_final(error)
@@ -324,7 +331,7 @@ class KafkaTransport(FailingTransport[Handler]):
 
     def _read(self) -> None:
         while not self._is_closed.is_set():
-            self._reader.ask(self.now_ms())
+            self._reader.ask(self.now_ms(), self._reading_lasts_ms)
             for key, value in self._reader.read():
                 self._dispatch(key, value)
             if self._reader.is_at_end():
@@ -332,6 +339,12 @@ class KafkaTransport(FailingTransport[Handler]):
                 assert asked_ms is not None
                 for handler in self._all():
                     self._feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
+
+    def _reading_lasts_ms(self) -> int | None:
+        lasting: list[int] = []
+        for handler in self._all():
+            self._for(handler, partial(_note_lasting, handler, lasting))
+        return min(lasting, default=None)
 
     def _dispatch(self, key: bytes, value: bytes) -> None:
         """Only what may concern a member here is decoded; Progress has no key."""
@@ -346,6 +359,10 @@ class KafkaTransport(FailingTransport[Handler]):
         if isinstance(message, rs.Response):  # found, since most of what comes is for one of many
             addressed = self._handlers.get(message.id.rpartition("-")[0])
             concerned = [addressed] if addressed is not None else []
+        if isinstance(message, rs.Progress):
+            asked_ms = self._proofs.progressed(message.shard, message.offset)
+            if asked_ms is not None:
+                self._reader.proved(asked_ms)
         for handler in concerned:
             if concerns(handler.identity, message):
                 self._feed(handler, sg.Received(self.now_ms(), message))
@@ -384,3 +401,9 @@ def _tell_time(handler: Handler, now_ms: int) -> None:
     wake_ms = handler.wake_ms()
     if wake_ms is not None and wake_ms <= now_ms:
         handler.feed(sg.Elapsed(now_ms))
+
+
+def _note_lasting(handler: Handler, lasting: list[int]) -> None:
+    lasts_ms = handler.reading_lasts_ms()
+    if lasts_ms is not None:
+        lasting.append(lasts_ms)

@@ -36,7 +36,7 @@ _AS_OF: Final = """
         FROM (SELECT e.type, e.time, e.log_offset, explode(e.items) AS item
               FROM (SELECT type, time, log_offset, offsets_in(detail) AS items
                     FROM group_events
-                    WHERE group_id = $1 AND time <= $2
+                    WHERE group_id = $1 AND time <= $2 AND date <= CAST($2 AS DATE)
                       AND type IN ('OffsetsCommitted', 'OffsetsDeleted', 'OffsetsExpired')) AS e
              ) AS x) AS c
     WHERE c.n = 1 AND c.type = 'OffsetsCommitted'"""

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
+from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import severity_of
 from coordlib.client.transactions.metadata import GroupMetadata
@@ -60,7 +61,7 @@ class OffsetsNotWritten(TransactionError):
         super().__init__(Severity.ABORTABLE, what, where, "Abort, and begin.")
 
 
-class OffsetsQuestion:
+class OffsetsQuestion(Unfenced):
     """One commit of one transaction. Not to be shared among threads."""
 
     def __init__(

@@ -80,6 +80,8 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     demand: Demand | None = None
     #: How many of the partitions that it leads are to be led by another (`Partition.move`).
     moving: int = 0
+    #: Until when its registrations have booked the shard's clock, in microseconds of it.
+    free_us: int = 0
 
     @property
     def is_ready(self) -> bool:
@@ -152,6 +154,10 @@ class Cluster(
 
     def size_bytes(self) -> int:
         """Upper bound of the head and of its row; see `Broker.size_bytes`."""
+        return self._size_bytes
+
+    @cached_property
+    def _size_bytes(self) -> int:
         guards = sum(
             GUARD_BYTES + len(name.encode()) + len(guard.client.encode())
             for name, guard in self.guards.items()

@@ -2,7 +2,12 @@
 
 Its incarnation is the record's offset (KRaft; KIP-343 took the czxid). What the older process led
 has no leader until that process must have stopped, or the newer one proves that it has.
+
+Each broker id has a rate: a process that a supervisor starts again and again, or two with one id,
+must not fill history and metadata, nor hold up the shard's other entities.
 """
+
+from typing import Final
 
 from coordlib import limits
 from coordlib.coordinators.brokers import arrivals, departures, guards, telling
@@ -11,6 +16,7 @@ from coordlib.coordinators.brokers.demands import finish
 from coordlib.coordinators.brokers.departures import Departure
 from coordlib.coordinators.brokers.step import ClusterStep
 from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.coordinators.shard.throttle import Rate
 from coordlib.coordinators.shard.transition import reply_of
 from coordlib.effects import effect as fx
 from coordlib.errors import ErrorCode
@@ -20,6 +26,11 @@ from coordlib.records import stored
 from coordlib.records.brokers import VERSION_WITH_HEARTBEATS
 
 SUPERSEDED = "superseded by a newer registration"
+#: For the sender of a registration that comes too soon after others of its id.
+BROKER_IS_THROTTLED: Final = (
+    "Try again: this broker id has been registered too often of late. If another process has the "
+    "same id, give each an id of its own."
+)
 
 
 def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
@@ -32,9 +43,16 @@ def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
         return _answer(step, request, known)  # the same record once more
     if known is not None and sender in known.superseded:
         return step.refuse(request, ErrorCode.STALE_BROKER_EPOCH)
-    broker = _made(step, request, known)
-    if refused := _no_room(step, broker, known):
+    rate = Rate(known.free_us if known else 0, limits.REGISTRATIONS_PER_SECOND_MAX)
+    if wait_ms := rate.wait_ms(step.at.clock_ms):
+        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        return step.refuse(request, code, BROKER_IS_THROTTLED, throttle_time_ms=wait_ms)
+    if refused := _is_full(step, known):
         return step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, refused)
+    rate.book(step.at.clock_ms)
+    broker = _made(step, request, known, rate.free_us)
+    if not step.room_of(broker):
+        return step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE)
     if step.value is None:
         step.create("first broker")
     step.reason = "broker registered" if known is None else SUPERSEDED
@@ -56,7 +74,9 @@ def _are_timeouts_allowed(step: ClusterStep, request: rq.RegisterBroker) -> bool
     return is_session and release[0] <= request.release_timeout_ms <= release[1]
 
 
-def _made(step: ClusterStep, request: rq.RegisterBroker, known: Broker | None) -> Broker:
+def _made(
+    step: ClusterStep, request: rq.RegisterBroker, known: Broker | None, free_us: int
+) -> Broker:
     at = step.at
     past = () if known is None else (*known.superseded, (known.client, known.first_id))
     is_legacy = request.version < VERSION_WITH_HEARTBEATS
@@ -78,16 +98,17 @@ def _made(step: ClusterStep, request: rq.RegisterBroker, known: Broker | None) -
         superseded=past[-limits.SUPERSEDED_MAX :],
         has_session=not is_legacy,
         awaits_cover=None if is_legacy else at.offset,
+        free_us=free_us,
     )
 
 
-def _no_room(step: ClusterStep, broker: Broker, known: Broker | None) -> str | None:
-    """Why there is no room for one more broker; None: there is."""
+def _is_full(step: ClusterStep, known: Broker | None) -> str | None:
+    """Why no further broker may come, whatever it has; None: one may."""
     if not step.may_create:
         return SHARD_IS_FULL
     if known is None and len(step.cluster.brokers) >= step.config.brokers_max:
         return "Unregister brokers that are gone for ever, or raise brokers.brokers_max."
-    return None if step.room_of(broker) else SHARD_IS_TOO_LARGE
+    return None
 
 
 def _supersede(step: ClusterStep, request: rq.RegisterBroker, known: Broker) -> None:

@@ -108,7 +108,7 @@ def brokers_told(before: Cluster, after: Cluster) -> list[BrokerChange]:
         return found  # an ISR changed: nothing that grows with the brokers is looked at
     for number in sorted(before.brokers.keys() | after.brokers.keys()):
         was, now = before.brokers.get(number), after.brokers.get(number)
-        if _told_of(was) != _told_of(now):
+        if was is not now and _told_of(was) != _told_of(now):
             found.append((number, was, now))
     return found
 

@@ -130,12 +130,11 @@ def uncovered(cluster: Cluster) -> tuple[int, int] | None:
 
 def shortest_timeout_ms(cluster: Cluster) -> int:
     """The shortest timeout of anybody who is waited for; 0: nobody (rule 1)."""
-    timeouts: list[int] = []
-    for broker in cluster.brokers.values():
-        if broker.has_session:
-            timeouts.append(broker.session_timeout_ms)
-        if broker.has_session or broker.demand is not None:
-            timeouts.append(broker.release_timeout_ms)
+    brokers = cluster.brokers.values()  # a thousand: they are asked for whenever one has changed
+    timeouts = [each.session_timeout_ms for each in brokers if each.has_session]
+    timeouts += [
+        each.release_timeout_ms for each in brokers if each.has_session or each.demand is not None
+    ]
     for guard in cluster.guards.values():
         timeouts += (guard.session_timeout_ms, guard.told.duration_ms)
     return min(timeouts, default=0)

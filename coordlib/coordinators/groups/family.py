@@ -21,7 +21,7 @@ from coordlib.coordinators.groups.step import AroundGroup
 from coordlib.coordinators.shard.family import Decide, Family
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Kind
 from coordlib.coordinators.shard.row import Row
-from coordlib.coordinators.shard.throttle import NewGroups
+from coordlib.coordinators.shard.throttle import Rate
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.effects.routing import GROUPS
 from coordlib.records import requests as rq
@@ -64,8 +64,8 @@ class Groups(Family):
         per_second = settings.config.new_groups_per_second_max
         #: By input topic, and the time on which it counts.
         self._new = {
-            REQUESTS: NewGroups(self._state.free_us, per_second),
-            COMMITS: NewGroups(self._state.offsets_free_us, per_second),
+            REQUESTS: Rate(self._state.free_us, per_second),
+            COMMITS: Rate(self._state.offsets_free_us, per_second),
         }
 
     @property

@@ -65,9 +65,7 @@ class GroupKind(Kind):
     def facts(self, value: AnyGroup, known: Known) -> Facts:
         before: AnyGroup | None = known.value
         look_at_ms = retention.look_at_ms(value, known)
-        report = known.facts.report
-        if PENDING.name in known.put:
-            report = pending.report(known.row.entries(PENDING))
+        report = _report(known)
         if value is before:
             return replace(known.facts, look_at_ms=look_at_ms, report=report)
         is_same_wish = before is not None and _wanting_as(before) == _wanting_as(value)
@@ -129,6 +127,17 @@ class GroupKind(Kind):
     def concerned(self, _: Collection[str]) -> Callable[[msgspec.Raw], bool]:
         """Whether a change of these topics may concern a group, by its wishes."""
         return lambda _: False
+
+
+def _report(known: Known) -> msgspec.Raw:
+    """The transactions of Kafka that its pending offsets wait for."""
+    changes = known.put.get(PENDING.name)
+    if not changes:
+        return known.facts.report
+    entries = known.row.entries(PENDING)
+    if known.value is not None and known.value.is_quarantined:
+        return pending.report(entries)  # the facts before may be those of a defect
+    return pending.report_after(known.facts.report, entries, changes)
 
 
 def _wanting_as(group: AnyGroup) -> tuple[object, ...]:

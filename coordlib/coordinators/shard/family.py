@@ -5,7 +5,7 @@ has a space of its own. Within a space an entity is of one kind, and an empty on
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Union
 
@@ -190,20 +190,24 @@ class Registry:
         if any(self.families[kind.SPACE] is not f for f in families for kind in f.KINDS):
             raise ValueError("A kind is in another space than its family.")
 
-    def kinds_of(self, space: str, request: type[Any] | None) -> Iterator[Kind]:
-        """The kinds of a space that judge such requests."""
-        for kind in self.families[space].KINDS if space in self.families else ():
-            if request in kind.handlers:
-                yield kind
+    @cached_property
+    def _kinds_of(self) -> dict[tuple[str, type[Any] | None], list[Kind]]:
+        """The kinds of a space that judge such requests. Asked for each request of a new name."""
+        found: dict[tuple[str, type[Any] | None], list[Kind]] = {}
+        for kind in self.kinds.values():
+            for request in kind.handlers:
+                found.setdefault((kind.SPACE, request), []).append(kind)
+        return found
 
     def first_kind(self, space: str, request: type[Any]) -> Kind | None:
         """The kind that judges it where the entity's own does not; None: no kind does."""
-        return next(self.kinds_of(space, request), None)
+        kinds = self._kinds_of.get((space, request))
+        return kinds[0] if kinds else None
 
     def only_kind(self, space: str, request: type[Any] | None) -> str | None:
         """The kind that alone has such requests; None: several have them, or none has."""
-        names = [kind.NAME for kind in self.kinds_of(space, request)]
-        return names[0] if len(names) == 1 else None
+        kinds = self._kinds_of.get((space, request), ())
+        return kinds[0].NAME if len(kinds) == 1 else None
 
     def first_to_hear(self, space: str, message: type[Any]) -> Kind | None:
         """The kind that judges such messages where there is no entity; None: no kind does."""

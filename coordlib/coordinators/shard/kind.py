@@ -6,8 +6,9 @@ shard must know of a value without decoding it (`Facts`), and what follows from 
 that share names and state are a *family* (`family.py`).
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
@@ -20,7 +21,7 @@ from coordlib.records import requests as rq
 from coordlib.records.envelope import Message
 
 if TYPE_CHECKING:
-    from coordlib.coordinators.shard.table import Entries, Table
+    from coordlib.coordinators.shard.table import Change, Entries, Table
 
 #: One step of an entity: it changes the step's value, or refuses.
 Handler = Callable[[Any, Any], None]
@@ -97,8 +98,8 @@ class Known(NamedTuple):
     facts: Facts
     #: How many entries each table had before, if it had any, by the table's name.
     counts: Mapping[str, int]
-    #: The tables of which entries were put, or forgotten, by name.
-    put: Set[str] = frozenset()
+    #: The entries that were put or forgotten, by table, and what they were before.
+    put: "Mapping[str, Sequence[Change]]" = MappingProxyType({})
     #: Whether `Kind.look` has just been called.
     has_looked: bool = False
 

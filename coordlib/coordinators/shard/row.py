@@ -15,7 +15,14 @@ from coordlib import limits
 from coordlib.coordinators.shard.kind import ANY_GENERATION, Facts, Kind, Known
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.step import BrokenInvariant
-from coordlib.coordinators.shard.table import NO_ENTRIES, Entries, Place, StoredTable, Table
+from coordlib.coordinators.shard.table import (
+    NO_ENTRIES,
+    Change,
+    Entries,
+    Place,
+    StoredTable,
+    Table,
+)
 from coordlib.coordinators.shard.transition import At, Key
 from coordlib.records import requests as rq
 
@@ -151,7 +158,7 @@ class Row:
         tables = self.stored.tables
         return sum(table.size_bytes for table in tables.values()) if tables else 0
 
-    def apply(self, table: Table, changes: Iterable[tuple[Place, Any]]) -> list[tuple[Place, Any]]:
+    def apply(self, table: Table, changes: Iterable[tuple[Place, Any]]) -> list[Change]:
         """Store or forget entries of one table, as the topic has them, all or none of them.
 
         Returns what puts them back, for `put_back`.
@@ -166,7 +173,7 @@ class Row:
         self._count_again(table)
         return before
 
-    def put_back(self, table: Table, before: list[tuple[Place, Any]]) -> None:
+    def put_back(self, table: Table, before: list[Change]) -> None:
         """As if `apply` had not been called."""
         entries = self.entries(table)
         for place, kept in reversed(before):
@@ -196,13 +203,13 @@ class Row:
         before = (copy(self.stored), self.kind, self._value, self._heard, self.changed)
         heard = self._heard or {}
         times = [(member, heard[member]) for member in touched if member in heard]
-        undo: list[tuple[Table, list[tuple[Place, Any]]]] = []
+        undo: list[tuple[Table, list[Change]]] = []
         try:
             self._take_over(value, kind, known, touched)
             for table, changes in puts:
                 undo.append((table, self.apply(table, changes)))
             if undo:
-                put = frozenset(table.name for table, _ in undo)
+                put = {table.name: changed for table, changed in undo}
                 now = known._replace(value=self.value, facts=self.facts, put=put)
                 self.renew_by_entries(now)
         except Exception:

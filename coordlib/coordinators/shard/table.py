@@ -17,6 +17,8 @@ from coordlib.records import codec
 
 #: Where an entry stands: a name, and a number beside it.
 Place = tuple[str, int]
+#: A place, and the entry, as the blob keeps it, that was there before; None: there was none.
+Change = tuple[Place, Any]
 
 #: Neighbouring numbers of a name in one block; members mostly own neighbours.
 BLOCK_ENTRIES: Final = 64

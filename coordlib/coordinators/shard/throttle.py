@@ -1,30 +1,31 @@
-"""How many groups a shard makes per second: a leaky bucket in one number.
+"""How often something may happen: a leaky bucket in one number. A shard has one for its new groups
+and one for its new transactional ids; each broker has one for its registrations.
 
-Each new group books a slice of time, a second divided by the groups per second; a shard keeps the
-next free moment (the generic cell rate algorithm of ITU-T I.371). A request that would book more
-than `BURST_MS` ahead is refused for now. The log's time alone moves it, so a replay refuses the
-same ones.
+Each time books a slice, a second divided by the times per second; what is kept is the next free
+moment (the generic cell rate algorithm of ITU-T I.371). A request that would book more than
+`BURST_MS` ahead is refused for now. The log's time alone moves it, so a replay refuses the same
+ones.
 
-Requests and `coord.offsets` have a bucket each. Requests count on the shard's clock. Records of
-`coord.offsets` do not move that clock, and a shard without members has no ticks: there new groups
-would book a time that stands, and after five seconds' worth every further one would be refused. So
-they count on the timestamps of their own topic. Because they are judged at the end of a batch,
-wherever that is, they must keep no request waiting.  # INV-02
+New groups by requests and those by `coord.offsets` have a bucket each. Requests count on the
+shard's clock. Records of `coord.offsets` do not move that clock, and a shard without members has no
+ticks: there new groups would book a time that stands, and after five seconds' worth every further
+one would be refused. So they count on the timestamps of their own topic. Because they are judged at
+the end of a batch, wherever that is, they must keep no request waiting.  # INV-02
 """
 
 from typing import Final
 
-#: The time that may be booked ahead: as many groups as fit into it may come at once.
+#: The time that may be booked ahead: as many as fit into it may come at once.
 BURST_MS: Final = 5_000
 _US: Final = 1_000
 
 
-class NewGroups:
-    """What the new groups of a shard have booked.
+class Rate:
+    """What has been booked.
 
     Args:
-        free_us: from the shard's state.
-        per_second: how many are made, at most.
+        free_us: from the state.
+        per_second: how often, at most.
     """
 
     __slots__ = ("_slice_us", "free_us")
@@ -35,11 +36,11 @@ class NewGroups:
         self._slice_us = 1_000_000 // per_second
 
     def book(self, clock_ms: int) -> None:
-        """One more was made, at this time."""
+        """It has happened once more, at this time."""
         self.free_us = self._after(clock_ms)
 
     def wait_ms(self, clock_ms: int) -> int:
-        """How long until one more may be made, by the same clock; 0: it may be made now."""
+        """How long until it may happen once more, by the same clock; 0: it may now."""
         # No request books more than a burst ahead. If the next free moment is later all the same,
         # the topic's time went back, with another leader: no request waits longer than a burst.
         self.free_us = min(self.free_us, (clock_ms + BURST_MS) * _US)

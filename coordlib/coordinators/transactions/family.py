@@ -8,7 +8,7 @@ import msgspec
 from coordlib.coordinators.shard.family import Decide, Family
 from coordlib.coordinators.shard.kind import NOT_INDEXED, Kind
 from coordlib.coordinators.shard.row import Row
-from coordlib.coordinators.shard.throttle import NewGroups
+from coordlib.coordinators.shard.throttle import Rate
 from coordlib.coordinators.shard.transition import At
 from coordlib.coordinators.transactions import ending
 from coordlib.coordinators.transactions.kind import PRODUCERS, Producers, waits_for
@@ -49,7 +49,7 @@ class Transactions(Family):
         self.settings = settings
         self._is_stored = stored != NOT_INDEXED
         self._state = TransactionsState() if stored == NOT_INDEXED else _decode(stored)
-        self._new = NewGroups(self._state.free_us, settings.new_per_second_max)
+        self._new = Rate(self._state.free_us, settings.new_per_second_max)
 
     @property
     def entities_max(self) -> int:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from coordlib.kafka.bounds import every_offset
 from coordlib.kafka.clients import has_moved, open_admin, reader_config, renew_leaders
 from coordlib.kafka.reading import PASSING
 from coordlib.records.requests import TxnDecided
@@ -30,28 +30,22 @@ class KafkaDecisions:
         self._reader: Consumer | None = None
 
     def stable_ends(self, shards: Iterable[int]) -> dict[int, int]:
-        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
-        return self._ask(shards, newest)
+        return self._ask(shards, is_oldest=False)
 
     def log_starts(self, shards: Iterable[int]) -> dict[int, int]:
-        oldest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # a client without stubs
-        return self._ask(shards, oldest)
+        return self._ask(shards, is_oldest=True)
 
-    def _ask(self, shards: Iterable[int], which: OffsetSpec) -> dict[int, int]:
-        answers = self._admin.list_offsets(
-            {TopicPartition(self._topic, shard): which for shard in shards},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=_ASK_TIMEOUT_S,
-        )
+    def _ask(self, shards: Iterable[int], is_oldest: bool) -> dict[int, int]:
+        places = [(self._topic, shard) for shard in shards]
         try:
-            return {
-                place.partition: answer.result(_ASK_TIMEOUT_S).offset
-                for place, answer in answers.items()
-            }
+            found = every_offset(
+                self._admin, places, _ASK_TIMEOUT_S, is_committed=True, is_oldest=is_oldest
+            )
         except KafkaException as problem:
             if has_moved(problem):  # the next turn asks the one that leads
                 renew_leaders(self._admin, [self._topic], _ASK_TIMEOUT_S)
             raise
+        return {place.partition: offset for place, offset in found.items()}
 
     def look(self, look: Look) -> Seen:
         if self._reader is None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
+from confluent_kafka import KafkaException
 from msgspec import UNSET
 
 from coordlib.coordinators.shard.shard import Status
+from coordlib.kafka.bounds import every_offset
 from coordlib.kafka.clients import has_moved, open_admin, renew_leaders
 from coordlib.records.requests import Tick
 from coordlib.streaming.beside.turns import Turns
@@ -288,14 +288,5 @@ class KafkaTicks:
                 renew_leaders(self._admin, {topic for topic, _ in asked}, _ASK_TIMEOUT_S)
 
     def _ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
-        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # a client without stubs
-        isolation = IsolationLevel.READ_COMMITTED if visible else IsolationLevel.READ_UNCOMMITTED
-        answers = self._admin.list_offsets(
-            {TopicPartition(topic, partition): newest for topic, partition in places},
-            isolation_level=isolation,
-            request_timeout=_ASK_TIMEOUT_S,
-        )
-        return {
-            (place.topic, place.partition): answer.result(_ASK_TIMEOUT_S).offset - 1
-            for place, answer in answers.items()
-        }
+        ends = every_offset(self._admin, places, _ASK_TIMEOUT_S, is_committed=visible)
+        return {place: end - 1 for place, end in ends.items()}

@@ -10,6 +10,7 @@ import pytest
 from tests.client.assigned.world import AssignedUser, AssignedWorld
 from tests.client.test_random_groups import PARTITIONS, Course
 from tests.client.world import World
+from tests.tools.examples import seeds
 
 MORE_MAX = 4
 
@@ -51,7 +52,7 @@ class AssignedCourse(Course):
 
 
 @pytest.mark.parametrize("strategy", ["sticky", "uniform", "range", "roundrobin"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(5, 12))
 def test_members_never_share_a_partition_and_own_all_in_the_end(seed: int, strategy: str) -> None:
     """`World.check` looks at every moment of virtual time."""
     course = AssignedCourse(seed, strategy)

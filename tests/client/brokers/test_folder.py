@@ -169,19 +169,19 @@ def test_the_end_waits_for_a_registration_that_is_being_kept(
     def slow() -> str:
         if threading.current_thread() is keeping:
             is_writing.set()
-            may_go_on.wait(10)
+            may_go_on.wait(60)
         return own_host()
 
     monkeypatch.setattr(module, "own_host", slow)
     keeping = threading.Thread(target=first.keep, args=(NEWEST,))
     closing = threading.Thread(target=first.close, args=(False,))
     keeping.start()
-    assert is_writing.wait(10)
+    assert is_writing.wait(60)
     closing.start()
     closing.join(0.2)
     may_go_on.set()
-    keeping.join(10)
-    closing.join(10)
+    keeping.join(60)
+    closing.join(60)
 
     again = Folder(tmp_path)
     assert previous(again) == -1

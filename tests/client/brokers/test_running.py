@@ -91,7 +91,7 @@ def test_a_job_that_is_away_holds_up_the_end_for_the_time_that_is_given(log: Fak
         log.job_is_up = False
         begun_s = time.monotonic()
         one.close(timeout_s=0.3)
-    assert 0.3 <= time.monotonic() - begun_s < 5
+    assert 0.3 <= time.monotonic() - begun_s < 20  # and not for the usual time
     assert one.state in ("Leaving", "Left")
 
 

@@ -70,11 +70,11 @@ class Scene:
 
     def look_ends(self) -> None:
         """The look runs in a thread of its own."""
-        assert self._looked.wait(10)
+        assert self._looked.wait(60)
         self._looked.clear()
         for thread in threading.enumerate():
             if thread.name == "coord-features":
-                thread.join(10)
+                thread.join(60)
 
 
 def test_a_job_that_names_all_gets_all_and_nobody_waits() -> None:

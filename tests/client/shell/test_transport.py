@@ -77,7 +77,7 @@ def test_an_open_transaction_neither_hides_the_end_nor_is_read(scene: Scene) -> 
     seen: list[bytes] = []
 
     def read_to_end_after(asked_ms: int) -> bool:
-        reader.ask(boottime_ms())
+        reader.ask(boottime_ms(), lambda: 0)
         seen.extend(value for _, value in reader.read())
         reader.is_at_end()
         return reader.read_ms is not None and reader.read_ms >= asked_ms
@@ -115,6 +115,9 @@ class Listener:
         raise AssertionError from problem
 
     def wake_ms(self) -> int | None:
+        return None
+
+    def reading_lasts_ms(self) -> int | None:
         return None
 
 

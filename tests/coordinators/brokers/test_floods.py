@@ -9,6 +9,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.brokers.cluster import Cluster
+from coordlib.coordinators.shard.throttle import BURST_MS
 from coordlib.effects.routing import EVENTS, RESPONSES
 from tests.tools import clusters as c
 from tests.tools.bench.brokers_core import NAME, SETTINGS, Fleet
@@ -29,21 +30,40 @@ def judged(fleet: Fleet, brokers: Sequence[int]) -> tuple[Fold, Cluster]:
     return outcome, c.cluster_of(Shard(outcome.blob, SETTINGS), NAME)
 
 
-def test_one_id_that_registers_again_and_again_leaves_the_newest_and_eight_before_it(
-    fleet: Fleet,
-) -> None:
-    """Each of them wins: what is known of the others, and what is guarded, must not grow."""
+def test_one_id_that_registers_again_and_again_is_slowed_down(fleet: Fleet) -> None:
+    """A process that ends at its start, or two that fight for one id: what is known of the others,
+    what is guarded and what history tells must not grow, and the shard has others to answer."""
     before = len(fleet.blob)
     outcome, cluster = judged(fleet, [0] * FLOOD)
     broker = cluster.brokers[0]
 
     assert list(cluster.brokers) == [0, 1, 2]
-    assert broker.incarnation == fleet.next_offset - 1
+    answers = [each.value or b"" for each in outcome.outputs if each.topic == RESPONSES]
+    refused = [each for each in answers if b"THROTTLING_QUOTA_EXCEEDED" in each]
+    burst = limits.REGISTRATIONS_PER_SECOND_MAX * BURST_MS // 1_000
+    assert FLOOD - len(refused) == burst - 1, "it had registered once before"
+    assert all(b"throttle_time_ms" in each for each in refused)
     assert len(broker.superseded) == limits.SUPERSEDED_MAX
     assert len(cluster.guards) == 1, "of the one process that led"
     assert len(outcome.blob) < before + limits.KIB
-    answers = [each for each in outcome.outputs if each.topic == RESPONSES]
-    assert sum(len(each.value or b"") for each in answers) < FLOOD * 8 * limits.KIB
+    lines = [each for each in outcome.outputs if each.topic == EVENTS]
+    assert len(lines) < 300
+
+
+def test_a_broker_that_restarts_once_a_second_is_never_refused(fleet: Fleet) -> None:
+    """Its supervisor starts it anew all night long, and the others register beside it."""
+    for _ in range(60):
+        fleet.now_ms += 1_000
+        outcome = fleet.fold([fleet.register(0)])
+        assert b"THROTTLING" not in b"".join(each.value or b"" for each in outcome.outputs)
+
+
+def test_only_the_broker_id_that_is_flooded_is_slowed_down(fleet: Fleet) -> None:
+    """Another broker of the cluster comes back in the middle of it."""
+    outcome = fleet.fold([*(fleet.register(0) for _ in range(FLOOD)), fleet.register(1)])
+
+    newest = [each.value or b"" for each in outcome.outputs if each.topic == RESPONSES][-1]
+    assert b"THROTTLING" not in newest
 
 
 def test_ever_new_ids_fill_the_cluster_and_are_refused_then(fleet: Fleet) -> None:

@@ -30,6 +30,9 @@ from tests.tools import core
 from tests.tools.broker_logs import Life
 from tests.tools.driving import SETTINGS, Conversation
 
+#: What all tests here look at is made once, and not in each process.
+pytestmark = pytest.mark.xdist_group("lives of clusters")
+
 LENGTH = 600
 SEEDS = range(30)
 #: What is written once per batch, and so depends on the cut.

@@ -21,11 +21,15 @@ from coordlib.effects.routing import EVENTS, RESPONSES
 from coordlib.records import requests as rq
 from tests.tools import driving
 from tests.tools.driving import Conversation
+from tests.tools.examples import examples
 
 PARTITIONS = range(4)
 SEEDS = st.integers(0, 2**32)
 PROFILE = settings(
-    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 
 

@@ -40,6 +40,7 @@ from tests.tools.core import (
     with_groups,
 )
 from tests.tools.driving import START_MS
+from tests.tools.examples import examples
 
 SETTINGS = ShardSettings(
     shard=0,
@@ -64,7 +65,10 @@ FORGETFUL = with_groups(
 )
 SEEDS = st.integers(0, 2**32)
 PROFILE = settings(
-    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 LENGTH = 150
 

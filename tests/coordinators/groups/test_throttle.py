@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.shard.throttle import BURST_MS, NewGroups
+from coordlib.coordinators.shard.throttle import BURST_MS, Rate
 from coordlib.effects.routing import RESPONSES
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -32,7 +32,7 @@ def flood(talk: Conversation, first: int, count: int, after_ms: int = 0) -> list
 @pytest.mark.parametrize("per_second", [1, 3, 100, 7_000])
 def test_five_seconds_worth_come_at_once_and_then_so_many_per_second(per_second: int) -> None:
     """A fleet starts on a new cluster: it waits for seconds, not for ever."""
-    new, made = NewGroups(0, per_second), []
+    new, made = Rate(0, per_second), []
     for second in (0, 1, 2, 3, 60):
         count = 0
         clock_ms = START_MS + second * 1_000

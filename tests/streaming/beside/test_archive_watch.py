@@ -134,7 +134,7 @@ def test_the_thread_goes_on_after_a_failure_and_ends_when_told(
     turn = scene.turn
     scene.turn = lambda: (turn(), second.set())[0]  # type: ignore[method-assign]
     scene.watch.start()
-    assert second.wait(10)
+    assert second.wait(60)
 
     scene.watch.stop()
 

@@ -7,6 +7,8 @@ summary. Ways, of which all are looked at unless others are named:
     now        as the archive works
     lookup     appends by Spark's writer, which asks Delta for the number of the newest append
     codegen    as now, but Spark compiles its expressions
+    unpacked   as now, but Delta does not pack small files
+    nocrc      as now, but Delta writes no checksum file beside a commit
 """
 
 import json
@@ -22,7 +24,7 @@ from coordlib.local.progress import to_stderr
 from tests.tools.bench.batch import job_blocks, own_broker
 from tests.tools.bench.figures import tell, tell_machine
 
-WAYS: Final = ("now", "lookup", "codegen")
+WAYS: Final = ("now", "lookup", "codegen", "unpacked", "nocrc")
 NAME: Final = "bench-archive"
 _SCRIPT: Final = Path(__file__).with_name("archive_job.py")
 

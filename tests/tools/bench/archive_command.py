@@ -5,7 +5,7 @@ from typing import Literal
 from coordlib.cli.numbers import Count
 from tests.tools.bench import commands
 
-Way = Literal["now", "lookup", "codegen"]
+Way = Literal["now", "lookup", "codegen", "unpacked", "nocrc"]
 
 
 def archive(
@@ -26,6 +26,7 @@ def archive(
     commits
         Records of `committed` in a turn.
     ways
-        Given several times: now, lookup (appends as they were before), codegen; all without it.
+        Given several times: now, lookup (appends as they were before), codegen, unpacked, nocrc;
+        all without it.
     """
-    return commands._run("archive", turns=turns, events=events, commits=commits, ways=ways)
+    return commands.run("archive", turns=turns, events=events, commits=commits, ways=ways)

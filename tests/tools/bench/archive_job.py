@@ -5,10 +5,11 @@ import os
 import sys
 import time
 from argparse import ArgumentParser
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 from confluent_kafka import Producer
@@ -17,6 +18,8 @@ from pyspark.sql import SparkSession
 from coordlib.history import archive, delta_table
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.history.delta_append import Append
+from coordlib.history.delta_table import ArchivedTable
+from coordlib.history.topics_read import ArchivedTopics
 from coordlib.kafka import topics
 from coordlib.records import codec, stored
 from coordlib.streaming import lifecycle, logs
@@ -101,6 +104,13 @@ def way_of(way: str) -> Iterator[None]:
         yield
 
 
+#: Way to what it sets in its archive's session.
+SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "unpacked": {"spark.databricks.delta.autoCompact.enabled": "false"},
+    "nocrc": {"spark.databricks.delta.writeChecksumFile.enabled": "false"},
+}
+
+
 def turns(spark: SparkSession, plan: Plan, servers: str, folder: Path) -> Iterator[dict[str, Any]]:
     """Each way's, one after the other; every second time backwards."""
     engines = {way: Engine(servers, f"archive-{way}") for way in plan.ways}
@@ -116,12 +126,23 @@ def turns(spark: SparkSession, plan: Plan, servers: str, folder: Path) -> Iterat
         )
         for way, engine in engines.items()
     }
+    for way, each in archives.items():
+        for name, value in SETTINGS.get(way, {}).items():
+            each._spark.conf.set(name, value)
+    parts = Parts()
+    for owner, name in MEASURED:
+        parts.wrap(owner, name)
     for number in range(1, plan.turns + 1):
         for way in plan.ways if number % 2 else reversed(plan.ways):
             engines[way].write(plan.events, plan.commits)
+            known = {each.jobId() for each in _jobs(spark)}
             with way_of(way):
                 spent_s, took_s = _turn(spark, archives[way])
-            told = {"took_s": round(took_s, 3), "jvm_s": round(spent_s, 3)}
+            told: dict[str, Any] = {"took_s": round(took_s, 3), "jvm_s": round(spent_s, 3)}
+            new = [each for each in _jobs(spark) if each.jobId() not in known]
+            told |= {"jobs": len(new), "parts": parts.take()}
+            if number == plan.turns:
+                told["ran"] = [_told_of(each) for each in sorted(new, key=lambda j: j.jobId())]
             yield {"turn": number, "way": way, **told, "load_1m": round(os.getloadavg()[0], 2)}
 
 
@@ -137,6 +158,62 @@ def _turn(spark: SparkSession, archive: Archive) -> tuple[float, float]:
         if archive._number > done:
             assert left.records == 0, "a turn takes all that is there"
             return _jvm_s(spark) - before, time.monotonic() - began
+
+
+class Parts:
+    """What parts of a turn take, by the wall."""
+
+    def __init__(self) -> None:
+        self.took_s: dict[str, float] = defaultdict(float)
+
+    def wrap(self, owner: Any, name: str) -> None:
+        """Measure a function of a module or a class from now on."""
+        inner = getattr(owner, name)
+        called = f"{owner.__name__.rpartition('.')[2]}.{name}"
+
+        def measured(*given: Any, **named: Any) -> Any:
+            began = time.monotonic()
+            try:
+                return inner(*given, **named)
+            finally:
+                self.took_s[called] += time.monotonic() - began
+
+        setattr(owner, name, measured)
+
+    def take(self) -> dict[str, float]:
+        """What was measured since the last call."""
+        told = {name: round(took, 3) for name, took in sorted(self.took_s.items())}
+        self.took_s.clear()
+        return told
+
+
+#: Parts of a turn; the look is a part of the append, and happens twice in each.
+MEASURED: Final = (
+    (archive, "_count"),
+    (archive, "_new"),
+    (archive, "_rows_of"),
+    (ArchivedTable, "append"),
+    (ArchivedTable, "_refuse_others"),
+    (ArchivedTopics, "bounds"),
+    (ArchivedTopics, "read"),
+    (delta_table, "append"),
+    (delta_table, "write_text"),
+)
+
+
+def _jobs(spark: SparkSession) -> list[Any]:
+    """Spark's jobs as its status store has them: the newest thousand."""
+    listed = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    return [listed.apply(at) for at in range(listed.size())]
+
+
+def _told_of(job: Any) -> str:
+    """Where in the code a job began, its tasks, and how long it took."""
+    began, ended = job.submissionTime(), job.completionTime()
+    is_known = began.isDefined() and ended.isDefined()
+    took = f"{ended.get().getTime() - began.get().getTime()} ms" if is_known else "?"
+    at = job.description().get() if job.description().isDefined() else ""
+    return f"{job.name()} | {at} | tasks {job.numTasks()} | {took}"
 
 
 def _jvm_s(spark: SparkSession) -> float:

@@ -1,6 +1,5 @@
 """`python -m tests.tools.bench claims [start|catch-up|joins|load|sweep|simulated]`."""
 
-from importlib import import_module
 from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
@@ -8,6 +7,7 @@ from cyclopts.validators import Number
 
 from coordlib.cli.numbers import Count, Rate, whole
 from coordlib.errors import SetupError
+from tests.tools.bench.commands import run
 
 #: Marshal's clients read up to five million at their start: 100,000 of each of 50 partitions.
 Messages = Annotated[int, Parameter(converter=whole, validator=Number(gte=1, lte=10_000_000))]
@@ -192,4 +192,4 @@ def _more_than(claimed: int, messages: int) -> int:
 
 
 def _run(name: str, **options: Any) -> int:
-    return int(import_module(f"tests.tools.bench.claims_{name}").run(**options))
+    return run(f"claims_{name}", **options)

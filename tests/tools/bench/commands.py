@@ -54,7 +54,7 @@ def settle(  # a command line's options
         Our members share one transport and one polling thread and have no data consumer; without
         it, or --no-light: from 64 members on. Only with --protocol assigned and --peer none.
     """
-    return _run(
+    return run(
         "settle",
         where=where,
         members=members,
@@ -101,7 +101,7 @@ def load(
     pendings
         So many of them leave a transaction open that holds offsets.
     """
-    return _run(
+    return run(
         "load",
         where=where,
         groups=groups,
@@ -151,8 +151,8 @@ def core(
         Instead, what the state of so many groups costs a batch; several times, each is measured.
     """
     if state:
-        return _run("core_state", groups=state, members=members, repeats=repeats)
-    return _run(
+        return run("core_state", groups=state, members=members, repeats=repeats)
+    return run(
         "core",
         groups=groups,
         members=members,
@@ -189,7 +189,7 @@ def rebuild(
         So many of them have a transaction open that holds offsets of a group.
     """
     size = {"groups": groups, "members": members, "partitions": partitions}
-    return _run("rebuild", **size, ids=ids, pendings=pendings)
+    return run("rebuild", **size, ids=ids, pendings=pendings)
 
 
 def batch(
@@ -231,7 +231,7 @@ def batch(
         Given several times: off, on, a lever, or levers joined by +. Without it: off, each lever
         alone, on.
     """
-    return _run(
+    return run(
         "batch",
         seconds=seconds,
         warm_s=warm_seconds,
@@ -251,6 +251,7 @@ def history(
     days: Count = 4,
     groups: Count = 10_000,
     commits: Count = 547_945,
+    beside: Count | None = None,
     folder: str | None = None,
     archived: bool = False,
     repeats: Count = 3,
@@ -265,8 +266,11 @@ def history(
         That commit, in turn.
     commits
         Of a day.
+    beside
+        Also make a history of so many days, and ask the two by turns.
     folder
-        Keep the history there, or ask the one that is there; else it is deleted afterwards.
+        Keep histories there, and ask those that are there; else they are deleted afterwards. A run
+        that was ended goes on where it stood.
     archived
         As the archive leaves it, then maintained; without it as if it had been maintained daily.
     repeats
@@ -275,8 +279,10 @@ def history(
     from tests.tools.bench.history_rows import Shape
 
     shape = Shape(days, groups, commits)
-    return _run("history", shape=shape, folder=folder, is_archived=archived, repeats=repeats)
+    options = {"folder": folder, "is_archived": archived, "repeats": repeats}
+    return run("history", shape=shape, beside=beside, **options)
 
 
-def _run(name: str, **options: Any) -> int:
+def run(name: str, **options: Any) -> int:
+    """Run a bench, which is imported only now: each brings what it measures."""
     return int(import_module(f"tests.tools.bench.{name}").run(**options))

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from coordlib.cli.numbers import Count, Rate, Seconds
 from coordlib.cli.where import HERE, Where
-from tests.tools.bench.commands import Peer, _run
+from tests.tools.bench.commands import Peer, run
 
 Way = Literal["kafka", "coordinator", "delta"]
 Kind = Literal["joins", "ids", "pendings", "messages", "registrations"]
@@ -40,7 +40,7 @@ def hostile(
     probes_per_second
         Single members that join and leave groups of their own meanwhile; their answers are timed.
     """
-    return _run(
+    return run(
         "hostile",
         where=where,
         kind=kind,
@@ -78,7 +78,7 @@ def transactions(
     peer
         kafka: the same with the broker's own groups, in the same run.
     """
-    return _run(
+    return run(
         "transactions_delta" if way == "delta" else "transactions",
         where=where,
         **({} if way == "delta" else {"way": way}),
@@ -121,8 +121,8 @@ def brokers(
     usual = CORE_SIZE if core else STACK_SIZE
     size = {"brokers": brokers or usual[0], "partitions": partitions or usual[1]}
     if core:
-        return _run("brokers_core", **size, replicas=replicas, repeats=repeats)
-    return _run("brokers", where=where, **size, replicas=replicas, repeats=repeats, seconds=seconds)
+        return run("brokers_core", **size, replicas=replicas, repeats=repeats)
+    return run("brokers", where=where, **size, replicas=replicas, repeats=repeats, seconds=seconds)
 
 
 def idle(*, seconds: Seconds = 30.0, where: Where = HERE) -> int:
@@ -133,7 +133,7 @@ def idle(*, seconds: Seconds = 30.0, where: Where = HERE) -> int:
     seconds
         How long it is looked at, each time.
     """
-    return _run("idle", where=where, seconds=seconds)
+    return run("idle", where=where, seconds=seconds)
 
 
 def cells(
@@ -152,4 +152,4 @@ def cells(
     rounds
         How often each way comes.
     """
-    return _run("cells", groups=groups, members=members, seconds=seconds, rounds=rounds)
+    return run("cells", groups=groups, members=members, seconds=seconds, rounds=rounds)

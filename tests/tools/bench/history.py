@@ -2,19 +2,26 @@
 
 A history is made by arithmetic and written once into a folder, as the archive leaves it (files in
 order of time, a snapshot for each commit) or as `coord history maintain` does. Then each question
-is asked several times, each in a connection of its own, as a command does.
+is asked several times, each in a connection of its own, as a command does. With another number of
+days a smaller history is made beside it, and each question is asked of the two by turns.
+
+In a folder that is named each history has a folder of its own, by its shape. What was written there
+is not written again: a run that was ended goes on where it stood.
 """
 
 import contextlib
 import io
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
@@ -22,19 +29,21 @@ from coordlib.cli.main import main
 from coordlib.errors import SetupError
 from coordlib.history.delta_files import quoted
 from coordlib.history.maintain import maintain
-from coordlib.history.rewriting import ORDER, ORDERED, ROW_GROUP, engine
+from coordlib.history.rewriting import ORDER, ROW_GROUP, engine
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import (
     COLUMNS,
     EVENTS,
     LAG,
+    ORDERED,
     PARTITIONED_BY,
     PROPERTIES,
     SNAPSHOTS,
+    TABLES,
     path_of,
 )
-from tests.tools.bench.figures import tell, tell_machine, timed
-from tests.tools.bench.history_rows import Shape, commits, group_name, lag, snapshots, turns
+from tests.tools.bench.figures import Took, tell, tell_machine, timed
+from tests.tools.bench.history_rows import START, Shape, commits, group_name, lag, snapshots, turns
 
 BENCH: Final = "history"
 ARCHIVED: Final = "as archived"
@@ -51,31 +60,54 @@ _ARROW: Final = {
 _AT: Final = "TIMESTAMPTZ '2026-01-02 12:00:00Z'"
 
 
-def run(*, shape: Shape, folder: str | None, is_archived: bool, repeats: int) -> int:
-    """Make the history where there is none, and ask it; as archived, maintain it and ask again.
+def run(
+    *, shape: Shape, beside: int | None, folder: str | None, is_archived: bool, repeats: int
+) -> int:
+    """Make the histories that are not there, and ask them; as archived, maintain and ask again.
+
+    Args:
+        beside: days of the smaller history; None: there is none.
 
     Raises:
         SetupError: the history that is there was maintained, and the one as archived is asked for.
     """
-    with _place(folder) as place:
+    shapes = [*([replace(shape, days=beside)] if beside else []), shape]
+    with _place(folder) as home:
         tell_machine(BENCH)
-        if not (place / EVENTS).exists():
-            took = timed(lambda: make(place, shape, is_archived))[1]
-            tell(BENCH, "made", **_size(place), wall_ms=took.wall_ms)
-        state = state_of(place)
-        if is_archived and state == MAINTAINED:
-            raise SetupError(
-                "This history is maintained: nobody can ask it as the archive left it.",
-                f"--folder {place}",
-                "Name an empty folder, or leave out --archived.",
-            )
-        ask(str(place), shape, repeats, state)
+        places = [(home / name_of(each, is_archived), each) for each in shapes]
+        for place, each in places:
+            _have(place, each, is_archived)
+        ask(places, repeats, ARCHIVED if is_archived else MAINTAINED)
         if is_archived:
-            done, took = timed(lambda: maintain(str(place), {}))
-            tell(BENCH, "maintain", cpu_ms=took.cpu_ms, wall_ms=took.wall_ms, **_size(place))
-            tell(BENCH, "maintained", tables=[repr(each) for each in done])
-            ask(str(place), shape, repeats, MAINTAINED)
+            for place, each in places:
+                done, took = timed(partial(maintain, str(place), {}))
+                figures = {"cpu_ms": took.cpu_ms, "wall_ms": took.wall_ms, **_size(place)}
+                tell(BENCH, "maintain", days=each.days, **figures)
+                tell(BENCH, "maintained", tables=[repr(table) for table in done])
+            ask(places, repeats, MAINTAINED)
     return 0
+
+
+def name_of(shape: Shape, is_archived: bool) -> str:
+    """The folder of a history: another shape is another folder."""
+    state = "archived" if is_archived else "maintained"
+    return f"{shape.days}-days-{shape.groups}-groups-{shape.commits_per_day}-commits-{state}"
+
+
+def _have(place: Path, shape: Shape, is_archived: bool) -> None:
+    """Make the history there, if it is not there whole."""
+    if not all((place / table / "_delta_log").exists() for table in TABLES):
+        took = timed(lambda: make(place, shape, is_archived))[1]
+        times = {"cpu_ms": took.cpu_ms, "wall_ms": took.wall_ms}
+        tell(BENCH, "made", days=shape.days, **times)
+    if is_archived and state_of(place) == MAINTAINED:
+        raise SetupError(
+            "This history is maintained: nobody can ask it as the archive left it.",
+            f"--folder {place}",
+            "Name an empty folder, or leave out --archived.",
+        )
+    commits = shape.days * shape.commits_per_day
+    tell(BENCH, "history", days=shape.days, groups=shape.groups, commits=commits, **_size(place))
 
 
 def state_of(place: Path) -> str:
@@ -88,17 +120,26 @@ def state_of(place: Path) -> str:
     return MAINTAINED if any(name.startswith(ORDERED) for name in names) else ARCHIVED
 
 
-def ask(tables: str, shape: Shape, repeats: int, state: str) -> None:
-    """Time every question."""
-    for name, question in questions(tables, shape).items():
-        took, rows = [], 0
-        for _ in range(repeats):
-            rows, each = timed(question)
-            took.append(each)
-        best, worst = min(each.wall_ms for each in took), max(each.wall_ms for each in took)
-        cpu_ms = min(each.cpu_ms for each in took)
-        figures = {"best_ms": best, "worst_ms": worst, "cpu_ms": cpu_ms}
-        tell(BENCH, name, state=state, days=shape.days, rows=rows, **figures)
+def ask(places: Sequence[tuple[Path, Shape]], repeats: int, state: str) -> None:
+    """Time every question, of the histories by turns; the figures of one beside the other's."""
+    asked = [(shape, questions(str(place), shape)) for place, shape in places]
+    for name in asked[0][1]:
+        took: dict[int, list[Took]] = defaultdict(list)
+        rows: dict[int, int] = {}
+        for turn in range(repeats):
+            for shape, each in asked if turn % 2 == 0 else reversed(asked):
+                rows[shape.days], spent = timed(each[name])
+                took[shape.days].append(spent)
+        figures = {
+            f"{days}_days": {
+                "rows": rows[days],
+                "best_ms": min(each.wall_ms for each in spent),
+                "worst_ms": max(each.wall_ms for each in spent),
+                "cpu_ms": min(each.cpu_ms for each in spent),
+            }
+            for days, spent in sorted(took.items())
+        }
+        tell(BENCH, name, state=state, **figures)
 
 
 def questions(tables: str, shape: Shape) -> dict[str, Callable[[], int]]:
@@ -131,8 +172,8 @@ def questions(tables: str, shape: Shape) -> dict[str, Callable[[], int]]:
         name: partial(_rows_of, tables, sql) for name, sql in asked.items()
     }
     command = ["groups", "history", group, "--tables", tables]
-    found["groups history"] = lambda: _lines_of(command)
-    found["groups history --owners"] = lambda: _lines_of([*command, "--owners"])
+    for options in ([], ["--owners"], ["--owners", "--since", f"{START.date()}"]):
+        found[" ".join(["groups history", *options])] = partial(_lines_of, [*command, *options])
     return found
 
 
@@ -185,33 +226,51 @@ class _Writer:
 
     def mixed(self, table: str, query: str, folder: str) -> None:
         """Files as the archive leaves them."""
+        begun = len(self._added.get(table, []))
+        parts = range(1, self._files + 1)
+        if all(
+            self._target(table, folder, "part-", begun + n)[1].exists() for n in range(len(parts))
+        ):
+            for _ in parts:  # their rows are not asked for
+                self._copy(table, "", folder, "part-", "")
+            return
         time = "as_of_time" if table == SNAPSHOTS else "time"
         self._connection.execute(
             f"CREATE OR REPLACE TEMP TABLE day AS "
             f"SELECT *, ntile({self._files}) OVER (ORDER BY {time}) AS part FROM ({query})"
         )
-        for part in range(1, self._files + 1):
+        for part in parts:
             rows = f"SELECT * EXCLUDE (part) FROM day WHERE part = {part} ORDER BY {time}"
             self._copy(table, rows, folder, "part-", "COMPRESSION snappy")
 
     def _copy(self, table: str, query: str, folder: str, prefix: str, options: str) -> None:
         added = self._added.setdefault(table, [])
-        path = Path(folder, f"{prefix}{len(added):06}.parquet")
-        target = Path(path_of(str(self._place), table), path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        names = [f'"{name}"' for name in COLUMNS[table] if name not in PARTITIONED_BY[table]]
-        ((rows,),) = self._connection.execute(
-            f"COPY (SELECT {', '.join(names)} FROM ({query})) TO {quoted(str(target))} "
-            f"(FORMAT parquet, {options})"
-        ).fetchall()
+        path, target = self._target(table, folder, prefix, len(added))
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            names = [f'"{name}"' for name in COLUMNS[table] if name not in PARTITIONED_BY[table]]
+            whole = target.with_suffix(".begun")  # a run may end in the middle of a file
+            self._connection.execute(
+                f"COPY (SELECT {', '.join(names)} FROM ({query})) TO {quoted(str(whole))} "
+                f"(FORMAT parquet, {options})"
+            )
+            whole.rename(target)
+        rows = pq.read_metadata(target).num_rows
         values = {name: folder.partition("=")[2] for name in PARTITIONED_BY[table]}
         stat = target.stat()
         stats, ms = f'{{"numRecords":{rows}}}', int(stat.st_mtime * 1000)
         added.append(AddAction(str(path), stat.st_size, values, ms, True, stats))
 
+    def _target(self, table: str, folder: str, prefix: str, number: int) -> tuple[Path, Path]:
+        """A file's path below its table, and where that is."""
+        path = Path(folder, f"{prefix}{number:06}.parquet")
+        return path, Path(path_of(str(self._place), table), path)
+
     def commit(self) -> None:
         """Make the tables, each with one commit."""
         for table, added in self._added.items():
+            if Path(path_of(str(self._place), table), "_delta_log").exists():
+                continue
             fields = [(name, _ARROW[kind]) for name, kind in COLUMNS[table].items()]
             create_table_with_add_actions(
                 path_of(str(self._place), table),

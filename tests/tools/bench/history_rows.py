@@ -140,12 +140,13 @@ def snapshots(shape: Shape, day: int, *, is_whole: bool) -> str:
         )
         source = f"(SELECT g, {day * DAY_MS} AS ms, 0 AS o FROM range({shape.groups}) AS r(g))"
         state = {"state": "'Stable'", "generation": "1", "protocol": "'range'", "members": "'{}'"}
+        places = {"places": "'orders'"}
     else:
         offsets, source = "'[' || " + offset.replace("{p}", "p") + " || ']'", _commits(shape, day)
-        state = {}
+        state, places = {}, {"places": "'orders-' || p"}
     return _typed(
         SNAPSHOTS,
-        {"as_of_time": _at("ms"), "group_id": _GROUP, "offsets": offsets, **state},
+        {"as_of_time": _at("ms"), "group_id": _GROUP, "offsets": offsets, **state, **places},
         source,
     )
 

@@ -139,6 +139,9 @@ class Store(Process):
     def wake_ms(self) -> int | None:
         return self.life.wake_ms()
 
+    def reading_lasts_ms(self) -> int | None:
+        return self.life.reading_lasts_ms()
+
     def fail(self, problem: Exception) -> None:
         raise Violation(f"INV-70: {self.name} has failed: {problem!r}")
 

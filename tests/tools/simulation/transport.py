@@ -2,7 +2,8 @@
 
 It promises what `KafkaTransport` promises: requests of one transport are written in order and once
 (the producer is idempotent), acknowledgements name the first produce() call, responses are read
-read-committed in order, and the end is asked for before the reading that is to reach it.
+read-committed in order, and the end is asked for before the reading that is to reach it, or proved
+by a Progress that was read.
 """
 
 from collections import deque
@@ -15,12 +16,14 @@ import msgspec
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.later_fields import as_read
+from coordlib.client.shell.proofs import Proofs
 from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler, concerns
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from coordlib.records import responses as rs
 from coordlib.records.stored import FEATURES, Layout
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.scheduler import Channel, Clock, Process
@@ -87,6 +90,7 @@ class SimulatedTransport:
         self._down = Channel(process.scheduler, network.latency_ms)
         self._acks = Channel(process.scheduler, network.latency_ms)
         self._read_ms = clock.now_ms()
+        self._proofs = Proofs()
         self._is_fetching = False
         self._is_closed = False
         #: Whether it has ever served two members at a time; else its member takes it along.
@@ -190,6 +194,8 @@ class SimulatedTransport:
 
     def _acknowledge(self, written: _Unwritten) -> None:
         assert written.offset is not None
+        shard = written.handler.identity.shard
+        self._proofs.acknowledged(shard, written.offset, written.produced_ms)
         event = sg.Acknowledged(
             self.now_ms(), written.request.id, written.offset, written.produced_ms
         )
@@ -226,10 +232,17 @@ class SimulatedTransport:
         for handler in list(self._handlers.values()):
             if concerns(handler.identity, message):
                 _feed(handler, sg.Received(self.now_ms(), message))
+        if isinstance(message, rs.Progress):
+            asked_ms = self._proofs.progressed(message.shard, message.offset)
+            if asked_ms is not None and asked_ms - self._read_ms >= ASK_INTERVAL_MS:
+                self._has_read(asked_ms)
 
     def _ask_end(self) -> None:
-        if self._is_reachable:
-            asked_ms = self.now_ms()
+        asked_ms = self.now_ms()
+        lasting = [each.reading_lasts_ms() for each in self._handlers.values()]
+        lasts_ms = min((each for each in lasting if each is not None), default=None)
+        is_due = lasts_ms is not None and asked_ms - self._read_ms >= lasts_ms
+        if self._is_reachable and is_due:
             self._process.after(self._network.latency_ms(), lambda: self._hear_end(asked_ms))
 
     def _hear_end(self, asked_ms: int) -> None:

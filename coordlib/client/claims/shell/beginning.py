@@ -5,6 +5,7 @@ the last 8 heartbeat intervals. A late reader waits before it acts; one that beg
 """
 
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,7 +21,7 @@ from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
 from coordlib.coordinators.claims.world import World
 from coordlib.errors import CannotReach, CoordError, NotAllowed, StartRefused
 from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import reason_of
+from coordlib.kafka.clients import list_offsets, reason_of
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.denied import denial, reading, refusing
 from coordlib.kafka.places import Bounds, Place
@@ -39,7 +40,7 @@ ASK_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """Finds the beginning of each coordination partition that is read."""
+    """Finds the beginning of each coordination partition that is read; from any thread."""
 
     options: Mapping[str, Any]
     place: Coordination
@@ -47,6 +48,7 @@ class Beginnings:
     prefix: str
     #: Rights whose lack was told; the same holds for every partition.
     _told: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, admin: AdminClient, partition: int, now_ms: int) -> LogView:
         """A view that knows what a snapshot knows, or nothing yet.
@@ -72,8 +74,10 @@ class Beginnings:
         try:
             return self.snapshot(admin, partition)
         except NotAllowed as problem:
-            if problem.what not in self._told:
+            with self._lock:
+                is_told = problem.what in self._told
                 self._told.add(problem.what)
+            if not is_told:
                 _log.warning(
                     "Claims are read from the beginning of the log, or from its newest part, and "
                     "not from the job's snapshots. %s %s",
@@ -111,7 +115,7 @@ class Beginnings:
     def _ask(self, admin: AdminClient, partition: int, spec: OffsetSpec) -> Any:
         place = TopicPartition(self.place.topic, partition)
         try:
-            asked = admin.list_offsets({place: spec}, request_timeout=ASK_TIMEOUT_S)
+            asked = list_offsets(admin, {place: spec}, ASK_TIMEOUT_S)
             return asked[place].result(ASK_TIMEOUT_S)
         except (KafkaException, TimeoutError) as problem:
             raise self._silent(problem) from problem

@@ -6,7 +6,8 @@ once) and by what is still open (strict ordering), so each partition has a queue
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
 
@@ -20,7 +21,11 @@ from coordlib.kafka.denied import denial, is_denied, reading
 _log = logging.getLogger("coordlib.client")
 
 BATCH: Final = 500
+#: Of all topics together.
 KNOW_TIMEOUT_S: Final = 1.0
+#: The library forgets a topic of which nothing is read after 15 minutes; one of which something is
+#: read it asks for by itself.
+KNOWN_FOR_S: Final = 600.0
 #: With so many waiting, no more are fetched of a partition; at half of it they are again.
 WAITING_MAX: Final = 2_000
 
@@ -50,10 +55,15 @@ class Data:
     Args:
         reader: confluent-kafka's Consumer, or something like it; never subscribes or commits.
         options: librdkafka's; an error names by them who lacks a right.
+        topics: all from which it may read.
     """
 
-    def __init__(self, reader: Any, options: Mapping[str, Any] | None = None) -> None:
-        self._reader, self._options = reader, options or {}
+    def __init__(
+        self, reader: Any, options: Mapping[str, Any] | None = None, topics: Sequence[str] = ()
+    ) -> None:
+        self._reader, self._options, self._topics = reader, options or {}, topics
+        #: Topic -> until when the library knows its leaders, monotonic seconds.
+        self._known: dict[str, float] = {}
         self.waiting: dict[TopicPartition, deque[Any]] = {}
         #: Error events that the user is to have.
         self.errors: deque[Any] = deque()
@@ -64,8 +74,7 @@ class Data:
 
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these from here on."""
-        for topic in sorted({place.topic for place in starts}):
-            self._know(topic)
+        self._know([*sorted({place.topic for place in starts}), *self._topics])
         self.waiting |= {place: deque() for place in starts}
         begun = [KafkaTopicPartition(*place, offset) for place, offset in starts.items()]
         self._reader.incremental_assign(begun)
@@ -105,13 +114,24 @@ class Data:
         self.waiting.clear()
         self._reader.close()
 
-    def _know(self, topic: str) -> None:
-        """Ask for a topic's leaders. The library would look for them once a second: that second
-        would be most of what it takes to go on where another consumer has stopped."""
-        try:
-            self._reader.list_topics(topic, timeout=KNOW_TIMEOUT_S)
-        except KafkaException as problem:  # the library goes on looking
-            _log.info("No metadata of %s: %s", topic, problem)
+    def _know(self, topics: Iterable[str]) -> None:
+        """Ask for the topics' leaders. The library would look for them once a second: that second
+        would be most of what it takes to go on where another consumer has stopped.
+
+        All of them before anything is read: later a broker answers only after the fetch that it
+        holds open, and each claim would wait for that.
+        """
+        until = monotonic() + KNOW_TIMEOUT_S
+        for topic in topics:
+            now = monotonic()
+            if self._known.get(topic, 0.0) > now:
+                continue
+            try:
+                self._reader.list_topics(topic, timeout=max(0.0, until - now))
+            except KafkaException as problem:  # the library goes on looking
+                _log.info("No metadata of %s: %s", topic, problem)
+                return
+            self._known[topic] = now + KNOWN_FOR_S
 
     def _keep(self, message: Any) -> None:
         error, topic, partition = message.error(), message.topic(), message.partition()

@@ -69,6 +69,16 @@ class LogReader:
         #: When the ends were asked for, and those that are not reached yet.
         self._goals: dict[int, tuple[int, int]] = {}
 
+    def know(self) -> None:
+        """Ask for the leaders, before the first partition is added: the library would look for
+        them once a second. May wait for a moment; from any thread."""
+        if self._positions:
+            return
+        try:
+            self._consumer.list_topics(self._topic, timeout=REFRESH_TIMEOUT_S)
+        except KafkaException as problem:  # the library goes on looking
+            _log.info("No metadata of the coordination topic: %s", problem)
+
     def add(self, partition: int, offset: int) -> None:
         """Read this partition too, from here on."""
         self._positions[partition] = offset
@@ -144,16 +154,20 @@ class LogReader:
 
     def _take(self, message: Message) -> tuple[int, LogRecord] | None:
         error, offset, partition = message.error(), message.offset(), message.partition()
-        self._refuse(error)  # which may be of no partition
-        if partition not in self._positions:
-            return None  # dropped
-        if error is None and offset is not None and partition is not None:
-            self._positions[partition] = offset + 1
-            kind, time_ms = message.timestamp()
-            trusted = time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else UNTRUSTED_TIME_MS
-            return partition, LogRecord(offset, trusted, message.value())
-        if error is None:
+        if error is not None:
+            self._take_error(error, partition, offset)
             return None
+        if offset is None or partition is None or partition not in self._positions:
+            return None  # dropped
+        self._positions[partition] = offset + 1
+        kind, time_ms = message.timestamp()
+        trusted = time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else UNTRUSTED_TIME_MS
+        return partition, LogRecord(offset, trusted, message.value())
+
+    def _take_error(self, error: KafkaError, partition: int | None, offset: int | None) -> None:
+        self._refuse(error)  # which may be of no partition
+        if partition is None or partition not in self._positions:
+            return
         if error.code() == KafkaError._PARTITION_EOF and offset is not None:
             self._positions[partition] = max(self._positions[partition], offset)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -161,4 +175,3 @@ class LogReader:
             raise CannotReach(f"Claims were deleted before they were read: {error.str()}", where)
         else:
             _log.warning("Reading the coordination topic: %s", error)
-        return None

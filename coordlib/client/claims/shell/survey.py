@@ -52,6 +52,7 @@ class Survey:
         """
         numbers = range(self.place.partitions) if partitions is None else sorted(partitions)
         views: dict[int, LogView] = {}
+        self._reader.know()
         for number in numbers:
             views[number] = self._begin(number, is_whole, newest_max)
             self._reader.add(number, views[number].position)

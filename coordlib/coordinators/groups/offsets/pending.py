@@ -12,6 +12,7 @@ group may change its kind. Room for the offsets was reserved when the entry was 
 can always be carried out.  # INV-43
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +34,7 @@ from coordlib.coordinators.groups.offsets.pending_table import (
 from coordlib.coordinators.groups.offsets.table import OFFSETS, committed_value
 from coordlib.coordinators.groups.step import GroupStep
 from coordlib.coordinators.shard.kind import NOT_INDEXED
-from coordlib.coordinators.shard.table import Entries, Place
+from coordlib.coordinators.shard.table import Change, Entries, Place
 from coordlib.records import responses as rs
 from coordlib.records import stored
 from coordlib.records.transactions import DELTA, KAFKA
@@ -234,7 +235,32 @@ def _record(
 
 def report(entries: Entries) -> msgspec.Raw:
     """The records whose transactions of Kafka have to be asked about, for `Facts.report`."""
-    offsets = sorted(offset for offset, _ in _of_kafka(entries))
+    return _reported(sorted(offset for offset, _ in _of_kafka(entries)))
+
+
+def report_after(before: msgspec.Raw, entries: Entries, changes: Iterable[Change]) -> msgspec.Raw:
+    """The same after these entries changed, if it was `before`; reads none but them.
+
+    A commit must not cost what grows with the entries that are open.
+    """
+    offsets = list(undecided(before))
+    for (key, number), was in changes:
+        if _is_asked_about(was) or _is_asked_about(entries.get(key, number)):
+            _set(offsets, _offset_of(key), _is_asked_about(entries.get(key, number)))
+    return _reported(offsets)
+
+
+def _set(offsets: list[int], offset: int, is_in: bool) -> None:
+    """Keep a sorted list of a thousand: nothing is sorted anew."""
+    place = bisect_left(offsets, offset)
+    was_in = offsets[place : place + 1] == [offset]
+    if is_in and not was_in:
+        offsets.insert(place, offset)
+    elif was_in and not is_in:
+        del offsets[place]
+
+
+def _reported(offsets: list[int]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.msgpack.encode(offsets)) if offsets else NOT_INDEXED
 
 
@@ -245,11 +271,11 @@ def undecided(report: msgspec.Raw) -> tuple[int, ...]:
 
 def _of_kafka(entries: Entries) -> list[tuple[int, str]]:
     """Offset and key of the entries that Kafka decides, and has not yet."""
-    return [
-        (_offset_of(key), key)
-        for key, _, entry in entries
-        if entry.decided_by == KAFKA and not entry.decision
-    ]
+    return [(_offset_of(key), key) for key, _, entry in entries if _is_asked_about(entry)]
+
+
+def _is_asked_about(entry: KeptPending | None) -> bool:
+    return entry is not None and entry.decided_by == KAFKA and not entry.decision
 
 
 def _offset_of(coordinate: str) -> int:

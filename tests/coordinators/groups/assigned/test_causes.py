@@ -31,6 +31,9 @@ from tests.tools.assigned_groups import (
 from tests.tools.core import around
 from tests.tools.driving import Conversation, heartbeat, leave
 
+#: What all tests here look at is made once, and not in each process.
+pytestmark = pytest.mark.xdist_group("causes of assigned groups")
+
 LOGS, LENGTH = 60, 150
 Change = tuple[State | None, State]
 

@@ -22,10 +22,14 @@ from coordlib.records import requests as rq
 from tests.tools import driving
 from tests.tools.assigned_groups import let_go, subscribe, topics
 from tests.tools.driving import Conversation
+from tests.tools.examples import examples
 
 SEEDS = st.integers(0, 2**32)
 PROFILE = settings(
-    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 STRATEGIES = ("sticky", "uniform", "range", "roundrobin")
 

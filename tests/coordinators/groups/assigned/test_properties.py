@@ -31,11 +31,15 @@ from tests.coordinators.groups.test_properties import compacted, run_in_batches,
 from tests.tools import assigned_groups, driving
 from tests.tools import assigned_logs as logs
 from tests.tools.core import InputRecord, Shard, assert_as_new, fold, offsets_of, restore
+from tests.tools.examples import examples
 
 SETTINGS = logs.SETTINGS
 SEEDS = st.integers(0, 2**32)
 PROFILE = settings(
-    max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 LENGTH = 150
 

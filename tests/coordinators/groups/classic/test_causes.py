@@ -36,6 +36,9 @@ from tests.tools.driving import (
     sync,
 )
 
+#: What all tests here look at is made once, and not in each process.
+pytestmark = pytest.mark.xdist_group("causes of classic groups")
+
 LOGS, LENGTH = 100, 150
 Change = tuple[State | None, State]
 

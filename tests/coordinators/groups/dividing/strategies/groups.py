@@ -8,13 +8,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from coordlib.coordinators.groups.dividing.strategies.model import Shares, Subscriber
+from tests.tools.examples import examples
 
 TOPICS = ("a", "b", "c", "d")
 NAMES = [f"{who}-{n}" for who in ("m", "consumer", "Kunde") for n in range(4)]
 Members = dict[str, Subscriber]
 Partition = tuple[str, int]
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=examples(60), deadline=None)
 
 
 @dataclass(frozen=True)

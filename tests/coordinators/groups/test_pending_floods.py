@@ -1,0 +1,63 @@
+"""A producer leaves a thousand commits undecided: one more must not cost what all of them do."""
+
+import msgspec
+import pytest
+
+from coordlib.coordinators.groups.offsets import pending
+from coordlib.coordinators.groups.offsets.pending_table import PENDING, KeptPending
+from coordlib.coordinators.shard.kind import NOT_INDEXED
+from coordlib.coordinators.shard.table import Entries
+from tests.tools.driving import Conversation, pending_commit
+
+
+def test_a_commit_reads_no_other_entry_for_what_the_driver_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten thousand commits in a transaction that stays open made batches of seconds."""
+    talk = Conversation()
+    talk.send(pending_commit("a"))
+    monkeypatch.setattr(Entries, "__iter__", lambda _: pytest.fail("all entries were read"))
+
+    for _ in range(3):
+        talk.send(pending_commit("a"))
+
+    assert talk.shard.status().undecided == (0, 1, 2, 3)
+
+
+def test_what_is_reported_after_a_change_is_what_all_entries_give() -> None:
+    """An entry comes, is decided while its group is set aside, is forgotten, and comes again."""
+    entries, reported = Entries(PENDING), NOT_INDEXED
+    told: list[tuple[int, ...]] = []
+    for name, entry in (
+        ("r0-7", kept("kafka")),
+        ("r0-300", kept("kafka")),
+        ("r0-9", kept("delta")),
+        ("5-1", kept("coordinator")),
+        ("r0-7", kept("kafka", "commit")),
+        ("r0-300", None),
+        ("5-1", None),
+        ("r0-7", None),
+        ("r0-300", kept("kafka")),
+    ):
+        place = (name, 0)
+        reported = pending.report_after(reported, entries, [(place, entries.set(place, entry))])
+        told.append(pending.undecided(reported))
+        assert reported == pending.report(entries)
+
+    assert told == [(7,), (7, 300), (7, 300), (7, 300), (300,), (), (), (), (300,)]
+
+
+def kept(decided_by: str, decision: str = "") -> KeptPending:
+    return KeptPending(
+        decided_by=decided_by,
+        client="a",
+        id="i",
+        member="",
+        generation=-1,
+        since_ms=0,
+        table="",
+        decision=decision,
+        partitions=0,
+        reserved_bytes=0,
+        rows=msgspec.Raw(msgspec.msgpack.encode(())),
+    )
