@@ -78,7 +78,7 @@ class Copier:
 
     def step(self, is_to_begin: bool) -> None:
         """What follows from the answer, if it has come."""
-        told = self._answer() if self._asked else {"error": "NONE"}
+        told: dict[str, Any] | None = self._answer() if self._asked else {"error": "NONE"}
         if told is None:
             if self._cluster.scheduler.now_ms - self._asked_ms > PATIENCE_MS:
                 self._begin()
