@@ -3,9 +3,10 @@
 import pytest
 
 from coordlib.records import cells
+from tests.tools.simulation import cells_beside
 from tests.tools.simulation.cells import CellsWorld
 
-SEEDS = range(4)
+SEEDS = range(3)
 
 
 def test_each_shard_is_judged_once_through_kills_moves_and_overlaps() -> None:
@@ -14,8 +15,16 @@ def test_each_shard_is_judged_once_through_kills_moves_and_overlaps() -> None:
     worlds = [CellsWorld(seed) for seed in SEEDS]
 
     assert [world.run() for world in worlds] == [[] for _ in SEEDS]
+    assert sum(copier.committed for world in worlds for copier in world.copiers) > 50
     for what in ("fenced", "refused", "died", "pause", "rebuild"):
         assert sum(world.count[what] for world in worlds), f"no {what}: they would show nothing"
+
+
+def test_what_nobody_carries_from_cell_to_cell_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check can fail, too: drivers that read no other cell's outbox."""
+    monkeypatch.setattr(cells_beside, "tell", lambda *_: None)
+
+    assert any("a message waits" in each for each in CellsWorld(SEEDS[0]).run())
 
 
 @pytest.mark.chaos

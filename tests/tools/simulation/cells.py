@@ -1,8 +1,9 @@
 """Jobs with ranges of one prefix's shards, started, killed, moved and crossed by luck.
 
-Who asks is no member: what is put out then depends on the log alone, through all rebuilds. So in
-the end each shard's outputs must be those of one fold over its log, each once and in order,
-whichever jobs have written them.
+Those who ask are no members, and copiers whose transactions cross cells: what is put out then
+depends on the log alone, through all rebuilds. So in the end each shard's outputs must be those of
+one fold over its log, each once and in order, whichever jobs have written them, and no message
+of a shard may wait.
 """
 
 import json
@@ -22,7 +23,9 @@ from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.plane import fold_groups
 from tests.tools.core import InputRecord
 from tests.tools.simulation import plan as plans
+from tests.tools.simulation.cells_beside import CellsBeside, Copier
 from tests.tools.simulation.checkpoint import Checkpoint
+from tests.tools.simulation.driver_io import Beside
 from tests.tools.simulation.engine import CRASH_POINTS, Driver
 from tests.tools.simulation.scheduler import Clock, rate_of
 from tests.tools.simulation.signed_worlds import signatures_of
@@ -32,7 +35,7 @@ SHARDS = 4
 LOW, HIGH, MIDDLE, ONE = ShardRange(0, 1), ShardRange(2, 3), ShardRange(1, 2), ShardRange(3, 3)
 #: What an operator starts, by mistake or not.
 RANGES: tuple[Owned, ...] = (LOW, HIGH, LOW, HIGH, MIDDLE, ONE, None)
-GROUPS = 24
+GROUPS, COPIERS = 24, 3
 TROUBLE_MS, PEACE_MS = 60_000, 150_000
 
 
@@ -47,6 +50,9 @@ class CellsWorld:
         self.engine.signatures = signatures_of(seed)
         if self.luck.random() < 0.5:  # then half of all transactions are doubtful
             self.engine.resends.luck = Random(f"resends {seed}")
+        self.engine.beside_of = self._beside
+        names = (f"copier-{number}" for number in range(COPIERS))
+        self.copiers = [Copier(self.cluster, PREFIX, name, GROUPS, seed) for name in names]
         self.drivers: list[Driver] = []
         self.folders: dict[Owned, Checkpoint] = {}
         self.count: Counter[str] = Counter()
@@ -58,6 +64,7 @@ class CellsWorld:
         for first in self.luck.choice([(None,), (LOW, HIGH)]):
             self.start(first)
         scheduler.after(100, self._ask)
+        scheduler.after(100, self._copy)
         scheduler.after(3_000, self._disturb)
         scheduler.run(TROUBLE_MS, lambda: None)
         self._make_peace()
@@ -112,6 +119,16 @@ class CellsWorld:
         if not self.is_peace:
             self.world.scheduler.after(luck.uniform(10, 300), self._ask)
 
+    def _copy(self) -> None:
+        """Transactions over groups of any shards; in peace those that are open end."""
+        for copier in self.copiers:
+            copier.step(is_to_begin=not self.is_peace)
+        self.world.scheduler.after(self.luck.uniform(20, 200), self._copy)
+
+    def _beside(self, driver: Driver) -> Beside:
+        owned = driver.plane.shards(SHARDS)
+        return CellsBeside(driver, [each for each in range(SHARDS) if each not in owned])
+
     def _disturb(self) -> None:
         """One of the things that operators, kernels and mistakes do."""
         if self.is_peace:
@@ -144,7 +161,7 @@ class CellsWorld:
     # -- what must be so ------------------------------------------------------------------------
 
     def _differences(self) -> list[str]:
-        found: list[str] = []
+        found = [f"a message waits: {key!r}" for key in self._waiting()]
         for shard in range(SHARDS):
             expected, seen = self._folded(shard), self._seen(shard)
             for topic in expected:
@@ -154,6 +171,12 @@ class CellsWorld:
                         f"and {len(expected[topic])} are due"
                     )
         return found
+
+    def _waiting(self) -> list[bytes]:
+        """Messages of shards that nobody is known to have judged."""
+        topic = f"{PREFIX}.outbox"
+        keys = (key for s in range(SHARDS) for key in self.cluster.newest_by_key(topic, s))
+        return [key for key in keys if not key.startswith(b'["')]
 
     def _folded(self, shard: int) -> dict[str, list[Any]]:
         records = self.cluster.partitions[f"{PREFIX}.requests", shard].read(0, False)[0]
