@@ -54,8 +54,7 @@ def sql(
     timeout
         End the query after this number of seconds.
     since
-        Read no file of a date before this one, as 2026-03-01: in every table and view what began
-        earlier is missing. group_snapshots has no dates and is read whole.
+        Read no file of a date before this one, as 2026-03-01; what began earlier is missing then.
     """
     from coordlib.history.sql import asked
 
