@@ -23,7 +23,7 @@ from coordlib.errors import ErrorCode, GroupError
 #: A group's turning points. MEMBERS and DURATION are those of generations only.
 _TURNS: Final = """
     SELECT e.time, e.generation, e.type, e.reason, e.member_id, g.members, g.duration_ms
-    FROM group_events AS e
+    FROM group_turns AS e
     LEFT JOIN generations AS g
     ON g.group_id = e.group_id AND g.started = e.time AND g.generation = e.generation
        AND e.type = 'GenerationStarted'
@@ -44,7 +44,7 @@ _REFUSED: Final = """
 #: What is missing of the shard's history, the group's among it.
 _LOST: Final = """
     SELECT time, topic, shard, from_offset, to_offset FROM lost_history
-    WHERE topic LIKE '%.events' AND shard IN (SELECT shard FROM group_events WHERE group_id = ?)
+    WHERE topic LIKE '%.events' AND shard IN (SELECT shard FROM group_turns WHERE group_id = ?)
     ORDER BY time DESC, from_offset DESC LIMIT ?"""
 _KNOWN: Final = "SELECT MAX(time) FROM group_events WHERE group_id = ?"
 

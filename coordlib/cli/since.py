@@ -3,7 +3,7 @@ that was ever written."""
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
 
 from cyclopts import Parameter
 
@@ -62,14 +62,23 @@ def ask(tables: str, since: date | None, newest: Asking, questions: Sequence[Ask
 
     oldest, last = dates(tables) or (date.min, date.min)
     first = since if since is not None else max(oldest, last - min(_DAYS, last - date.min))
-    asked = query_all(tables, [newest, *questions], first)
-    if first > oldest and since is None and not asked[1].rows:
+    asked = query_all(tables, questions, first)
+    if first > oldest and since is None and not asked[0].rows:
         first = oldest
-        asked = query_all(tables, [newest, *questions])
-    elif first > oldest and asked[0].rows[0][0] is None:
-        asked[:1] = query_all(tables, [newest])
-    ((at,),) = asked[0].rows
-    return Asked(asked[1:], at, first if first > oldest else None)
+        asked = query_all(tables, questions)
+    at = _newest(tables, newest, (last, first, None))
+    return Asked(asked, at, first if first > oldest else None)
+
+
+def _newest(tables: str, newest: Asking, sinces: Sequence[date | None]) -> datetime | None:
+    """In nearly all cases the newest date has it."""
+    from coordlib.history.sql import query_all
+
+    for since in sinces:
+        ((at,),) = query_all(tables, [newest], since)[0].rows
+        if at is not None:
+            return cast(datetime, at)
+    return None
 
 
 _DAYS: Final = timedelta(days=DAYS)

@@ -33,8 +33,8 @@ def sql(
 ) -> int:
     """Query the history in SQL (DuckDB's dialect), in UTC, without a job or a JVM.
 
-    Tables: events, group_snapshots, lag. Views: group_events, generations, member_history,
-    offset_history, ownership, current_groups, current_offsets, current_lag, claims,
+    Tables: events, group_snapshots, lag. Views: group_events, group_turns, generations,
+    member_history, offset_history, ownership, current_groups, current_offsets, current_lag, claims,
     current_claims, rejected, lost_history; of clusters of brokers: leaders, leaderless,
     isr_history, broker_history, current_brokers, current_partitions, and what they are made of,
     cluster_events, partition_changes, leader_epochs; of transactions: transactions,
@@ -54,8 +54,7 @@ def sql(
     timeout
         End the query after this number of seconds.
     since
-        Read no file of an earlier date than this, as 2026-03-01, in any table or view;
-        group_snapshots, which has no dates, is read whole.
+        Read no file of a date before this one, as 2026-03-01; what began earlier is missing then.
     """
     from coordlib.history.sql import asked
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.history.cluster_views import CLUSTER_VIEWS
-from coordlib.history.tables import COLUMNS, EVENTS, TABLES, path_of
+from coordlib.history.tables import COLUMNS, EVENTS, TABLES, is_frequent, path_of
 from coordlib.history.transaction_views import TRANSACTION_VIEWS
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ VIEWS: Final[dict[str, str]] = {
         SELECT event_id, time, date, shard, log_offset, group_id,
                COALESCE(kind, protocol) AS kind, type, generation, member_id, cause, reason, detail
         FROM events WHERE COALESCE(space, 'group') = 'group'""",
+    # The same without commits: `coord history maintain` has these in files of their own.
+    "group_turns": f"SELECT * FROM group_events WHERE NOT {is_frequent('type')}",
     "generations": """
         SELECT g.group_id, g.generation, g.time AS started, g.reason,
                COALESCE(TRY_CAST(get_json_object(g.detail, '$.duration_ms') AS BIGINT),
@@ -290,7 +292,15 @@ SPARK_SHIMS: Final = (
 #: Views without rows of frequent events, and made of none: files that have these alone are not
 #: opened for them.
 OF_RARE_EVENTS: Final = frozenset(
-    {"generations", "member_history", "ownership", "claims", "current_claims", "lost_history"}
+    {
+        "group_turns",
+        "generations",
+        "member_history",
+        "ownership",
+        "claims",
+        "current_claims",
+        "lost_history",
+    }
     | {"rejected", "current_groups", "current_offsets", "current_lag"}
     | {"transactions", "fenced_producers", *CLUSTER_VIEWS}
 )

@@ -1,6 +1,6 @@
 """`python -m tests.tools.bench NAME`; `python -m tests.tools.bench --help` lists the names.
 
-Without a word: three of them with moderate parameters, as `make bench`, in about ten minutes.
+Without a word: four of them with moderate parameters, as `make bench`, in about ten minutes.
 """
 
 import sys
@@ -11,6 +11,7 @@ RUNS = (
     ("bench", "core"),
     ("bench", "settle", "--repeats", "10"),
     ("bench", "load", "--seconds", "60"),
+    ("bench", "history", "--days", "10", "--beside", "1", "--repeats", "2"),
     ("bench", "load", "--sweep", "--seconds", "20"),
 )
 

@@ -162,6 +162,7 @@ def questions(tables: str, shape: Shape) -> dict[str, Callable[[], int]]:
         "commits of a group": f"{commits_of} GROUP BY ALL",
         "commits of a group on a day": f"{commits_of} AND time >= {_AT} "
         f"AND time < {_AT} + INTERVAL 1 DAY GROUP BY ALL",
+        "commits of a group on a date": f"{commits_of} AND date = DATE '2026-01-02' GROUP BY ALL",
         "current_offsets of a group": f"SELECT * FROM current_offsets WHERE {of_group}",
         "current_offsets": 'SELECT count(*), max("offset") FROM current_offsets',
         "current_groups of a group": f"SELECT * FROM current_groups WHERE {of_group}",
