@@ -7,9 +7,10 @@ workers have another environment thus never runs in the workers of the other que
   Where processors are scarce the other query is judged first;
 - the other's workers keep what they hold in memory of their shards (`state.py`).
 
-It costs a second daemon (about 140 MB), and the time that one takes to begin, at the first batch.
-So it is done where driver and executors are one JVM. A cluster's executor has a core of its own,
-for which nobody competes, and beside its heap memory for one daemon and one worker.
+It costs a second daemon and its workers (a quarter of a GiB, shared pages included), and the time
+that the daemon takes to begin, at the first batch. So it is done where driver and executors are one
+JVM. A cluster's executor has a core of its own, for which nobody competes, and beside its heap
+memory for one daemon and one worker.
 """
 
 import os

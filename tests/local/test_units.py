@@ -170,7 +170,7 @@ def test_a_pod_that_is_ended_waits_for_the_batch(job: Any, tmp_path: Path) -> No
     pod = in_the_pod(
         job,
         tmp_path,
-        "trap 'sleep 1; touch $HERE/stopped; exit 0' TERM; touch $HERE/up; "
+        "trap 'sleep 1; touch $HERE/stopped; exit 0' TERM; sleep 0.5; touch $HERE/up; "
         "while true; do sleep 0.1; done",
     )
     while not (tmp_path / "up").exists():

@@ -1,9 +1,8 @@
 """Rights that are missing: consumers of claims say which, and lack of a copy stops nobody."""
 
 import logging
-import threading
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -120,26 +119,6 @@ def test_a_reader_of_the_log_says_which_right_it_lacks(
         reader._take(event(error, partition))
     assert reader._take(event(AWAY)) is None
     reader.close()
-
-
-def test_a_right_that_is_lacking_for_all_partitions_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A client of 50 coordination partitions begins with all of them at once."""
-    place = Coordination(TOPIC, 50, "id", 60_000)
-    beginnings, all_ask = Beginnings(OPTIONS, place, "coord"), threading.Barrier(4)
-
-    def snapshot(*_: object) -> None:
-        all_ask.wait(5)
-        raise NotAllowed("No right to read snapshots.", "here", "Ask for it.")
-
-    monkeypatch.setattr(Beginnings, "snapshot", snapshot)
-    nobody: Any = None
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda n: beginnings._snapshot_if_allowed(nobody, n), range(4)))
-
-    assert found == [None] * 4
-    assert caplog.text.count("No right to read snapshots.") == 1
 
 
 def test_ends_that_may_not_be_asked_for_are_told() -> None:

@@ -5,7 +5,6 @@ the last 8 heartbeat intervals. A late reader waits before it acts; one that beg
 """
 
 import logging
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -40,7 +39,7 @@ ASK_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """Finds the beginning of each coordination partition that is read; from any thread."""
+    """Finds the beginning of each coordination partition that is read."""
 
     options: Mapping[str, Any]
     place: Coordination
@@ -48,7 +47,6 @@ class Beginnings:
     prefix: str
     #: Rights whose lack was told; the same holds for every partition.
     _told: set[str] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, admin: AdminClient, partition: int, now_ms: int) -> LogView:
         """A view that knows what a snapshot knows, or nothing yet.
@@ -74,10 +72,8 @@ class Beginnings:
         try:
             return self.snapshot(admin, partition)
         except NotAllowed as problem:
-            with self._lock:
-                is_told = problem.what in self._told
+            if problem.what not in self._told:
                 self._told.add(problem.what)
-            if not is_told:
                 _log.warning(
                     "Claims are read from the beginning of the log, or from its newest part, and "
                     "not from the job's snapshots. %s %s",

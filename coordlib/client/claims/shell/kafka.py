@@ -8,7 +8,7 @@ and runs timers, so that a broker that answers no question holds up no sign of l
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -43,8 +43,6 @@ TICK_S: Final = 0.01  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS: Final = 50  # how often the handlers' timers are looked at
 LOOK_INTERVAL_MS: Final = 5_000  # how often the coordination topic is described anew
 WORKERS: Final = 4
-#: Each has a connection of its own.
-BEGINNINGS_AT_ONCE: Final = 8
 PRODUCER_CONFIG: Final[dict[str, Any]] = {
     "enable.idempotence": True,  # rule 12: order is kept and nothing is written twice
     "acks": "all",
@@ -123,23 +121,15 @@ class KafkaClaims(FailingTransport[Handler]):
 
     def attach(self, handler: Handler) -> None:
         partitions = {marshal.partition_of(each, self.place.partitions) for each in handler.topics}
-        self._reader.know()
-        for each, view in self._begin(sorted(partitions - self._views.keys())):
-            with self.lock:
-                if each not in self._views:
-                    self._views[each] = view
-                    self._reader.add(each, view.position)
+        for each in sorted(partitions):
+            if each not in self._views:
+                view = self._beginnings.begin(self._reader.admin, each, self.now_ms())
+                with self.lock:
+                    if each not in self._views:
+                        self._views[each] = view
+                        self._reader.add(each, view.position)
         with self.lock:
             self._handlers.append(handler)
-
-    def _begin(self, partitions: Sequence[int]) -> Iterator[tuple[int, LogView]]:
-        """Where each begins, in this order; a beginning is a few questions that wait for brokers.
-
-        One that fails is raised when the others have ended.
-        """
-        begin = partial(self._beginnings.begin, self._reader.admin, now_ms=self.now_ms())
-        with ThreadPoolExecutor(BEGINNINGS_AT_ONCE, "coord-begin") as pool:
-            yield from zip(partitions, pool.map(begin, partitions), strict=True)
 
     def detach(self, handler: Handler) -> None:
         with self.lock:
