@@ -324,7 +324,7 @@ def test_topics_are_created_once_and_checked(
     assert capsys.readouterr().out == ""
     assert main(["topics", "check", *where, "--format", "json"]) == OK
     told = json.loads(capsys.readouterr().out)
-    assert (told["ok"], told["shards"], told["responses"]) == (True, 2, 16)
+    assert (told["ok"], told["shards"], told["responses"]) == (True, 2, 32)
 
 
 def test_status_of_a_cluster_tells_batch_and_lag(
