@@ -30,6 +30,7 @@ from coordlib.kafka.denied import denial, hidden, missing, reading
 _log = logging.getLogger("coordlib.client")
 
 ASK_INTERVAL_MS = 500  # the end is asked for no more often; nor do proofs count more often
+LATE_MS = 100  # by then the consumer may have connected
 LOOK_INTERVAL_MS = 50  # how often is looked whether it must be asked for
 ASK_TIMEOUT_S = 5.0  # an answer that takes longer is of little use: its age counts from the asking
 REFRESH_TIMEOUT_S = 1.0  # reading stands still for as long
@@ -76,11 +77,13 @@ class ResponseReader:
         except (KafkaException, TimeoutError) as problem:
             raise self._refusal(problem) from problem
         self._position, self.read_ms, self._asked_ms = end, asked_ms, asked_ms
-        self._know_leader(timeout_s)
+        if boottime_ms() - asked_ms >= LATE_MS:
+            self._know_leader(timeout_s)
         self._consumer.assign([TopicPartition(self._source.topic, self._source.partition, end)])
 
     def _know_leader(self, timeout_s: float) -> None:
-        """Else the first fetch may wait for librdkafka's next look at its topics, up to 1 s."""
+        """A consumer that has connected before it is given a partition does not ask who leads that
+        one until librdkafka's next look at its topics, up to 1 s later."""
         try:
             self._consumer.list_topics(self._source.topic, timeout=timeout_s)
         except KafkaException as problem:
