@@ -3,13 +3,14 @@
     python -m tests.stack.appender --config '{…}' --topics records --witness FILE
 
 Each record of the input is appended, under a value of its own, to a partition of the sink; the
-offsets of the group are a part of the same transaction. The witness has JSON lines with `what` and
-`at_ns`, as that of `tests.stack.member`:
+offsets of the group are a part of the same transaction. Kafka decides about it, or with the key
+`coord.decided.by` the coordinator. The witness has JSON lines with `what` and `at_ns`, as that of
+`tests.stack.member`:
 
     ready                                    everything is imported
     begin    transaction
-    sent     transaction partition value key        `key`: the input record, topic-partition@offset
-    offsets  transaction offsets                    [[topic, partition, next offset], …]
+    sent     transaction topic partition value key  `key`: the input record, topic-partition@offset
+    offsets  transaction group offsets              [[topic, partition, next offset], …]
     ended    transaction outcome                    `unknown` before the commit is called, then how
     trouble  text                                   something has failed, and it goes on
 
@@ -35,14 +36,15 @@ from coordlib.client import (
     exactly_once,
 )
 from coordlib.client.shell.clock import boottime_ns
+from coordlib.client.shell.coordinator_options import DECIDED_BY
 from coordlib.errors import CoordError
 
 RECORDS: Final = 50
 POLL_S: Final = 0.2
 TIMEOUT_S: Final = 20.0
 PAUSE_S: Final = 0.5
-_PRODUCER: Final = ("bootstrap.servers", "transactional.id", "transaction.timeout.ms")
-_OWN: Final = ("sink", "lists", "transactional.id", "transaction.timeout.ms")
+_PRODUCER: Final = ("bootstrap.servers", "transactional.id", "transaction.timeout.ms", DECIDED_BY)
+_OWN: Final = ("sink", "lists", *_PRODUCER[1:])
 
 
 class Appender:
@@ -51,9 +53,10 @@ class Appender:
     def __init__(self, given: argparse.Namespace) -> None:
         config: Mapping[str, Any] = given.config
         self._topics = given.topics.split(",")
-        self._for_producer = {key: config[key] for key in _PRODUCER}
+        self._for_producer = {key: config[key] for key in _PRODUCER if key in config}
         self._for_consumer = {key: config[key] for key in config if key not in _OWN}
         self._sink, self._lists = str(config["sink"]), int(config["lists"])
+        self._group = str(config["group.id"])
         self._witness = given.witness.open("a", buffering=1)  # by the line
         self._parent, self._stop = os.getppid(), threading.Event()
         #: No two processes name a transaction alike.
@@ -99,13 +102,14 @@ class Appender:
             for number, message in enumerate(messages):
                 value, place = f"{self._name}.{number}", number % self._lists
                 key = f"{message.topic()}-{message.partition()}@{message.offset()}"
-                self._tell("sent", partition=place, value=value, key=key)
+                self._tell("sent", topic=self._sink, partition=place, value=value, key=key)
                 producer.produce(self._sink, value.encode(), partition=place)
         self._tell("ended", outcome="ok")
 
     def asks(self, rows: Any) -> None:
-        """The group is about to be asked for these offsets, and if it accepts, Kafka to commit."""
-        self._tell("offsets", offsets=[[r.topic, r.partition, r.offset] for r in rows])
+        """The group is about to be asked for these offsets, and its decider to commit then."""
+        offsets = [[r.topic, r.partition, r.offset] for r in rows]
+        self._tell("offsets", group=self._group, offsets=offsets)
 
     def commits(self) -> None:
         self._tell("ended", outcome="unknown")

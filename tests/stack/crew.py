@@ -110,6 +110,8 @@ class Crew(Processes[Member]):
         self._topic, self._config = topic, config
         #: What was broken and mended: (boot time, fault or healed, what it was).
         self.faults: list[tuple[int, str, str]] = []
+        #: When processes had ended (boot time), and which.
+        self.gone: list[tuple[int, str]] = []
 
     def start(
         self,
@@ -156,7 +158,14 @@ class Crew(Processes[Member]):
         """SIGKILL: no commit, no leave, no last word. Returns when (boot time, ns)."""
         at_ns = super().kill(name)
         self.members[name].died()
+        self.gone.append((boottime_ns(), name))
         return at_ns
+
+    def stop(self, *names: str) -> None:
+        """SIGTERM to these (to all), and wait until they have left: each ends well."""
+        stopping = names or tuple(self._running)
+        super().stop(*names)
+        self.gone += [(boottime_ns(), name) for name in stopping]
 
     def note(self, what: str, detail: str) -> None:
         """For the history: a `fault`, or that something is `healed`."""

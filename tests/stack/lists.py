@@ -2,22 +2,31 @@
 
 import threading
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from deltalake import DeltaTable
 
 from coordlib.checking.history import Happened
-from coordlib.client import CoordinatedConsumer
+from coordlib.client import CommittedReader, CoordinatedConsumer
 from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.transactions.verdict import UndecidedTransaction
+from coordlib.errors import CannotReach
 from coordlib.kafka.reading import read_to_end
+from coordlib.records.transactions import COORDINATOR, KAFKA
 from tests.stack.crew import Crew
 from tests.stack.processes import PATIENCE_S
 
 _POLL_S: Final = 0.2
 _LATE: Final = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
+_LAST: Final = "last reader"
+#: What the rows of a table are called, as the partition of a list.
+TABLE: Final = "table-0"
 
 
 class Lists(AbstractContextManager["Lists"]):
@@ -25,11 +34,14 @@ class Lists(AbstractContextManager["Lists"]):
 
     Args:
         lists: partitions of the topic.
+        decided_by: who decides about what is appended.
     """
 
-    def __init__(self, bootstrap_servers: str, topic: str, lists: int) -> None:
-        self.topic, self.lists = topic, lists
-        self._options = {"bootstrap.servers": bootstrap_servers}
+    def __init__(
+        self, bootstrap_servers: str, topic: str, lists: int, decided_by: str = KAFKA
+    ) -> None:
+        self.topic, self.lists, self._decided_by = topic, lists, decided_by
+        self._options: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
         admin = AdminClient(self._options)
         admin.create_topics([NewTopic(topic, lists, 1)])[topic].result(30)
         self.told: list[Happened] = []
@@ -40,35 +52,41 @@ class Lists(AbstractContextManager["Lists"]):
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
-    def read_all(self, group: str, source: str, partitions: int) -> None:
-        """Once no transaction is open: every list to its end, by a new reader, and what the group
-        has committed."""
+    def read_all(self) -> None:
+        """Once no transaction is open: every list to its end, by a new reader."""
         self._stop.set()
         self._thread.join(PATIENCE_S)
         assert not self._failures, self._failures[0]
         began_ms = boottime_ms()
         self._until_decided()
-        for place in range(self.lists):
-            for message in read_to_end(self._options, self.topic, place):
-                self._read("last reader", message)
+        for message in self._messages():
+            self._read(_LAST, message)
         names = tuple(f"{self.topic}-{place}" for place in range(self.lists))
-        self._tell("read_to_end", member="last reader", partitions=names, began_ms=began_ms)
-        self._fetch(group, source, partitions)
+        self._tell("read_to_end", member=_LAST, partitions=names, began_ms=began_ms)
 
-    def history(self, crew: Crew, group: str) -> list[Happened]:
-        """Everything that appenders and readers have told, in the order of time."""
-        crew.read_on()
-        found = [
-            _happened(line, member.name, group, self.topic)
-            for member in crew.members.values()
-            for line in member.lines
-            if "transaction" in line
-        ]
-        found += [
-            Happened(at_ns // 1_000_000, what, group=group, detail=detail)
-            for at_ns, what, detail in crew.faults
-        ]
-        return sorted([*found, *self.told], key=lambda each: each.t_ms)
+    def _messages(self) -> Iterator[Any]:
+        if self._decided_by == COORDINATOR:
+            yield from self._messages_decided_here()
+            return
+        for place in range(self.lists):
+            yield from read_to_end(self._options, self.topic, place)
+
+    def _messages_decided_here(self) -> Iterator[Any]:
+        ends, deadline = self._ends(IsolationLevel.READ_UNCOMMITTED), time.monotonic() + PATIENCE_S
+        with CommittedReader(self._options) as reader:
+            reader.assign(self._beginnings())
+            while any(
+                reader.last_stable(place) < end
+                for place, end in zip(self._beginnings(), ends, strict=True)
+            ):
+                assert time.monotonic() < deadline, "a transaction stays open"
+                if (message := _next(reader)) is not None:
+                    yield message
+            while (message := _next(reader)) is not None:
+                yield message
+
+    def _beginnings(self) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, place, 0) for place in range(self.lists)]
 
     def _until_decided(self) -> None:
         """Wait until the last stable offsets are the ends of the logs."""
@@ -86,32 +104,25 @@ class Lists(AbstractContextManager["Lists"]):
         asked = admin.list_offsets(wanted, isolation_level=isolation)
         return [asked[place].result(30).offset for place in wanted]
 
-    def _fetch(self, group: str, source: str, partitions: int) -> None:
-        began_ms = boottime_ms()
-        with CoordinatedConsumer({**self._options, "group.id": group}) as consumer:
-            rows = consumer.committed([TopicPartition(source, n) for n in range(partitions)])
-        offsets = {f"{row.topic}-{row.partition}": max(-1, row.offset) for row in rows}
-        self._tell("fetched", member="last", group=group, offsets=offsets, began_ms=began_ms)
-
     def _follow(self) -> None:
         """Read all lists from their beginnings, also while brokers come and go."""
-        config = {"group.id": "lists", "enable.auto.commit": False, "log_level": 0}
-        reader = Consumer({**self._options, **config, "isolation.level": "read_committed"})
-        reader.assign([TopicPartition(self.topic, place, 0) for place in range(self.lists)])
         try:
-            while not self._stop.is_set():
-                message = reader.poll(_POLL_S)
-                if message is None:
-                    continue
-                error = message.error()
-                if error is None:
-                    self._read("reader", message)
-                    self.count += 1
-                elif error.fatal() or not (error.retriable() or error.code() in _LATE):
-                    self._failures.append(error.str())
-                    return
-        finally:
-            reader.close()
+            with closing(self._open()) as reader:
+                reader.assign(self._beginnings())
+                while not self._stop.is_set():
+                    if (message := _next(reader)) is not None:
+                        self._read("reader", message)
+                        self.count += 1
+        except Exception as problem:  # told by `read_all`
+            self._failures.append(repr(problem))
+            raise
+
+    def _open(self) -> Any:
+        config: dict[str, Any] = {**self._options, "log_level": 0}
+        if self._decided_by == COORDINATOR:
+            return CommittedReader(config)
+        config |= {"group.id": "lists", "enable.auto.commit": False}
+        return Consumer({**config, "isolation.level": "read_committed"})
 
     def _read(self, reader: str, message: Any) -> None:
         place = f"{message.topic()}-{message.partition()}"
@@ -131,21 +142,79 @@ class Lists(AbstractContextManager["Lists"]):
         self._thread.join(PATIENCE_S)
 
 
-def _happened(line: dict[str, Any], member: str, group: str, sink: str) -> Happened:
+def _next(reader: Any) -> Any:
+    """The next record; None: none in time, or none can be known just now."""
+    try:
+        message = reader.poll(_POLL_S)
+    except (CannotReach, UndecidedTransaction):
+        time.sleep(_POLL_S)  # the coordinator is away
+        return None
+    if message is None:
+        return None
+    error = message.error()
+    if error is None:
+        return message
+    if error.fatal() or not (error.retriable() or error.code() in _LATE):
+        raise AssertionError(error.str())
+    return None
+
+
+def read_table(table: Path) -> list[Happened]:
+    """All rows of a table that `tests.stack.lake_appender` has appended to, as one list.
+
+    A table has no order; its rows are given that of their batches.
+    """
+    began_ms = boottime_ms()
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
+    rows.sort(key=lambda row: (row["sent_ns"], row["partition"], row["offset"]))
+    told: dict[str, Any] = {"member": _LAST, "partitions": (TABLE,)}
+    found = [
+        Happened(boottime_ms(), "read", offset=n, value=row["value"], **told)
+        for n, row in enumerate(rows)
+    ]
+    return [*found, Happened(boottime_ms(), "read_to_end", began_ms=began_ms, **told)]
+
+
+def fetched(bootstrap_servers: str, group: str, topic: str, partitions: int) -> Happened:
+    """What a group has committed."""
+    began_ms = boottime_ms()
+    with CoordinatedConsumer({"bootstrap.servers": bootstrap_servers, "group.id": group}) as reader:
+        rows = reader.committed([TopicPartition(topic, n) for n in range(partitions)])
+    offsets = {f"{row.topic}-{row.partition}": max(-1, row.offset) for row in rows}
+    return Happened(
+        boottime_ms(), "fetched", member="last", group=group, offsets=offsets, began_ms=began_ms
+    )
+
+
+def history_of(crew: Crew, told: Iterable[Happened]) -> list[Happened]:
+    """Everything that appenders and readers have told, in the order of time."""
+    crew.read_on()
+    found = [
+        _happened(line, member.name)
+        for member in crew.members.values()
+        for line in member.lines
+        if "transaction" in line
+    ]
+    found += [Happened(ns // 1_000_000, what, detail=text) for ns, what, text in crew.faults]
+    found += [Happened(ns // 1_000_000, "ended", member=name) for ns, name in crew.gone]
+    return sorted([*found, *told], key=lambda each: each.t_ms)
+
+
+def _happened(line: dict[str, Any], member: str) -> Happened:
     """A line of an appender."""
     more: dict[str, Any] = {}
     if line["what"] == "sent":
-        place = f"{sink}-{line['partition']}"
+        place = f"{line['topic']}-{line['partition']}"
         more = {"partitions": (place,), "value": line["value"], "key": line["key"]}
     elif line["what"] == "offsets":
-        more = {"offsets": {f"{topic}-{n}": offset for topic, n, offset in line["offsets"]}}
+        offsets = {f"{topic}-{n}": offset for topic, n, offset in line["offsets"]}
+        more = {"group": line["group"], "offsets": offsets}
     elif line["what"] == "ended":
         more = {"detail": line["outcome"]}
     return Happened(
         line["at_ns"] // 1_000_000,
         line["what"],
         member=member,
-        group=group,
         transaction=line["transaction"],
         **more,
     )

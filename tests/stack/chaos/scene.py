@@ -24,7 +24,7 @@ from coordlib.streaming import crash
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
-from tests.stack.lists import Lists
+from tests.stack.lists import Lists, fetched, history_of
 from tests.stack.recorded import HISTORY
 from tests.stack.truths import holds, outputs_are_exactly_once
 from tests.stack.wire import Wire
@@ -215,8 +215,10 @@ class Scene(AbstractContextManager["Scene"]):
         self.flow.pause()
         self.crew.until("all is copied", lambda: lists.count >= sum(self.flow.ends.values()))
         self.crew.stop()
-        lists.read_all(GROUP, self.flow.topic, self.flow.partitions)
-        history = lists.history(self.crew, GROUP)
+        lists.read_all()
+        flow, servers = self.flow, self.stack.bootstrap_servers
+        last = fetched(servers, GROUP, flow.topic, flow.partitions)
+        history = history_of(self.crew, [*lists.told, last])
         write(folder / HISTORY, history)
         return history
 

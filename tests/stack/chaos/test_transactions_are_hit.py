@@ -2,36 +2,62 @@
 
     COORD_CHAOS_SECONDS=3600 COORD_CHAOS_SEED=7 pytest -m chaos FILE
 
-The load is Jepsen's list-append, and its history is checked for anomalies.  # INV-91, INV-97
+The load is Jepsen's list-append, and its history is checked for anomalies. Kafka decides about the
+transactions of three processes, the coordinator about those of a fourth one in the same group, and
+a Delta table about the batches of a Spark query in a group of its own.  # INV-91, INV-97, INV-100
 """
 
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from coordlib.checking.history import Happened, write
+from coordlib.demo.table_facts import rows_in
+from coordlib.local.stack import Stack
+from coordlib.records.transactions import COORDINATOR, KAFKA
 from tests.stack.chaos.conftest import Tell
-from tests.stack.chaos.scene import Scene
-from tests.stack.lists import Lists
+from tests.stack.chaos.scene import GROUP, Scene
+from tests.stack.lists import Lists, fetched, history_of, read_table
+from tests.stack.recorded import HISTORY
+from tests.stack.spark_crew import ASSIGNED
 
 SECONDS: Final = float(os.environ.get("COORD_CHAOS_SECONDS", "600"))
 SEED: Final = int(os.environ.get("COORD_CHAOS_SEED", "1"))
-NAMES: Final = ("a", "b", "c")
+BY_KAFKA: Final = ("a", "b", "c")
+BY_COORDINATOR: Final = "d"
+BY_DELTA: Final = "e"
+NAMES: Final = (*BY_KAFKA, BY_COORDINATOR, BY_DELTA)
+#: Of the query.
+LAKE: Final = "lake"
+LISTS: Final = 3
 #: Records a second.
 PER_SECOND: Final = 30
 #: Between the end of a fault and the next one.
 CALM_S: Final = (4.0, 12.0)
+TRANSACTION_TIMEOUT_MS: Final = 8_000
 pytestmark = [
     pytest.mark.stack,
     pytest.mark.fault,
     pytest.mark.chaos,
     pytest.mark.timeout(int(SECONDS) + 900),
 ]
+
+
+@pytest.fixture
+def lists(own_stack: Stack) -> Iterator[dict[str, Lists]]:
+    """By who decides about what is appended."""
+    servers = own_stack.bootstrap_servers
+    with (
+        Lists(servers, "lists", LISTS) as of_kafka,
+        Lists(servers, "lists-of-ours", LISTS, COORDINATOR) as of_ours,
+    ):
+        yield {KAFKA: of_kafka, COORDINATOR: of_ours}
 
 
 class Nemesis:
@@ -106,26 +132,70 @@ def _is_beyond(scene: Scene, before: int) -> bool:
 
 
 def test_transactions_are_whole_whatever_is_killed(
-    scene: Scene, lists: Lists, tell: Tell, tmp_path: Path
+    scene: Scene, lists: dict[str, Lists], tell: Tell, tmp_path: Path
 ) -> None:
-    """SIGKILL and SIGSTOP of everything in turn, while three processes append."""
+    """SIGKILL and SIGSTOP of everything in turn, while five processes append."""
+    table = tmp_path / "table"
 
     def start(name: str) -> None:
-        scene.starts_appender(name, lists)
+        if name == BY_DELTA:
+            config = {**ASSIGNED, "group__id": LAKE, "table": str(table)}
+            scene.crew.start(name, program="tests.stack.lake_appender", **config)
+            return
+        decider = COORDINATOR if name == BY_COORDINATOR else KAFKA
+        more: dict[str, Any] = {
+            "program": "tests.stack.appender",
+            "sink": lists[decider].topic,
+            "lists": LISTS,
+            "coord__decided__by": decider,
+            "transactional__id": f"appender-{name}",
+            "transaction__timeout__ms": TRANSACTION_TIMEOUT_MS,
+            "max__poll__interval__ms": 30_000,
+        }
+        scene.crew.start(name, **more)
+
+    def is_copied() -> bool:
+        records = sum(scene.flow.ends.values())
+        is_in_lists = sum(each.count for each in lists.values()) >= records
+        return is_in_lists and rows_in(table) >= records
 
     scene.flow.per_second = PER_SECOND
     scene.start_job()
-    scene.appenders_work(lists, *NAMES)
+    for name in NAMES:
+        start(name)
+    scene.flow.begin()
+    scene.crew.until("all append", lambda: all(scene.crew[name].told("ended") for name in NAMES))
     nemesis, until_s = Nemesis(scene, start, SEED), time.monotonic() + SECONDS
     with scene.supervised() as ended:
         while time.monotonic() < until_s:
             nemesis.strike()
-        history = scene.appenders_end(lists, tmp_path)
+        scene.flow.pause()
+        scene.crew.until("all is copied", is_copied)
+        scene.crew.stop()
+        told = _told(scene, lists.values(), table)
+    history = history_of(scene.crew, told)
+    write(tmp_path / HISTORY, history)
 
-    transactions = sum(each.what == "begin" for each in history)
+    deciders = Counter(_decider(each.member) for each in history if each.what == "begin")
+    transactions = ", ".join(f"{count} by {name}" for name, count in sorted(deciders.items()))
     outcomes = Counter(each.detail for each in history if each.what == "ended")
     faults = ", ".join(f"{count} times {what}" for what, count in sorted(nemesis.done.items()))
     tell(
-        f"{transactions} transactions, {outcomes['ok']} committed, {outcomes['aborted']} aborted; "
+        f"transactions: {transactions}; {outcomes['ok']} committed, {outcomes['aborted']} aborted; "
         f"the job was started {len(ended)} times again; {faults}"
     )
+
+
+def _told(scene: Scene, lists: Iterable[Lists], table: Path) -> list[Happened]:
+    """By readers, at the end: everything was read, and is committed."""
+    told = read_table(table)
+    for each in lists:
+        each.read_all()
+        told += each.told
+    flow = scene.flow
+    servers = scene.stack.bootstrap_servers
+    return told + [fetched(servers, each, flow.topic, flow.partitions) for each in (GROUP, LAKE)]
+
+
+def _decider(member: str) -> str:
+    return {BY_COORDINATOR: "the coordinator", BY_DELTA: "Delta"}.get(member, "Kafka")
