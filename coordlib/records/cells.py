@@ -16,6 +16,10 @@ import msgspec
 from coordlib.errors import SetupError
 from coordlib.records.stored import SEALED_VERSION, Marker
 
+#: The marker of a job over all shards that never was: it keeps code without cells from being one.
+NEVER_WAS: Final = Marker(
+    v=SEALED_VERSION, checkpoint="", batch=-1, ranges={}, digest="", next_offsets={}, shards={}
+)
 #: How keys of `coord.progress` begin.
 MARKER: Final = "marker"
 KEYS: Final = "keys"
@@ -50,7 +54,8 @@ class ShardRange(NamedTuple):
             raise SetupError(
                 "This is no range of shards.",
                 f"--shards {text[:100]!r}",
-                "Name the first and the last one: --shards 0-7; a single one: --shards 3-3.",
+                "Name the first and the last one, and not how many: --shards 0-7; a single one: "
+                "--shards 3-3.",
             )
         return cls(int(found[1]), int(found[2]))
 
@@ -176,6 +181,7 @@ def composed(markers: Mapping[Owned, Marker], owned: Owned, shards: int) -> Mark
         markers: in the order of the log.
         shards: of the prefix.
     """
+    markers = {whose: each for whose, each in markers.items() if each != NEVER_WAS}
     if markers.keys() == {owned}:
         return markers[owned]
     covering = {

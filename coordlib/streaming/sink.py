@@ -154,9 +154,11 @@ class TransactionalSink:
             _log.warning("no job has these shards", shards=", ".join(map(str, left)))
 
     def _seal(self) -> None:
-        """Keep code without cells from going on with the marker of a job over all shards."""
-        whole = self.progress.of_all_shards
-        if self._plane.owned is None or whole is None or whole.v == SEALED_VERSION:
+        """Keep code without cells from going on with the marker of a job over all shards, or from
+        beginning where there is none."""
+        whole = self.progress.of_all_shards or cells.NEVER_WAS
+        is_sealed = self.progress.of_all_shards is not None and whole.v == SEALED_VERSION
+        if self._plane.owned is None or is_sealed:
             return
         sealed = msgspec.structs.replace(whole, v=SEALED_VERSION)
         self._transact([("progress", 0, cells.key_of(MARKER, None), codec.encode(sealed))])
@@ -307,7 +309,7 @@ class TransactionalSink:
             self._producer.abort_transaction(_TIMEOUT_S)
         except KafkaException as told:
             reason = told.args[0]
-        if self._is_overdue():
+        if self._is_overdue() and not self.progress.later_as_told():
             return CannotReach(
                 f"The batch took longer than its transaction may: the broker gave it up: {reason}",
                 self._plane.query_name,

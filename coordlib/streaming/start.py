@@ -84,6 +84,8 @@ def agree(
         sink.progress.read()  # the marker may stand behind another cell's open transaction
         _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     sink.open()
+    # Nor a healthy cell: until now its marker may have stood behind an open transaction.
+    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     sink.take_over(layout.shards)
     _agree_on_layout(sink, layout, plane)
     # Once more: the older driver may have committed a batch until it was fenced.

@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.errors import DriverFenced, StartRefused
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
-from coordlib.records.cells import Owned, ShardRange
+from coordlib.records.cells import NEVER_WAS, Owned, ShardRange
 from coordlib.records.stored import SEALED_VERSION, ControlKeys, Layout, ShardPosition
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.checkpoint import Identity
@@ -271,6 +271,19 @@ def test_a_job_over_all_shards_writes_nothing_new_where_there_are_no_cells(prefi
     assert list(prefix.read("p.progress", 0)) == [b"layout", b"marker"]
     assert prefix.fenced == []
     assert prefix.cluster._producers.keys() == {"p-coordinator"}
+
+
+def test_cells_of_a_new_prefix_leave_a_marker_that_older_code_refuses(prefix: Prefix) -> None:
+    """Started without a range, in an empty folder, it would judge all shards beside them."""
+    low = prefix.job(LOW).start()
+
+    assert low.sink.progress.of_all_shards == NEVER_WAS
+    assert low.sink.progress.of_all_shards.v == SEALED_VERSION
+    low.judge()
+    high = prefix.job(HIGH).start()
+    assert high.sink.marker is None, "none of its shards was judged: it begins, without a rebuild"
+    high.judge()
+    assert prefix.job().start(is_rebuild=True).positions() == dict.fromkeys("01234567", 1)
 
 
 def test_cells_seal_the_marker_that_older_code_would_go_on_from(prefix: Prefix) -> None:
