@@ -47,6 +47,7 @@ def test_the_broker_is_killed_under_consumers_of_claims_and_their_job(
             for away_s in (HI_S / 3, 2.5 * HI_S):
                 _break(own_stack, all_, live, away_s)
             all_.wait("all is read", lambda: set(all_.done("record")) >= all_.every_record())
+            time.sleep(4 * HI_S)  # the log is to be long enough for a reader that begins in it
             for each in live:
                 each.kill()
             log.until_all_is_judged()
