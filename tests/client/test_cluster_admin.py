@@ -128,9 +128,10 @@ def test_a_large_picture_comes_in_parts_of_one_place(admin: Admin, log: FakeLog)
 
 def test_nobody_answers_while_the_job_is_down(log: FakeLog) -> None:
     log.job_is_up = False
+    threads = threading.active_count()  # other tests of this process may have left some
     with Admin(transport=log.transport()) as admin:
         begun_s = time.monotonic()
         with pytest.raises(Exception, match="did not answer"):
             admin.metadata("shop", timeout_s=0.3)
     assert time.monotonic() - begun_s < 20  # and not for the usual time
-    assert threading.active_count() < 20
+    assert threading.active_count() <= threads + 10
