@@ -148,14 +148,19 @@ class _Producer(CoordinatedProducer):
         super().commit_transaction(timeout)
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
+    """Of a program that appends, as a crew starts it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=json.loads, required=True)
     parser.add_argument("--topics", required=True)
     parser.add_argument("--witness", type=Path, required=True)
     for name in ("hold", "work"):  # of other programs of a crew
         parser.add_argument(f"--{name}")
-    return Appender(parser.parse_args()).run()
+    return parser.parse_args()
+
+
+def main() -> int:
+    return Appender(arguments()).run()
 
 
 if __name__ == "__main__":

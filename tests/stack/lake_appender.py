@@ -14,14 +14,13 @@ import secrets
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.client.shell.clock import boottime_ns
 from coordlib.client.shell.settings import read_settings
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
-from tests.stack.appender import PAUSE_S
+from tests.stack.appender import PAUSE_S, arguments
 from tests.stack.lake_member import DELTA
 from tests.stack.spark_member import LOOK_EVERY_S, session
 
@@ -111,13 +110,7 @@ class Appender:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--config", type=json.loads, required=True)
-    parser.add_argument("--topics", required=True)
-    parser.add_argument("--witness", type=Path, required=True)
-    for name in ("hold", "work"):  # of other programs of a crew
-        parser.add_argument(f"--{name}")
-    return Appender(parser.parse_args()).run()
+    return Appender(arguments()).run()
 
 
 if __name__ == "__main__":
