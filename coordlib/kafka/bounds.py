@@ -11,12 +11,10 @@ from itertools import islice
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
-    AdminClient,
-    OffsetSpec,
-)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
 
-from coordlib.kafka.clients import LEADER_MOVED, list_offsets, renew_leaders
+from coordlib.kafka.admin import Admin
+from coordlib.kafka.clients import LEADER_MOVED, renew_leaders
 from coordlib.kafka.denied import hidden, is_denied, refusing
 from coordlib.kafka.places import Bounds, Place
 
@@ -36,7 +34,7 @@ OnDenied = Callable[[str], None]
 
 
 def log_bounds(
-    admin: AdminClient,
+    admin: Admin,
     places: Iterable[Place],
     timeout_s: float = 10.0,
     *,
@@ -72,7 +70,7 @@ def log_bounds(
 
 
 def offsets_since(
-    admin: AdminClient, places: Sequence[Place], since_ms: int, timeout_s: float = 10.0
+    admin: Admin, places: Sequence[Place], since_ms: int, timeout_s: float = 10.0
 ) -> dict[Place, int | None]:
     """The first offset at or after a time, epoch ms; None: no record is so new, or no answer.
 
@@ -84,7 +82,7 @@ def offsets_since(
 
 
 def every_offset(
-    admin: AdminClient,
+    admin: Admin,
     places: Iterable[tuple[str, int]],
     timeout_s: float,
     *,
@@ -111,7 +109,7 @@ def _bounds(start: int | None, end: int | None) -> Bounds | None:
 
 
 def _offsets(
-    admin: AdminClient,
+    admin: Admin,
     places: Sequence[Place],
     spec: OffsetSpec,
     timeout_s: float,
@@ -125,7 +123,7 @@ def _offsets(
 
 
 def _answers(
-    admin: AdminClient,
+    admin: Admin,
     places: Sequence[Place],
     spec: OffsetSpec,
     timeout_s: float,
@@ -149,13 +147,11 @@ def _answers(
                 failure = problem
     if failure is None or found or moved:
         return found, moved
-    if failure.args[0].code() == KafkaError._NOENT:
-        return _absent(admin, places, timeout_s), []
     raise failure
 
 
 def _asked(
-    admin: AdminClient,
+    admin: Admin,
     places: Iterable[tuple[str, int]],
     spec: OffsetSpec,
     timeout_s: float,
@@ -163,16 +159,4 @@ def _asked(
 ) -> dict[TopicPartition, "Future[Any]"]:
     level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     asked = {TopicPartition(*place): spec for place in places}
-    return list_offsets(admin, asked, timeout_s, level)
-
-
-def _absent(
-    admin: AdminClient, places: Sequence[Place], timeout_s: float
-) -> dict[Place, int | None]:
-    """Those that do not exist: librdkafka names none when none of those asked has a leader."""
-    topics = admin.list_topics(timeout=timeout_s).topics
-    return {
-        place: None
-        for place in places
-        if place.topic not in topics or place.partition not in topics[place.topic].partitions
-    }
+    return admin.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)

@@ -1,14 +1,14 @@
 """How clients are opened, and how their errors are raised, the same for all callers."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach
+from coordlib.kafka.admin import Admin
 
 #: Every consumer needs a group. This one is never joined, and no offset is committed for it.
 READER_GROUP: Final = "coordlib-reader"
@@ -21,8 +21,6 @@ LEADER_MOVED: Final = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
-#: An answer that takes longer may be one that waits for librdkafka's timer.
-_USUAL_S: Final = 0.2
 
 
 def reader_config(
@@ -47,9 +45,9 @@ def reader_config(
     }
 
 
-def open_admin(options: Mapping[str, Any], log_level: int = 0) -> AdminClient:
+def open_admin(options: Mapping[str, Any], log_level: int = 0) -> Admin:
     """An admin client. Keep it in a variable: its answers are lost when it is collected."""
-    return AdminClient({**options, "log_level": log_level})
+    return Admin({**options, "log_level": log_level})
 
 
 def has_moved(problem: KafkaException) -> bool:
@@ -66,23 +64,6 @@ def renew_leaders(admin: AdminClient, topics: Iterable[str], timeout_s: float) -
     """
     for topic in sorted(set(topics)):
         admin.list_topics(topic, timeout=timeout_s)
-
-
-def list_offsets(
-    admin: AdminClient,
-    asked: Mapping[TopicPartition, OffsetSpec],
-    timeout_s: float,
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[TopicPartition, "Future[Any]"]:
-    """Ask where logs begin or end. Raises KafkaException.
-
-    A client that is asked while it connects for the first time may have missed who leads, and then
-    librdkafka looks again after 3 s. Metadata that comes meanwhile wakes it.
-    """
-    answers = admin.list_offsets(dict(asked), isolation_level=isolation, request_timeout=timeout_s)
-    if wait(answers.values(), _USUAL_S).not_done:
-        renew_leaders(admin, {place.topic for place in asked}, timeout_s)
-    return answers
 
 
 def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach
+from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching, reason_of
 from coordlib.kafka.places import Place
@@ -67,7 +67,7 @@ def newest_decided(
     return newest_by_key(client_options, topic, partition, first)
 
 
-def _end(admin: AdminClient, place: Place, until_s: float, *, is_committed: bool) -> int:
+def _end(admin: Admin, place: Place, until_s: float, *, is_committed: bool) -> int:
     """Where the partition ends; 0: there is none. Raises TimeoutError: nobody leads it."""
     while True:
         found = log_bounds(admin, [place], is_committed=is_committed)

@@ -18,6 +18,7 @@ from coordlib.client.spark.progress import publish_progress
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
 from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin
 from coordlib.kafka.places import Bounds, Place
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
@@ -162,7 +163,7 @@ def test_a_former_owner_writes_nothing_late_and_progress_shows(
     text = starting_offsets(f"shown-{group}", [topic], config=config)
     assert json.loads(text) == {topic: {"0": 4}}
     place = Place(topic, 0)
-    assert log_bounds(AdminClient(config), [place]) == {place: Bounds(0, 4)}
+    assert log_bounds(open_admin(config), [place]) == {place: Bounds(0, 4)}
 
 
 @pytest.mark.chaos

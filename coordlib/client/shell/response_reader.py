@@ -20,11 +20,12 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.errors import CannotReach, CoordError
-from coordlib.kafka.clients import list_offsets, renew_leaders
+from coordlib.kafka.admin import Admin
+from coordlib.kafka.clients import renew_leaders
 from coordlib.kafka.denied import denial, hidden, missing, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -54,7 +55,7 @@ class ResponseReader:
         # The library wants a group id; this one is never joined and never commits.
         unused = {"group.id": f"coordlib-unused-{uuid4().hex}", "client.id": client}
         self._consumer = Consumer({**config, **unused, **CONFIG})
-        self._admin = AdminClient({**config, "client.id": client})
+        self._admin = Admin({**config, "client.id": client})
         self._config, self._source = config, source
         self._latest = {source: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         #: Next offset to read; everything before it was handed out.
@@ -72,8 +73,7 @@ class ResponseReader:
         """Start at the end that is seen now. Raises CannotReach, NotAllowed."""
         asked_ms = boottime_ms()
         try:
-            asked = list_offsets(self._admin, self._latest, timeout_s, _LEVEL)
-            end = int(asked[self._source].result(timeout_s).offset)
+            end = int(self._ask_end(timeout_s).result(timeout_s).offset)
         except (KafkaException, TimeoutError) as problem:
             raise self._refusal(problem) from problem
         self._position, self.read_ms, self._asked_ms = end, asked_ms, asked_ms

@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.spark.positions import Otherwise, unreachable
 from coordlib.errors import CannotReach, CoordError
+from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.denied import reading, refusing
@@ -74,7 +74,7 @@ class Beginnings:
         self._group, self._config = group, dict(config)
         self._otherwise, self._is_strict = otherwise, is_strict
         self._ask, self._settle = ask, settle
-        self._admin: AdminClient | None = None
+        self._admin: Admin | None = None
         #: The committed offsets of these fences, asked for and perhaps answered.
         self._asked: tuple[Mapping[TopicPartition, int], Future[sg.Answer]] | None = None
         #: Those of the newest look that could not be read.

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.config import EngineConfig
 from coordlib.errors import NotAllowed
+from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.denied import describing, missing
@@ -133,7 +133,7 @@ class OffsetWatch:
         earlier = self._earlier(owned)
         return LagSampler(ask, topic.write, self._interval_ms, earlier, whose=self._whose), topic
 
-    def _bounds(self, admin: AdminClient, places: Iterable[Place]) -> Mapping[Place, Bounds | None]:
+    def _bounds(self, admin: Admin, places: Iterable[Place]) -> Mapping[Place, Bounds | None]:
         denied: set[str] = set()
         found = log_bounds(admin, places, on_denied=denied.add)
         self._denied = sorted(denied)

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from coordlib.config import EngineConfig
 from coordlib.kafka import topics
 from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag import samples as lag_samples
@@ -36,13 +37,12 @@ class Engine:
 
     def __init__(self, broker: "Broker") -> None:
         from confluent_kafka import Producer
-        from confluent_kafka.admin import AdminClient
 
         self.prefix = f"t{uuid.uuid4().hex[:8]}"
         self.data = f"{self.prefix}-orders"
         self.options = {"bootstrap.servers": broker.bootstrap_servers}
         topics.create(self.options, self.prefix, SHARDS, 1, 1)
-        self.admin = AdminClient(self.options)
+        self.admin = open_admin(self.options)
         self.producer = Producer(
             {**self.options, "transactional.id": self.prefix, "linger.ms": 0, "log_level": 0}
         )

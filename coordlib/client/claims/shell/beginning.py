@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.client.claims.shell.transport import Coordination
 from coordlib.client.claims.view import LogView
@@ -19,8 +19,9 @@ from coordlib.coordinators.claims.restore import positions_of
 from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
 from coordlib.coordinators.claims.world import World
 from coordlib.errors import CannotReach, CoordError, NotAllowed, StartRefused
+from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import list_offsets, reason_of
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.denied import denial, reading, refusing
 from coordlib.kafka.places import Bounds, Place
@@ -48,7 +49,7 @@ class Beginnings:
     #: Rights whose lack was told; the same holds for every partition.
     _told: set[str] = field(default_factory=set)
 
-    def begin(self, admin: AdminClient, partition: int, now_ms: int) -> LogView:
+    def begin(self, admin: Admin, partition: int, now_ms: int) -> LogView:
         """A view that knows what a snapshot knows, or nothing yet.
 
         Raises:
@@ -67,7 +68,7 @@ class Beginnings:
             return LogView(self._world(partition), now_ms)
         return self._late(admin, partition, bounds, snapshot, now_ms)
 
-    def _snapshot_if_allowed(self, admin: AdminClient, partition: int) -> Snapshot | None:
+    def _snapshot_if_allowed(self, admin: Admin, partition: int) -> Snapshot | None:
         """Snapshots make a start quick, and nothing else: who may not read them does without."""
         try:
             return self.snapshot(admin, partition)
@@ -84,7 +85,7 @@ class Beginnings:
 
     def _late(
         self,
-        admin: AdminClient,
+        admin: Admin,
         partition: int,
         bounds: Bounds,
         snapshot: Snapshot | None,
@@ -98,7 +99,7 @@ class Beginnings:
         view.position = self._first_of_window(admin, partition, bounds)
         return view
 
-    def _first_of_window(self, admin: AdminClient, partition: int, bounds: Bounds) -> int:
+    def _first_of_window(self, admin: Admin, partition: int, bounds: Bounds) -> int:
         newest_stamp = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
         newest = self._ask(admin, partition, newest_stamp)
         if newest.timestamp is None or newest.timestamp < 0:
@@ -108,15 +109,15 @@ class Beginnings:
         found = self._ask(admin, partition, since)
         return max(bounds.start, int(found.offset)) if found.offset >= 0 else bounds.start
 
-    def _ask(self, admin: AdminClient, partition: int, spec: OffsetSpec) -> Any:
+    def _ask(self, admin: Admin, partition: int, spec: OffsetSpec) -> Any:
         place = TopicPartition(self.place.topic, partition)
         try:
-            asked = list_offsets(admin, {place: spec}, ASK_TIMEOUT_S)
+            asked = admin.list_offsets({place: spec}, request_timeout=ASK_TIMEOUT_S)
             return asked[place].result(ASK_TIMEOUT_S)
         except (KafkaException, TimeoutError) as problem:
             raise self._silent(problem) from problem
 
-    def bounds(self, admin: AdminClient, partition: int) -> Bounds:
+    def bounds(self, admin: Admin, partition: int) -> Bounds:
         """Of a coordination partition's log. Raises CannotReach, NotAllowed."""
         place = Place(self.place.topic, partition)
         try:
@@ -139,7 +140,7 @@ class Beginnings:
             "Check that the brokers run and that this client may read the topic.",
         )
 
-    def snapshot(self, admin: AdminClient, partition: int) -> Snapshot | None:
+    def snapshot(self, admin: Admin, partition: int) -> Snapshot | None:
         """The engine's newest one; None: there is none for this topic, or none can be read.
 
         Raises:

@@ -19,10 +19,11 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
 from coordlib.errors import CannotReach
+from coordlib.kafka.admin import Admin
 from coordlib.kafka.clients import renew_leaders
 from coordlib.kafka.denied import denial, reading
 
@@ -60,7 +61,7 @@ class LogReader:
         # The library wants a group id; this one is never joined and never commits.
         unused = {"group.id": f"coordlib-unused-{uuid4().hex}", "client.id": client}
         self._consumer = Consumer({**options, **unused, **_CONFIG})
-        self.admin = AdminClient({**options, "client.id": client})
+        self.admin = Admin({**options, "client.id": client})
         self._options, self._topic = options, topic
         #: Next offset to read of each partition; all before it was handed out.
         self._positions: dict[int, int] = {}

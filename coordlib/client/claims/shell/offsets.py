@@ -14,10 +14,10 @@ from confluent_kafka import (
     KafkaException,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient
 
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.errors import CannotReach, NotAllowed
+from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, error_of, reading, refusing
@@ -43,7 +43,7 @@ class KafkaOffsets:
         self._options = {**options, "client.id": client}
         #: To look at committed offsets, by who may do no more.
         self._needed = Operation.READ if is_committing else Operation.DESCRIBE
-        self._admin = AdminClient(self._options)
+        self._admin = Admin(self._options)
         self._lock = threading.Lock()
         #: By group: consumers that never subscribe, and commit by name.
         self._committers: dict[str, Consumer] = {}

@@ -1,0 +1,201 @@
+"""Questions for offsets, over an admin client that knows who leads before it asks."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from coordlib.kafka.admin import EACH_MAX, KEPT_S, Admin
+
+if TYPE_CHECKING:
+    from coordlib.local.broker import Broker
+
+ROOT = Path(__file__).parents[2]
+NEWEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def at(topic: str, partition: int = 0) -> TopicPartition:
+    return TopicPartition(topic, partition)
+
+
+class Kafka:
+    """What Kafka's own client is asked behind ours."""
+
+    def __init__(self) -> None:
+        #: The leaders of each topic's partitions.
+        self.leaders: dict[str, list[int]] = {}
+        #: Topics that Kafka answers with an error.
+        self.errors: dict[str, int] = {}
+        self.listed: list[str | None] = []
+        self.asked: list[TopicPartition] = []
+        self.is_down = False
+        #: The code that answers of offsets fail with; 0: they do not.
+        self.fails = 0
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        self.listed.append(topic)
+        if self.is_down:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        names = [*self.leaders, *self.errors] if topic is None else [topic]
+        topics = {name: self._topic(name) for name in names}
+        return SimpleNamespace(topics=topics, brokers={1: object(), 2: object()})
+
+    def _topic(self, name: str) -> Any:
+        found = dict(enumerate(self.leaders.get(name, [])))
+        partitions = {number: SimpleNamespace(leader=leader) for number, leader in found.items()}
+        code = self.errors.get(name, 0 if found else KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return SimpleNamespace(error=KafkaError(code) if code else None, partitions=partitions)
+
+    def list_offsets(self, asked: Mapping[TopicPartition, Any], **_: Any) -> dict[Any, Any]:
+        self.asked += asked
+        answers: dict[TopicPartition, Future[Any]] = {place: Future() for place in asked}
+        for answer in answers.values():
+            if self.fails:
+                answer.set_exception(KafkaException(KafkaError(self.fails)))
+            else:
+                answer.set_result(SimpleNamespace(offset=7))
+        return answers
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    kafka = Kafka()
+    for name in ("list_topics", "list_offsets"):
+        answer = getattr(kafka, name)
+        monkeypatch.setattr(AdminClient, name, lambda _self, *a, _=answer, **k: _(*a, **k))
+    return kafka
+
+
+@pytest.fixture
+def admin() -> Admin:
+    return Admin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+
+def ends(admin: Admin, *places: TopicPartition) -> dict[TopicPartition, Any]:
+    """The end of each, or the code of its error."""
+    found: dict[TopicPartition, Any] = {}
+    asked: dict[TopicPartition, OffsetSpec] = dict.fromkeys(places, NEWEST)
+    for place, answer in admin.list_offsets(asked, request_timeout=5.0).items():
+        problem = answer.exception(0)
+        found[place] = problem.args[0].code() if problem else answer.result().offset
+    return found
+
+
+def test_a_partition_without_a_leader_is_not_asked_for(kafka: Kafka, admin: Admin) -> None:
+    """Kafka's client would wait for the next metadata, and be killed by what comes meanwhile."""
+    kafka.leaders = {"whole": [1, 2], "half": [1, -1, 3]}
+    kafka.errors = {"secret": KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    places = [at("whole", 1), at("whole", 2), *(at("half", n) for n in range(3))]
+
+    found = ends(admin, *places, at("gone"), at("secret"))
+
+    assert found == {
+        at("whole", 1): 7,
+        at("whole", 2): KafkaError.UNKNOWN_TOPIC_OR_PART,
+        at("half", 0): 7,
+        at("half", 1): KafkaError.LEADER_NOT_AVAILABLE,
+        at("half", 2): KafkaError.LEADER_NOT_AVAILABLE,  # its leader is none of the brokers
+        at("gone"): KafkaError.UNKNOWN_TOPIC_OR_PART,
+        at("secret"): KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+    assert kafka.asked == [at("whole", 1), at("half", 0)]
+
+
+def test_leaders_are_asked_for_once_in_a_while(
+    kafka: Kafka, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's client forgets them in the end; and a partition may move without a word."""
+    kafka.leaders = {"t": [1]}
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    for after_s in (0.0, KEPT_S - 1, KEPT_S + 1):
+        now_s += after_s
+        assert ends(admin, at("t")) == {at("t"): 7}
+
+    assert kafka.listed == ["t", "t"]
+
+
+def test_a_client_that_forgets_sooner_is_asked_sooner(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = Admin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "metadata.max.age.ms": 6000})
+    kafka.leaders = {"t": [1]}
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    ends(admin, at("t"))
+    now_s += 2.5
+    ends(admin, at("t"))
+
+    assert kafka.listed == ["t", "t"]
+
+
+def test_what_was_missing_is_looked_for_each_time(kafka: Kafka, admin: Admin) -> None:
+    """A topic is created, and then gets more partitions, while somebody follows it."""
+    assert ends(admin, at("t", 1)) == {at("t", 1): KafkaError.UNKNOWN_TOPIC_OR_PART}
+    kafka.leaders = {"t": [1]}
+    assert ends(admin, at("t", 1)) == {at("t", 1): KafkaError.UNKNOWN_TOPIC_OR_PART}
+    kafka.leaders = {"t": [1, 2]}
+    assert ends(admin, at("t", 1)) == {at("t", 1): 7}
+
+    assert kafka.listed == ["t", "t", "t"]
+
+
+def test_after_a_failure_is_asked_who_leads(kafka: Kafka, admin: Admin) -> None:
+    """Kafka's client forgets the leaders then: the topic was deleted, or another broker leads."""
+    kafka.leaders, kafka.fails = {"t": [1]}, KafkaError.NOT_LEADER_FOR_PARTITION
+    assert ends(admin, at("t")) == {at("t"): KafkaError.NOT_LEADER_FOR_PARTITION}
+    kafka.leaders, kafka.fails = {}, 0
+    assert ends(admin, at("t")) == {at("t"): KafkaError.UNKNOWN_TOPIC_OR_PART}
+
+    assert len(kafka.asked) == 1
+
+
+def test_many_topics_are_asked_for_in_one_request(kafka: Kafka, admin: Admin) -> None:
+    kafka.leaders = {f"t{number}": [1] for number in range(EACH_MAX + 1)}
+
+    found = ends(admin, *map(at, kafka.leaders))
+
+    assert set(found.values()) == {7}
+    assert kafka.listed == [None]
+
+
+def test_who_leads_is_known_from_any_list_of_topics(kafka: Kafka, admin: Admin) -> None:
+    kafka.leaders = {"t": [-1]}
+    ends(admin, at("t"))
+    kafka.leaders = {"t": [1]}
+    admin.list_topics("t", timeout=1.0)
+
+    assert ends(admin, at("t")) == {at("t"): 7}
+    assert kafka.listed == ["t", "t"]
+
+
+def test_without_brokers_each_answer_is_the_reason(kafka: Kafka, admin: Admin) -> None:
+    """Whoever asks looks at the answers, now or later, and at nothing else."""
+    kafka.is_down = True
+
+    assert ends(admin, at("t"), at("u")) == dict.fromkeys((at("t"), at("u")), KafkaError._TRANSPORT)
+    assert kafka.asked == []
+
+
+def test_threads_that_share_a_client_do_not_kill_the_process(broker: "Broker") -> None:
+    """The lag of a topic that is being created was asked for: the job ended by SIGSEGV."""
+    topic = f"asked-{uuid4().hex[:8]}"
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.kafka.asks_in_threads", broker.bootstrap_servers, topic],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stderr[-3_000:]
