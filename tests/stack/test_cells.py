@@ -2,9 +2,12 @@
 
 import gc
 import json
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -12,8 +15,10 @@ from coordlib import exit_codes
 from coordlib.cli.main import main
 from coordlib.local.stack import Stack
 from coordlib.records.partitioner import shard_of
+from coordlib.streaming import crash
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.test_transactions_by_coordinator import OFFSETS, Producer, committed, waits
+from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import RawMember, Wire, settle
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
@@ -28,11 +33,12 @@ def cell(own_stack: Stack, tmp_path: Path) -> Iterator[Cell]:
     """Launch a job with these shards, in a folder of its own."""
     made: list[Stack] = []
 
-    def launch(name: str, shards: str, *more: str) -> Stack:
+    def launch(name: str, shards: str, *more: str, fault: str = "") -> Stack:
         stack = Stack(tmp_path / name)
         stack.broker = own_stack.broker
         made.append(stack)
-        stack.launch_job((*JOB_ARGS, "--without-archive", "--shards", shards, *more))
+        with patch.dict(os.environ, {crash.VARIABLE: fault}):
+            stack.launch_job((*JOB_ARGS, "--without-archive", "--shards", shards, *more))
         return stack
 
     yield launch
@@ -86,21 +92,46 @@ def test_cells(own_stack: Stack, cell: Cell, capsys: pytest.CaptureFixture[str])
         assert committed(wire) == {**OFFSETS, LOW: 9}
 
 
+@pytest.mark.timeout(1_200)
+def test_a_cell_that_is_killed_anywhere_says_everything_once(
+    own_stack: Stack, cell: Cell, tmp_path: Path
+) -> None:
+    """Wherever one of two cells dies, it is started again and a transaction over both is whole.
+
+    # INV-34, INV-95
+    """
+    cell("low", "0-0").job.wait_until_ready()
+    high = cell("high", "1-1")
+    with Wire(own_stack.bootstrap_servers) as wire, ThreadPoolExecutor(1) as beside:
+        for number, place in enumerate(crash.PLACES):
+            high.job.wait_until_ready()
+            batch = high.job.told()["batch_id"] or 0
+            high.kill_job()
+            high = cell("high", "1-1", fault=f"{place}:{batch + 3}")
+            whole = beside.submit(_commit_everywhere, wire, own_stack, number)
+            wait_until(f"the cell dies at {place}", lambda job=high.job: not job.is_running, 120)
+            assert f"{place} in batch" in high.last_job_lines(400), place
+            high = cell("high", "1-1")
+            whole.result(180)
+            outputs_are_exactly_once(wire)
+
+
 def _behind(stack: Stack, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Cells that records wait for."""
     _, told = status(stack, capsys)
     return [row["shards"] for row in told["cells"] if row["lag"]["records"]]
 
 
-def _commit_everywhere(wire: Wire, stack: Stack) -> None:
+def _commit_everywhere(wire: Wire, stack: Stack, number: int = 0) -> None:
     """One transaction over two groups of each shard, so that each cell tells the other."""
-    copier = Producer(wire, "copier")
+    copier = Producer(wire, f"copier-{number}")
     copier.said("InitProducerId", timeout_ms=60_000)
-    for number, (group, offset) in enumerate(OFFSETS.items()):
+    wanted = {group: offset + 10 * number for group, offset in OFFSETS.items()}
+    for request, (group, offset) in enumerate(wanted.items()):
         row = {"topic": "t", "partition": 0, "offset": offset}
-        copier.said("TxnOffsetCommit", group=group, number=number, offsets=[row])
-    copier.said("EndTxn", result="commit", accepted=len(OFFSETS))
-    wire.wait("the transaction is complete", copier.completed)
-    assert committed(wire) == OFFSETS
+        copier.said("TxnOffsetCommit", group=group, number=request, offsets=[row])
+    copier.said("EndTxn", result="commit", accepted=len(wanted))
+    wire.wait("the transaction is complete", lambda: len(copier.completed()) > number, 150)
+    assert committed(wire) == wanted
     client = {"bootstrap.servers": stack.bootstrap_servers}
     wait_until("nothing waits", lambda: not any(waits(client)))
