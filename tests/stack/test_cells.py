@@ -27,6 +27,12 @@ Cell = Callable[..., Stack]
 #: A group of each shard.
 LOW, HIGH = (next(g for g in map(str, range(99)) if shard_of(g, 2) == shard) for shard in (0, 1))
 
+#: Where a cell is killed: so many batches after its start, or as soon as it writes there.
+#: At `decided` a transaction with markers would be needed.
+PLACES = {
+    place: 0 if place in ("fed", "tick") else 3 for place in crash.PLACES if place != "decided"
+}
+
 
 @pytest.fixture
 def cell(own_stack: Stack, tmp_path: Path) -> Iterator[Cell]:
@@ -103,14 +109,14 @@ def test_a_cell_that_is_killed_anywhere_says_everything_once(
     cell("low", "0-0").job.wait_until_ready()
     high = cell("high", "1-1")
     with Wire(own_stack.bootstrap_servers) as wire, ThreadPoolExecutor(1) as beside:
-        for number, place in enumerate(crash.PLACES):
+        for number, (place, after) in enumerate(PLACES.items()):
             high.job.wait_until_ready()
             batch = high.job.told()["batch_id"] or 0
             high.kill_job()
-            high = cell("high", "1-1", fault=f"{place}:{batch + 3}")
+            high = cell("high", "1-1", fault=f"{place}:{after and batch + after}")
             whole = beside.submit(_commit_everywhere, wire, own_stack, number)
             wait_until(f"the cell dies at {place}", lambda job=high.job: not job.is_running, 120)
-            assert f"{place} in batch" in high.last_job_lines(400), place
+            assert f"{place} in batch" in high.job.log.read_text()
             high = cell("high", "1-1")
             whole.result(180)
             outputs_are_exactly_once(wire)
@@ -124,7 +130,8 @@ def _behind(stack: Stack, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def _commit_everywhere(wire: Wire, stack: Stack, number: int = 0) -> None:
     """One transaction over two groups of each shard, so that each cell tells the other."""
-    copier = Producer(wire, f"copier-{number}")
+    names = (f"copier-{number}-{n}" for n in range(99))
+    copier = Producer(wire, next(name for name in names if shard_of(name, 2) == 1))
     copier.said("InitProducerId", timeout_ms=60_000)
     wanted = {group: offset + 10 * number for group, offset in OFFSETS.items()}
     for request, (group, offset) in enumerate(wanted.items()):
