@@ -64,16 +64,23 @@ class Admin(AdminClient):
         return found
 
     def list_offsets(  # type: ignore[override]  # as in AdminClient
-        self, topic_partition_offsets: Mapping[TopicPartition, OffsetSpec], **kwargs: Any
+        self,
+        topic_partition_offsets: Mapping[TopicPartition, OffsetSpec],
+        metadata_timeout_s: float | None = None,
+        **kwargs: Any,
     ) -> dict[TopicPartition, "Future[Any]"]:
         """Kafka's. Waits for metadata of topics whose leaders are not known; see above.
 
         Each answer, or KafkaException, is in the partition's future.
+
+        Args:
+            metadata_timeout_s: how long it waits at most for each; by default `request_timeout`.
         """
         asked = topic_partition_offsets
         failures: dict[TopicPartition, KafkaException] = {}
         try:
-            self._learn(asked, kwargs.get("request_timeout", _ASK_S))
+            request_timeout_s = kwargs.get("request_timeout", _ASK_S)
+            self._learn(asked, metadata_timeout_s or request_timeout_s)
         except KafkaException as problem:
             failures = dict.fromkeys(asked, problem)
         else:

@@ -38,11 +38,13 @@ class Kafka:
         self.listed: list[str | None] = []
         self.asked: list[TopicPartition] = []
         self.is_down = False
+        self.timeouts_s: list[float] = []
         #: The code that answers of offsets fail with; 0: they do not.
         self.fails = 0
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         self.listed.append(topic)
+        self.timeouts_s.append(timeout)
         if self.is_down:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         names = [*self.leaders, *self.errors] if topic is None else [topic]
@@ -184,6 +186,14 @@ def test_without_brokers_each_answer_is_the_reason(kafka: Kafka, admin: Admin) -
 
     assert ends(admin, at("t"), at("u")) == dict.fromkeys((at("t"), at("u")), KafkaError._TRANSPORT)
     assert kafka.asked == []
+
+
+def test_a_reader_waits_no_longer_for_metadata_than_it_can(kafka: Kafka, admin: Admin) -> None:
+    """A broker that is connected and does not answer: nothing else is read meanwhile."""
+    admin.list_offsets({at("t"): NEWEST}, 1.0, request_timeout=5.0)
+    admin.list_offsets({at("t"): NEWEST}, request_timeout=5.0)
+
+    assert kafka.timeouts_s == [1.0, 5.0]
 
 
 def test_threads_that_share_a_client_do_not_kill_the_process(broker: "Broker") -> None:

@@ -101,7 +101,7 @@ class ResponseReader:
             self._looked_ms, lasting_ms = now_ms, lasts_ms()
             if lasting_ms is not None and now_ms - (self.read_ms or 0) >= lasting_ms:
                 self._asked_ms = now_ms
-                self._answer = self._ask_end(ASK_TIMEOUT_S)
+                self._answer = self._ask_end(ASK_TIMEOUT_S, REFRESH_TIMEOUT_S)
 
     def _must_look(self, now_ms: int) -> bool:
         newest_ms = max(self._asked_ms, self.read_ms or 0)
@@ -136,12 +136,11 @@ class ResponseReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def _ask_end(self, timeout_s: float) -> "Future[Any]":
+    def _ask_end(self, timeout_s: float, metadata_s: float | None = None) -> "Future[Any]":
         asked = self._admin.list_offsets(
-            self._latest, isolation_level=_LEVEL, request_timeout=timeout_s
+            self._latest, metadata_s, isolation_level=_LEVEL, request_timeout=timeout_s
         )
-        answer: Future[Any] = asked[self._source]
-        return answer
+        return asked[self._source]
 
     def _refusal(self, problem: KafkaException | TimeoutError) -> CoordError:
         topic = self._source.topic

@@ -21,7 +21,7 @@ class CountingReader(ResponseReader):
         self._position, self.read_ms = END, read_ms
         self.asked = 0
 
-    def _ask_end(self, timeout_s: float) -> "Future[Any]":
+    def _ask_end(self, timeout_s: float, metadata_s: float | None = None) -> "Future[Any]":
         self.asked += 1
         answer: Future[Any] = Future()
         answer.set_result(type("Found", (), {"offset": END})())

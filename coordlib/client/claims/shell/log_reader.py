@@ -104,7 +104,9 @@ class LogReader:
             self._asked_ms = now_ms
             spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
             places = {TopicPartition(self._topic, each): spec for each in list(self._positions)}
-            asked = self.admin.list_offsets(places, request_timeout=ASK_TIMEOUT_S)
+            asked = self.admin.list_offsets(
+                places, REFRESH_TIMEOUT_S, request_timeout=ASK_TIMEOUT_S
+            )
             self._answers = {place.partition: answer for place, answer in asked.items()}
 
     def read(self) -> list[tuple[int, LogRecord]]:
