@@ -4,9 +4,11 @@ librdkafka 2.16 looks up the leaders of asked partitions on the thread of the ca
 know all of them, it also registers for the next metadata, and whatever metadata comes just then
 makes its own thread finish the same question: memory is freed twice, and the process ends by
 SIGSEGV or SIGABRT. So leaders are asked for before, and partitions without one are left out: then
-it never registers. (`rd_kafka_topic_partition_list_query_leaders_async`.)
+it has no reason to register, unless it has lost a leader since.
+(`rd_kafka_topic_partition_list_query_leaders_async`.)
 """
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -36,8 +38,65 @@ class _Told(NamedTuple):
     """What a broker said of a topic."""
 
     at_s: float
-    metadata: TopicMetadata
+    metadata: TopicMetadata | None
+    """None: there is no such topic."""
     brokers: Mapping[int, Any]
+
+    def failure(self, partition: int) -> KafkaError | None:
+        """Why nobody can be asked for this partition; None: its leader can."""
+        if self.metadata is None:
+            return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        if self.metadata.error is not None:
+            return self.metadata.error
+        found = self.metadata.partitions.get(partition)
+        if found is None:
+            return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        if found.leader not in self.brokers:
+            return KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+        return None
+
+
+class _Leaders:
+    """What brokers said of topics; used by threads of the caller and of librdkafka."""
+
+    def __init__(self, kept_s: float) -> None:
+        self.kept_s = kept_s
+        self._lock = threading.Lock()
+        self._told: dict[str, _Told] = {}
+
+    def note(self, found: ClusterMetadata, asked: Iterable[str], *, is_all: bool) -> None:
+        """What was answered.
+
+        Args:
+            asked: topics that somebody wants to know of: not there, if they are not in it.
+            is_all: whether all topics were asked for.
+        """
+        now_s = time.monotonic()
+        new = dict.fromkeys(asked, _Told(now_s, None, {}))
+        new |= {name: _Told(now_s, each, found.brokers) for name, each in found.topics.items()}
+        with self._lock:
+            # Twice as long: whoever looks now may be about to use what has just grown old.
+            kept = {} if is_all else self._told
+            kept = {
+                name: each for name, each in kept.items() if now_s - each.at_s < 2 * self.kept_s
+            }
+            self._told = {**kept, **new}
+
+    def of(self, topics: Iterable[str]) -> dict[str, _Told]:
+        """What is known of these."""
+        with self._lock:
+            return {topic: self._told[topic] for topic in topics if topic in self._told}
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """They have to be asked for again."""
+        with self._lock:
+            for topic in topics:
+                self._told.pop(topic, None)
+
+    def hear(self, topic: str, answer: "Future[Any]") -> None:
+        """librdkafka forgets the leaders of a topic that fails; called by a thread of its own."""
+        if not answer.cancelled() and answer.exception() is not None:
+            self.forget([topic])
 
 
 class Admin(AdminClient):
@@ -48,20 +107,15 @@ class Admin(AdminClient):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__({"allow.auto.create.topics": False, **options})
-        kept_s = int(options.get(_AGE, _AGE_MS)) / 1000 * KEPT_SHARE
-        self._kept_s = min(KEPT_S, kept_s)
-        self._told: dict[str, _Told] = {}
+        self._leaders = _Leaders(min(KEPT_S, int(options.get(_AGE, _AGE_MS)) / 1000 * KEPT_SHARE))
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """Kafka's, and remembers who leads. Raises KafkaException."""
-        asked = () if topic is None else (topic,)
-        found: ClusterMetadata = super().list_topics(*asked, timeout=timeout)
-        now_s = time.monotonic()
-        kept = {} if topic is None else self._told
-        kept = {name: told for name, told in kept.items() if now_s - told.at_s < self._kept_s}
-        new = {name: _Told(now_s, each, found.brokers) for name, each in found.topics.items()}
-        self._told = {**kept, **new}
-        return found
+        return self._list(topic, timeout, () if topic is None else (topic,))
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Before the next question for their offsets, ask who leads these topics."""
+        self._leaders.forget(topics)
 
     def list_offsets(  # type: ignore[override]  # as in AdminClient
         self,
@@ -80,50 +134,51 @@ class Admin(AdminClient):
         failures: dict[TopicPartition, KafkaException] = {}
         try:
             request_timeout_s = kwargs.get("request_timeout", _ASK_S)
-            self._learn(asked, metadata_timeout_s or request_timeout_s)
+            told = self._learn(asked, metadata_timeout_s or request_timeout_s)
         except KafkaException as problem:
             failures = dict.fromkeys(asked, problem)
         else:
             failures = {
                 place: KafkaException(failure)
                 for place in asked
-                if (failure := self._failure(place)) is not None
+                if (failure := _failure(told, place)) is not None
             }
         rest = {place: spec for place, spec in asked.items() if place not in failures}
         answers = super().list_offsets(rest, **kwargs) if rest else {}
         for place, answer in answers.items():
-            answer.add_done_callback(partial(self._hear, place.topic))
+            # Not `self`: the client would be closed by its own thread, which waits for that thread.
+            answer.add_done_callback(partial(self._leaders.hear, place.topic))
         return {**answers, **{place: _failed(problem) for place, problem in failures.items()}}
 
-    def _hear(self, topic: str, answer: "Future[Any]") -> None:
-        """librdkafka forgets the leaders of a topic that fails; on a thread of its own."""
-        if not answer.cancelled() and answer.exception() is not None:
-            self._told.pop(topic, None)
-
-    def _learn(self, places: Iterable[TopicPartition], timeout_s: float) -> None:
+    def _learn(self, places: Iterable[TopicPartition], timeout_s: float) -> dict[str, _Told]:
         """Ask who leads, where it is not known or was asked long ago. Raises KafkaException."""
-        since_s = time.monotonic() - self._kept_s
-        topics = {
+        since_s = time.monotonic() - self._leaders.kept_s
+        wanted = {place.topic for place in places}
+        told = self._leaders.of(wanted)
+        stale = {
             place.topic
             for place in places
-            if self._failure(place) is not None or self._told[place.topic].at_s < since_s
+            if _failure(told, place) is not None or told[place.topic].at_s < since_s
         }
-        for topic in sorted(topics) if len(topics) <= EACH_MAX else [None]:
-            self.list_topics(topic, timeout=timeout_s)
+        if len(stale) > EACH_MAX:
+            self._list(None, timeout_s, stale)
+        else:
+            for topic in sorted(stale):
+                self.list_topics(topic, timeout=timeout_s)
+        return self._leaders.of(wanted)
 
-    def _failure(self, place: TopicPartition) -> KafkaError | None:
-        """Why nobody can be asked for this partition; None: its leader can."""
-        told = self._told.get(place.topic)
-        if told is None:
-            return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        if told.metadata.error is not None:
-            return told.metadata.error
-        partition = told.metadata.partitions.get(place.partition)
-        if partition is None:
-            return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        if partition.leader not in told.brokers:
-            return KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
-        return None
+    def _list(self, topic: str | None, timeout_s: float, wanted: Iterable[str]) -> ClusterMetadata:
+        named = () if topic is None else (topic,)
+        found: ClusterMetadata = super().list_topics(*named, timeout=timeout_s)
+        self._leaders.note(found, wanted, is_all=topic is None)
+        return found
+
+
+def _failure(told: Mapping[str, _Told], place: TopicPartition) -> KafkaError | None:
+    known = told.get(place.topic)
+    if known is None:  # forgotten meanwhile by another thread
+        return KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    return known.failure(place.partition)
 
 
 def _failed(problem: KafkaException) -> "Future[Any]":

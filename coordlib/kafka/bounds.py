@@ -14,7 +14,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
 
 from coordlib.kafka.admin import Admin
-from coordlib.kafka.clients import LEADER_MOVED, renew_leaders
+from coordlib.kafka.clients import LEADER_MOVED
 from coordlib.kafka.denied import hidden, is_denied, refusing
 from coordlib.kafka.places import Bounds, Place
 
@@ -117,7 +117,7 @@ def _offsets(
 ) -> dict[Place, int | None]:
     found, moved = _answers(admin, places, spec, timeout_s, is_committed)
     if moved:
-        renew_leaders(admin, {place.topic for place in moved}, timeout_s)
+        admin.forget({place.topic for place in moved})
         found |= _answers(admin, moved, spec, timeout_s, is_committed)[0]
     return found
 

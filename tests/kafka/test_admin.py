@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -124,6 +125,46 @@ def test_leaders_are_asked_for_once_in_a_while(
         assert ends(admin, at("t")) == {at("t"): 7}
 
     assert kafka.listed == ["t", "t"]
+
+
+def test_one_topic_that_is_asked_again_makes_no_other_one_vanish(
+    kafka: Kafka, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sampler's topics grow old one after the other: "gone" would be told as the group's loss."""
+    kafka.leaders = {"t": [1], "u": [1]}
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    for topic in kafka.leaders:
+        ends(admin, at(topic))
+        now_s += 1
+    now_s += KEPT_S - 1.5
+    listing = kafka.list_topics
+
+    def slow(*asked: Any, **timeout: Any) -> Any:
+        nonlocal now_s
+        now_s += 1  # the answer takes a second, and the other topic has grown old, too
+        return listing(*asked, **timeout)
+
+    monkeypatch.setattr(AdminClient, "list_topics", lambda _self, *a, **k: slow(*a, **k))
+
+    assert ends(admin, at("t"), at("u")) == {at("t"): 7, at("u"): 7}
+
+
+def test_an_open_question_does_not_keep_its_client_alive(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its own thread would have to close it, and wait for itself."""
+    kafka.leaders = {"t": [1]}
+    open_answers: list[Future[Any]] = [Future()]
+    pending = dict(zip([at("t")], open_answers, strict=True))
+    monkeypatch.setattr(AdminClient, "list_offsets", lambda _self, *_a, **_k: pending)
+    admin = Admin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    admin.list_offsets({at("t"): NEWEST}, request_timeout=5.0)
+    alive = weakref.ref(admin)
+
+    del admin
+
+    assert alive() is None
 
 
 def test_a_client_that_forgets_sooner_is_asked_sooner(

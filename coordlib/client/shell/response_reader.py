@@ -25,7 +25,6 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.admin import Admin
-from coordlib.kafka.clients import renew_leaders
 from coordlib.kafka.denied import denial, hidden, missing, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -163,13 +162,8 @@ class ResponseReader:
             self._goal = (self._asked_ms, int(answer.result().offset))
         else:
             _log.info("The end of the responses is not known: %s", problem)
-            self._refresh_leader()
-
-    def _refresh_leader(self) -> None:
-        try:
-            renew_leaders(self._admin, [self._source.topic], REFRESH_TIMEOUT_S)
-        except KafkaException as problem:
-            _log.info("No metadata of the responses: %s", problem)
+            self._admin.forget([self._source.topic])
+            self._asked_ms = boottime_ms()  # the question itself may have taken long
 
     def _take(self, message: Message) -> tuple[bytes, bytes] | None:
         error, offset = message.error(), message.offset()

@@ -24,7 +24,6 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
 from coordlib.errors import CannotReach
 from coordlib.kafka.admin import Admin
-from coordlib.kafka.clients import renew_leaders
 from coordlib.kafka.denied import denial, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -142,18 +141,12 @@ class LogReader:
                 self._goals[partition] = (self._asked_ms, int(answer.result().offset))
         if any(problems):
             _log.info("Ends of the coordination topic are not known: %s", problems)
-            self._refresh_leaders()
+            self.admin.forget([self._topic])
 
     def _refuse(self, problem: BaseException | KafkaError | None) -> None:
         """Raises NotAllowed if that is the reason: nobody here can mend it."""
         if denied := denial(problem, reading(self._topic), self._options):
             raise denied
-
-    def _refresh_leaders(self) -> None:
-        try:
-            renew_leaders(self.admin, [self._topic], REFRESH_TIMEOUT_S)
-        except KafkaException as problem:
-            _log.info("No metadata of the coordination topic: %s", problem)
 
     def _take(self, message: Message) -> tuple[int, LogRecord] | None:
         error, offset, partition = message.error(), message.offset(), message.partition()
