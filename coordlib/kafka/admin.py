@@ -10,7 +10,7 @@ it has no reason to register, unless it has lost a leader since.
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -131,7 +131,7 @@ class Admin(AdminClient):
             metadata_timeout_s: how long it waits at most for each; by default `request_timeout`.
         """
         asked = topic_partition_offsets
-        failures: dict[TopicPartition, KafkaException] = {}
+        failures: dict[TopicPartition, KafkaException]
         try:
             request_timeout_s = kwargs.get("request_timeout", _ASK_S)
             told = self._learn(asked, metadata_timeout_s or request_timeout_s)
@@ -150,7 +150,7 @@ class Admin(AdminClient):
             answer.add_done_callback(partial(self._leaders.hear, place.topic))
         return {**answers, **{place: _failed(problem) for place, problem in failures.items()}}
 
-    def _learn(self, places: Iterable[TopicPartition], timeout_s: float) -> dict[str, _Told]:
+    def _learn(self, places: Collection[TopicPartition], timeout_s: float) -> dict[str, _Told]:
         """Ask who leads, where it is not known or was asked long ago. Raises KafkaException."""
         since_s = time.monotonic() - self._leaders.kept_s
         wanted = {place.topic for place in places}
