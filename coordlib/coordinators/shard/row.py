@@ -234,7 +234,7 @@ class Row:
         """Store a head that was written before, and its facts."""
         self._value = value
         self.changed, self._is_encoded = True, False
-        sessions, heard = self._sessions(value), self.heard
+        sessions, heard = self._sessions(value), self._own_heard()
         if heard.keys() != sessions:
             in_order = sessions if isinstance(sessions, KeysView) else sorted(sessions)  # INV-03
             self._heard = {member: heard.get(member, known.clock_ms) for member in in_order}

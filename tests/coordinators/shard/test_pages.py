@@ -1,5 +1,6 @@
 """A state in pages is the state of the blob, whoever has read it and whatever was kept of it."""
 
+from array import array
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from random import Random
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard import pages
 from coordlib.coordinators.shard.blob import UnknownStateVersion
+from coordlib.coordinators.shard.page_row import page_row
 from coordlib.coordinators.shard.pages import (
     PAGE_ROWS,
     BrokenPages,
@@ -147,6 +149,22 @@ def said(talk: Conversation, *requests: rq.AnyRequest, after_ms: int = 10) -> li
 
 def changed_pages(before: StoredPages, after: StoredPages) -> int:
     return len(set(after.pages) - set(before.pages))
+
+
+def test_a_step_reads_when_members_were_heard_from_the_pages_times() -> None:
+    """A cluster with 1,000 brokers refuses a flood: each refusal must not copy 1,000 times."""
+    talk, _, _ = many(1)
+    row, member, times = talk.shard.row(name(0)), member_of(talk, 0), array("q")
+    before = dict(row.heard)
+    kept = page_row(row, times)
+
+    heard = kept.heard
+    assert dict(heard) == before
+    kept.accepts_quietly(heartbeat("a", 1, member, group=name(0)), before[member] + 7)
+
+    assert not isinstance(heard, dict), "a copy costs as much as there are members"
+    assert heard[member] == times[0] == before[member] + 7
+    assert heard.get("stranger", 5) == 5
 
 
 def test_heartbeats_of_all_write_no_page() -> None:

@@ -3,7 +3,7 @@
     python -m tests.tools.bench.hostile_core
 
 JSON lines on stdout: microseconds of the processor for each request, batch after batch of one
-shard, answers included.
+shard, answers included, as a worker has it that keeps the shard's pages.
 """
 
 import sys
@@ -12,11 +12,14 @@ from typing import Final
 
 import msgspec
 
+from coordlib.coordinators.registry import REGISTRY
+from coordlib.coordinators.shard.blob import InputRecord
+from coordlib.coordinators.shard.pages import fold_pages
 from coordlib.coordinators.shard.transition import REQUESTS
 from tests.tools.bench import core_transactions
+from tests.tools.bench.core_state import PACKING
 from tests.tools.bench.figures import tell, tell_machine
 from tests.tools.bench.hostile_floods import FLOODS, Place
-from tests.tools.core import InputRecord, fold
 
 BENCH: Final = "hostile core"
 BATCHES: Final = 4
@@ -29,7 +32,8 @@ def costs(kind: str, part: str, batch: int, batches: int = BATCHES) -> list[int]
     """Microseconds of each request, by batch."""
     flood = FLOODS[kind](Place(1, "x", [each.key for each in SETTINGS.keys]))
     flood.begin(part)
-    blob, offset, found = None, 0, []
+    done = fold_pages(None, [], SETTINGS, REGISTRY, PACKING, {})
+    offset, found = 0, []
     for number in range(batches):
         now_ms = core_transactions.START_MS + 300 * number
         written = [record for _ in range(batch) if (record := flood.next()) is not None]
@@ -38,7 +42,7 @@ def costs(kind: str, part: str, batch: int, batches: int = BATCHES) -> list[int]
         ]
         offset += len(records)
         began = time.process_time()
-        blob = fold(blob, records, SETTINGS).blob
+        done = fold_pages(done.stored, records, SETTINGS, REGISTRY, PACKING, done.kept)
         found.append(round((time.process_time() - began) / len(records) * 1_000_000))
     return found
 
