@@ -118,7 +118,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "spark.driver.bindAddress": "127.0.0.1",
         # As a laptop's job has it: C1 is done compiling when the tests are over, C2 is not.
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m "
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "
+        "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xss4m "
         "-Dlog4j2.configurationFile=" + conf_file("log4j2.properties").as_uri(),
         # Tables of a few rows: to compile a query takes longer than to run it.
         "spark.sql.codegen.wholeStage": "false",

@@ -137,7 +137,8 @@ def _session(folder: Path, name: str, more: Mapping[str, str]) -> "SparkSession"
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "  # it lives for a minute
-        "-Dlog4j2.configurationFile=" + conf_file("log4j2.properties").as_uri(),
+        "-XX:ReservedCodeCacheSize=240m -Dlog4j2.configurationFile="
+        + conf_file("log4j2.properties").as_uri(),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

@@ -56,6 +56,15 @@ def test_a_laptop_has_a_slot_for_the_groups_tasks_and_one_for_what_runs_beside_t
     assert laptop["spark.master"] == f"local[{int(laptop['spark.sql.shuffle.partitions']) + 1}]"
 
 
+def test_a_laptops_jvm_has_room_for_the_code_that_it_compiles() -> None:
+    """With C1 alone it reserves 48 MiB, which a job fills within a minute: then it ends."""
+    laptop = read_properties(conf_file("spark-local.conf"))
+    options = laptop["spark.driver.extraJavaOptions"].split()
+
+    assert "-XX:TieredStopAtLevel=1" in options
+    assert "-XX:ReservedCodeCacheSize=240m" in options
+
+
 def test_a_driver_holds_the_largest_batch_and_spark_itself() -> None:
     assert size_bytes("spark.driver.memory") >= size_bytes("spark.driver.maxResultSize") + GIB
 

@@ -129,7 +129,8 @@ def session(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> "Sp
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile="
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "
+        "-XX:ReservedCodeCacheSize=240m -Dlog4j2.configurationFile="
         + conf_file("log4j2.properties").as_uri(),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
