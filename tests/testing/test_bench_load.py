@@ -111,6 +111,18 @@ def test_probes_come_back_to_groups_that_are_empty_again() -> None:
     assert (len(probes.took_s), probes.unanswered) == (GROUPS + 5, 0)
 
 
+def test_a_probe_under_way_when_a_measurement_begins_leaves_untimed() -> None:
+    """Else the next probe of its group would wait for the end of its session, and be timed."""
+    probes, job = Probes(shards=1, reply_partitions=1, token="x"), Job()
+    answers = job.judge([probes.next(now_s=0.0)])
+    probes.forget()
+
+    leaves = [each for answer in answers for each in probes.hear(answer, now_s=5.0)]
+
+    assert len(leaves) == 1
+    assert (probes.took_s, probes.unanswered, probes.refused) == ([], 0, 0)
+
+
 def test_an_unanswered_probe_is_seen() -> None:
     probes = Probes(shards=1, reply_partitions=1, token="x")
     probes.next(now_s=0.0)

@@ -26,6 +26,8 @@ class Probes:
     refused: int = 0
     _asked: int = 0
     _since: dict[str, float] = field(default_factory=dict)
+    #: Under way when a measurement began: they are not timed, but their members leave, too.
+    _forgotten: set[str] = field(default_factory=set)
 
     @property
     def unanswered(self) -> int:
@@ -52,13 +54,17 @@ class Probes:
 
     def hear(self, message: rs.AnyResponse, now_s: float) -> list[Record]:
         """Time an answer, and let its member leave."""
-        if not isinstance(message, rs.JoinGroupResponse) or message.id not in self._since:
+        if not isinstance(message, rs.JoinGroupResponse):
             return []
-        took_s = now_s - self._since.pop(message.id)
+        since_s, is_forgotten = self._since.pop(message.id, None), message.id in self._forgotten
+        if since_s is None and not is_forgotten:
+            return []
+        self._forgotten.discard(message.id)
         if message.error != "NONE":
-            self.refused += 1
+            self.refused += not is_forgotten
             return []
-        self.took_s.append(took_s)
+        if since_s is not None:
+            self.took_s.append(now_s - since_s)
         leave = rq.LeaveGroup(
             v=1,
             id=f"{message.id}-leave",
@@ -72,6 +78,7 @@ class Probes:
     def forget(self) -> None:
         """Begin a new measurement; what is under way is not counted."""
         self.took_s, self.refused = [], 0
+        self._forgotten |= self._since.keys()
         self._since.clear()
 
     def _record(self, request: rq.Request) -> Record:
