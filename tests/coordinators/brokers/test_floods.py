@@ -9,11 +9,12 @@ import pytest
 
 from coordlib import limits
 from coordlib.coordinators.brokers.cluster import Cluster
+from coordlib.coordinators.shard.pages import PagesFold
 from coordlib.coordinators.shard.throttle import BURST_MS
 from coordlib.effects.routing import EVENTS, RESPONSES
 from tests.tools import clusters as c
 from tests.tools.bench.brokers_core import NAME, SETTINGS, Fleet
-from tests.tools.core import Fold, Shard
+from tests.tools.core import Shard
 
 #: A second of them.
 FLOOD = 10_000
@@ -24,10 +25,10 @@ def fleet() -> Fleet:
     return Fleet(brokers=3, partitions=3, replicas=3)
 
 
-def judged(fleet: Fleet, brokers: Sequence[int]) -> tuple[Fold, Cluster]:
+def judged(fleet: Fleet, brokers: Sequence[int]) -> tuple[PagesFold, Cluster]:
     """A batch of these registrations, and the cluster after it."""
     outcome = fleet.fold([fleet.register(each) for each in brokers])
-    return outcome, c.cluster_of(Shard(outcome.blob, SETTINGS), NAME)
+    return outcome, c.cluster_of(Shard(fleet.blob, SETTINGS), NAME)
 
 
 def test_one_id_that_registers_again_and_again_is_slowed_down(fleet: Fleet) -> None:
@@ -45,7 +46,7 @@ def test_one_id_that_registers_again_and_again_is_slowed_down(fleet: Fleet) -> N
     assert all(b"throttle_time_ms" in each for each in refused)
     assert len(broker.superseded) == limits.SUPERSEDED_MAX
     assert len(cluster.guards) == 1, "of the one process that led"
-    assert len(outcome.blob) < before + limits.KIB
+    assert len(fleet.blob) < before + limits.KIB
     lines = [each for each in outcome.outputs if each.topic == EVENTS]
     assert len(lines) < 300
 

@@ -1,8 +1,8 @@
 """The pure core with a large cluster: bytes of requests in, effects as bytes out, one core.
 
-Each figure is a whole batch as the job judges it, from a saved blob to the next one; `idle` is what
-the blob alone costs, in a batch with one heartbeat. Times are the processor's, so that work beside
-this one counts little.
+Each figure is a whole batch as the job judges it, from what Spark keeps to what it keeps next, in
+a worker that judged the batch before and has kept its pages; `idle` is what the state alone costs,
+in a batch with one heartbeat. Times are the processor's: work beside this one counts little.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,16 @@ from typing import Any, Final
 
 from coordlib import limits
 from coordlib.coordinators.brokers.rows import PARTITIONS, Partition
+from coordlib.coordinators.registry import REGISTRY
+from coordlib.coordinators.shard.pages import Kept, PagesFold, StoredPages, fold_pages, whole
 from coordlib.coordinators.shard.table import Place
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import EVENTS, RESPONSES
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from tests.tools.bench.figures import percentile, summary, tell, tell_machine, timed
-from tests.tools.core import Fold, InputRecord, Shard, ShardSettings, fold
+from tests.tools.bench.core_state import PACKING
+from tests.tools.bench.figures import Took, percentile, summary, tell, tell_machine, timed
+from tests.tools.core import InputRecord, Shard, ShardSettings
 
 BENCH: Final = "brokers"
 NAME: Final = "shop"
@@ -37,14 +40,34 @@ HEARTBEATS: Final = 20_000
 FLOOD: Final = 1_000
 
 
+def judged(
+    before: StoredPages | None, records: Sequence[InputRecord], kept: Kept | None = None
+) -> PagesFold:
+    """A batch; `kept` by the worker that judged the one before, or by none."""
+    return fold_pages(before, records, SETTINGS, REGISTRY, PACKING, {} if kept is None else kept)
+
+
+def repeated(
+    before: StoredPages, records: Sequence[InputRecord], repeats: int
+) -> tuple[PagesFold, list[Took]]:
+    """The outcome of a batch that is judged so often, each time from the same state."""
+    took = []
+    for _ in range(repeats):
+        kept = judged(before, []).kept
+        outcome, spent = timed(lambda kept=kept: judged(before, records, kept))  # type: ignore[misc]
+        took.append(spent)
+    return outcome, took
+
+
 class Fleet:
-    """A cluster at rest in memory: its log, and the blob of its shard."""
+    """A cluster at rest in memory: its log, and its shard's state."""
 
     def __init__(self, brokers: int, partitions: int, replicas: int) -> None:
         self.next_offset, self.now_ms = 0, START_MS
         self.brokers = range(brokers)
         self.members = [f"b{n}-{INCARNATION}-0-{n}" for n in self.brokers]
-        self.blob: bytes = fold(None, self._register(), SETTINGS).blob
+        begun = judged(None, self._register())
+        self.stored, self._kept = begun.stored, begun.kept
         for first in range(0, partitions, ROWS_PER_REQUEST):
             count = min(ROWS_PER_REQUEST, partitions - first)
             self.fold([self._create(first, count, replicas), self.tick()])
@@ -54,11 +77,20 @@ class Fleet:
         self.next_offset += 1
         return record
 
-    def fold(self, records: Sequence[InputRecord]) -> Fold:
-        """Judge a batch, and go on from its blob."""
-        outcome = fold(self.blob, records, SETTINGS)
-        self.blob = outcome.blob
+    def fold(self, records: Sequence[InputRecord]) -> PagesFold:
+        """Judge a batch, and go on from what it leaves."""
+        outcome = judged(self.stored, records, self._kept)
+        self.stored, self._kept = outcome.stored, outcome.kept
         return outcome
+
+    def go_back(self, stored: StoredPages) -> None:
+        """To a state of before."""
+        self.stored, self._kept = stored, {}
+
+    @property
+    def blob(self) -> bytes:
+        """Its state in one piece."""
+        return whole(self.stored, REGISTRY, PACKING)
 
     def tick(self) -> InputRecord:
         return self.write(rq.Tick(v=1, published=self.next_offset - 1))
@@ -198,17 +230,15 @@ def _idle(fleet: Fleet, repeats: int) -> dict[str, float]:
 
 def _deaths(fleet: Fleet, dead: int, repeats: int) -> dict[str, float]:
     """Each time from the same blob: `dead` brokers are silent at once."""
-    kept = fleet.blob, fleet.next_offset, fleet.now_ms
+    stored, *where = fleet.stored, fleet.next_offset, fleet.now_ms
     records = fleet.silence(range(dead))
-    ready, took = fleet.blob, []
-    for _ in range(repeats):
-        outcome, spent = timed(lambda: fold(ready, records, SETTINGS))
-        took.append(spent)
+    outcome, took = repeated(fleet.stored, records, repeats)
     changed = sum(b'"partition"' in each.key for each in outcome.outputs)
     values = [each.value or b"" for each in outcome.outputs]
     notices = sum(len(each) for each in values if b'"MetadataChanged"' in each)
     assert changed > 0, "nobody died"
-    fleet.blob, fleet.next_offset, fleet.now_ms = kept
+    fleet.go_back(stored)
+    fleet.next_offset, fleet.now_ms = where
     return {**summary(took), "rows": changed, "notice_bytes": notices}
 
 
@@ -217,10 +247,7 @@ def _alter(fleet: Fleet, leaders: int, repeats: int) -> dict[str, float]:
     by_leader = {row.leader: (place, row) for place, row in fleet.rows().items()}
     chosen = [by_leader[each] for each in sorted(by_leader)[:leaders]]
     records = [fleet.alter(place, row) for place, row in chosen]
-    took = []
-    for _ in range(repeats):
-        outcome, spent = timed(lambda: fold(fleet.blob, records, SETTINGS))
-        took.append(spent)
+    outcome, took = repeated(fleet.stored, records, repeats)
     accepted = sum(b'"error":"NONE"' in (each.value or b"") for each in outcome.outputs)
     assert accepted >= len(records), f"{accepted} of {len(records)} were accepted"
     rates = [round(len(records) / each.cpu_ms * 1_000) for each in took]
@@ -231,10 +258,7 @@ def _alter(fleet: Fleet, leaders: int, repeats: int) -> dict[str, float]:
 def _elect(fleet: Fleet, rows: int, repeats: int) -> dict[str, float]:
     """Each time from the same blob: leaders of so many partitions are asked to let go."""
     fleet.fold([fleet.turn(rows), fleet.tick()])
-    records, took = [fleet.elect()], []
-    for _ in range(repeats):
-        outcome, spent = timed(lambda: fold(fleet.blob, records, SETTINGS))
-        took.append(spent)
+    outcome, took = repeated(fleet.stored, [fleet.elect()], repeats)
     said = [each.value or b"" for each in outcome.outputs if each.topic == RESPONSES]
     asked = sum(b'"LeadershipDemanded"' in each for each in said)
     changed = sum(b'"partition"' in each.key for each in outcome.outputs)
@@ -244,13 +268,10 @@ def _elect(fleet: Fleet, rows: int, repeats: int) -> dict[str, float]:
 
 def flooded(fleet: Fleet, ids: int, count: int, repeats: int) -> dict[str, float]:
     """So many registrations in one batch, under the first or under ever new broker ids."""
-    kept = fleet.blob, fleet.next_offset
+    offset = fleet.next_offset
     first = 0 if ids == 1 else len(fleet.brokers)
     records = [fleet.register(first + number % ids) for number in range(count)]
-    took = []
-    for _ in range(repeats):
-        outcome, spent = timed(lambda: fold(fleet.blob, records, SETTINGS))
-        took.append(spent)
+    outcome, took = repeated(fleet.stored, records, repeats)
     said = sum(len(each.value or b"") for each in outcome.outputs)
     lines = sum(each.topic == EVENTS for each in outcome.outputs)
     refused = sum(
@@ -259,9 +280,10 @@ def flooded(fleet: Fleet, ids: int, count: int, repeats: int) -> dict[str, float
         and b'"RegisterBroker"' in (each.value or b"")
         for each in outcome.outputs
     )
-    fleet.blob, fleet.next_offset = kept
+    fleet.next_offset = offset
     rate = round(count / percentile([each.cpu_ms for each in took], 0.5) * 1_000)
-    sizes = {"blob_bytes_before": len(fleet.blob), "blob_bytes": len(outcome.blob)}
+    after = whole(outcome.stored, REGISTRY, PACKING)
+    sizes = {"blob_bytes_before": len(fleet.blob), "blob_bytes": len(after)}
     told = {"refused": refused, "history_lines": lines, "output_bytes": said}
     return {**summary(took), "registrations": count, "per_s": rate, **told, **sizes}
 
