@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from coordlib.coordinators.groups.offsets.positions import COMMITS
+from coordlib.records import requests as rq
 from tests.tools.simulation import checks, commits, one_fold, plan
 from tests.tools.simulation.cluster import Record
+from tests.tools.simulation.evidence import Asked
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import play
 from tests.tools.simulation.wishes import Wish
@@ -241,6 +245,43 @@ def test_a_fetch_that_shows_an_older_offset_is_seen() -> None:
     )
 
     assert_breaks("INV-23", lambda: commits.check_commits(checks.evidence_of(world)))
+
+
+def test_a_position_of_the_batch_that_deletes_its_group_counts() -> None:
+    """INV-23: it is judged after the batch's requests, and the group comes back with it."""
+    row = rq.CommittedOffset("t", 0, 7)
+    position = rq.OffsetCommit(
+        v=1, id="p", client="query", group=GROUP, generation=-1, member="", offsets=(row,)
+    )
+    found = SimpleNamespace(
+        group=GROUP,
+        told=[
+            SimpleNamespace(
+                group=GROUP,
+                type="OffsetsDeleted",
+                kind=plan.CLASSIC,
+                cause="r0-4",
+                shard=0,
+                offset=4,
+                detail={"offsets": [{"topic": "t", "partition": 0}]},
+            )
+        ],
+        judged=[
+            Asked(0, 4, 0, rq.DeleteGroup(v=1, id="d", client="admin", group=GROUP)),
+            Asked(0, 9, 0, position, COMMITS),
+            Asked(0, 5, 0, rq.OffsetFetch(v=1, id="f", client="admin", group=GROUP)),
+        ],
+        answers={
+            "o0-9": [{"error": "NONE"}],
+            "r0-5": [{"offsets": [{"topic": "t", "partition": 0, "offset": 7}]}],
+        },
+        is_assigned=lambda _: False,
+    )
+
+    commits.check_commits(found)  # type: ignore[arg-type]  # all that it reads
+
+    found.answers["r0-5"][0]["offsets"][0]["offset"] = -1
+    assert_breaks("INV-23", lambda: commits.check_commits(found))  # type: ignore[arg-type]
 
 
 def test_an_early_expulsion_is_seen() -> None:

@@ -17,6 +17,8 @@ from tests.tools.simulation.world import PREFIX, Violation, World
 
 #: They end CompletingRebalance: somebody has synced, or everybody begins anew.
 SYNCED: Final = ("AssignmentIssued", "RebalanceStarted")
+#: When a group forgets offsets: before a record is judged, or by it.
+BEFORE, BY = 0, 1
 
 
 def check(evidence: Evidence) -> None:
@@ -108,6 +110,7 @@ def check_commits(evidence: Evidence) -> None:
         elif isinstance(request, rq.OffsetFetch):
             for answer in answers:
                 _check_fetch(each, answer, log.committed)
+        log.leave(each)
 
 
 class _Log:
@@ -132,7 +135,15 @@ class _Log:
         self.place = (each.shard, each.offset)
         while self._begun and self._begun[0][0] <= self.place:
             self.generation = self._begun.pop(0)[1]
-        while self._gone and self._gone[0][0] < (*self.place, 1):
+        self._forget(BEFORE)
+
+    def leave(self, each: Asked) -> None:
+        """What this request deleted is gone; positions of its batch may come back with others."""
+        if each.topic == REQUESTS:
+            self._forget(BY)
+
+    def _forget(self, when: int) -> None:
+        while self._gone and self._gone[0][0] <= (*self.place, when):
             for row in self._gone.pop(0)[1]:
                 self.committed.pop(row, None)
 
@@ -144,7 +155,7 @@ def _forgotten(evidence: Evidence) -> list[tuple[tuple[int, int, int], set[tuple
         if event.group == evidence.group and event.type in ("OffsetsExpired", "OffsetsDeleted"):
             rows = {(row["topic"], row["partition"]) for row in event.detail["offsets"]}
             is_first = event.cause.startswith("deadline:")
-            found.append(((event.shard, event.offset, 0 if is_first else 1), rows))
+            found.append(((event.shard, event.offset, BEFORE if is_first else BY), rows))
     return found
 
 
