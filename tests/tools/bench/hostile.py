@@ -178,7 +178,7 @@ def measure(
         "drained_s": None if drained_s is None else round(drained_s, 2),
         "flood_answers": dict(hostile.answers),
         "lines_of_history": hostile.written("events") - lines_before,
-        "state_bytes": None if stand.stack is None else stand.stack.job.told().get("state_bytes"),
+        "state_bytes": stand.state_bytes(),
         "generator_late_s": round(hostile.lateness_s, 3),
     }
 

@@ -188,6 +188,7 @@ def run(
                 one()
             if is_sweep:
                 sweep(generator, costs, seconds, probes_per_second)
+            tell("load", "state", bytes=stand.state_bytes())
         finally:
             generator.close()
     return 0

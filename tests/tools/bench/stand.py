@@ -29,6 +29,10 @@ class Stand:
         """Number of the newest batch; None when it cannot be known from here."""
         return None if self.stack is None else int(self.stack.job.told().get("batch_id", -1))
 
+    def state_bytes(self) -> int | None:
+        """Of all shards, packed; None when it cannot be known from here."""
+        return None if self.stack is None else self.stack.job.told().get("state_bytes")
+
     def is_warm(self) -> bool:
         """Whether the job has judged enough batches; a cluster's job is taken to have."""
         return (batches := self.batches()) is None or batches >= WARM_BATCHES
