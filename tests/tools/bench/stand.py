@@ -30,7 +30,7 @@ class Stand:
         return None if self.stack is None else int(self.stack.job.told().get("batch_id", -1))
 
     def state_bytes(self) -> int | None:
-        """Of all shards, packed; None when it cannot be known from here."""
+        """Of all shards, unpacked; None when it cannot be known from here."""
         return None if self.stack is None else self.stack.job.told().get("state_bytes")
 
     def is_warm(self) -> bool:
