@@ -27,7 +27,7 @@ def create(
         Partitions of the requests topic; 2 for a new prefix, then fixed for its life.
     responses
         Partitions of the responses topic, then fixed for its life; for a new prefix eight times the
-        shards, at least 32.
+        shards, at least 32 and at most 256.
     replication
         Replicas of each partition; 1 for a single broker.
     claims

@@ -39,7 +39,7 @@ REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answ
 ADMIN_TIMEOUT_S = 15.0
 VISIBLE_TIMEOUT_S = 30.0
 SHARDS = 2  # partitions of a new prefix, where no number is given
-RESPONSES_PER_SHARD, RESPONSES_MIN = 8, 32
+RESPONSES_PER_SHARD, RESPONSES_MIN, RESPONSES_MAX = 8, 32, 256
 LOCAL_RESPONSES_PER_SHARD, LOCAL_RESPONSES_MIN = 4, 16
 INCARNATION_LENGTH = 8
 PREFIX_LENGTH_MAX = 200  # Kafka's 249 for a topic's name, less the longest of ours
@@ -90,9 +90,10 @@ def responses_for(shards: int) -> int:
     """Response partitions of a new prefix, where no number is given.
 
     A client reads the whole of one partition: the more there are, the fewer answers to others it
-    reads. What a partition more costs is in coordlib/docs/cluster.md.
+    reads. But each shard tells all of its readers how far it is, so nearly every batch writes into
+    all of them. What a partition more costs is in coordlib/docs/cluster.md.
     """
-    return max(RESPONSES_MIN, RESPONSES_PER_SHARD * shards)
+    return min(max(RESPONSES_MIN, RESPONSES_PER_SHARD * shards), RESPONSES_MAX)
 
 
 def local_responses_for(shards: int) -> int:
