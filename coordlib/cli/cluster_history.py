@@ -1,11 +1,13 @@
 """`coord cluster history`: who led what and why, and which states brokers had, from the tables."""
 
 from collections.abc import Mapping
+from datetime import UTC, date, datetime, time
 from typing import Any, Final
 
 from coordlib.cli.names import ClusterName, TopicName
 from coordlib.cli.numbers import BrokerId, Count, Partition
 from coordlib.cli.output import as_objects, now, print_json, print_table, say, time_text
+from coordlib.cli.since import Asking, Since, newest_of
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import ErrorCode, GroupError, SetupError
 
@@ -38,6 +40,8 @@ _STATES: Final = """
     SELECT since, until, broker, incarnation, state, reason FROM broker_history
     WHERE group_id = ? {which}
     ORDER BY since DESC, incarnation DESC, until DESC NULLS FIRST LIMIT ?"""
+#: Of lines that a date cuts: who led and which state a broker had when it began is told, too.
+_NOT_OVER: Final = " AND (until IS NULL OR until >= ?)"
 _KNOWN: Final = "SELECT MAX(time) FROM cluster_events WHERE group_id = ?"
 
 
@@ -49,6 +53,7 @@ def history(
     partition: Partition | None = None,
     broker: BrokerId | None = None,
     limit: Count = 100,
+    since: Since = None,
     where: WhereTables = TABLES_HERE,
 ) -> int:
     """Show who led what from when to when, and why that changed; and the states of brokers.
@@ -69,31 +74,40 @@ def history(
         States of this broker, and what it led.
     limit
         Show the newest N lines of each.
+    since
+        From this date on, as 2026-03-01, with those who led and the states that held when it began,
+        however long ago that was; by default all of history.
     """
-    from coordlib.history.sql import query_tables
+    from coordlib.history.sql import dates, query_all
 
     if partition is not None and topic is None:
         raise SetupError(
             "A partition is one of a topic.", f"--partition {partition}", "Name it: --topic TOPIC"
         )
     tables = where.tables_dir()
-    ((newest,),) = query_tables(tables, _KNOWN, [cluster]).rows
+    last = (dates(tables) or (date.min, date.min))[1]
+    newest = newest_of(tables, (_KNOWN, [cluster]), (last, None))
     if newest is None:
         raise GroupError(
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"cluster {cluster} in {tables}",
             "Check its name (coord cluster list); a new one appears after the archive's interval.",
         )
-    of_broker: dict[str, object] = {} if broker is None else {"broker": broker}
-    named = {"topic": topic, "partition": partition, "leader": broker}
-    of_leader = {name: value for name, value in named.items() if value is not None}
-    states = [] if topic is not None else _asked(tables, _STATES, cluster, of_broker, limit)
-    leaders = _asked(tables, _LEADERS, cluster, of_leader, limit)
+    of_leader = {"topic": topic, "partition": partition, "leader": broker}
+    questions = [
+        _question(_LEADERS, cluster, of_leader, since, limit),
+        _question(_STATES, cluster, {"broker": broker}, since, limit),
+    ]
+    # Of all dates: which epoch an event belongs to, and which process led, earlier ones say.
+    answers = query_all(tables, questions if topic is None else questions[:1])
+    leaders, *others = (list(reversed(answer.rows)) for answer in answers)
+    states = others[0] if others else []
     if where.format == "json":
         told = {"leaders": as_objects(LEADER_COLUMNS, leaders)}
         if topic is None:
             told["brokers"] = as_objects(STATE_COLUMNS, states)
-        print_json("cluster history", now(), cluster=cluster, newest_event=newest, **told)
+        at = {"newest_event": newest, "since": since}
+        print_json("cluster history", now(), cluster=cluster, **at, **told)
         return 0
     if topic is None:
         print_table(STATE_COLUMNS, states)
@@ -103,12 +117,14 @@ def history(
     return 0
 
 
-def _asked(
-    tables: str, sql: str, cluster: str, which: Mapping[str, object], limit: int
-) -> list[tuple[Any, ...]]:
-    """The newest rows, oldest first."""
-    from coordlib.history.sql import query_tables
-
-    conditions = "".join(f" AND {name} = ?" for name in which)
-    asked = query_tables(tables, sql.format(which=conditions), [cluster, *which.values(), limit])
-    return list(reversed(asked.rows))
+def _question(
+    sql: str, cluster: str, which: Mapping[str, object], since: date | None, limit: int
+) -> Asking:
+    """For the newest rows that have these values, where there are any; the newest one first."""
+    asked = {name: value for name, value in which.items() if value is not None}
+    conditions = "".join(f" AND {name} = ?" for name in asked)
+    values: list[Any] = [cluster, *asked.values()]
+    if since is not None:
+        conditions += _NOT_OVER
+        values.append(datetime.combine(since, time.min, UTC))
+    return sql.format(which=conditions), [*values, limit]

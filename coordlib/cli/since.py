@@ -66,12 +66,16 @@ def ask(tables: str, since: date | None, newest: Asking, questions: Sequence[Ask
     if first > oldest and since is None and not asked[0].rows:
         first = oldest
         asked = query_all(tables, questions)
-    at = _newest(tables, newest, (last, first, None))
+    at = newest_of(tables, newest, (last, first, None))
     return Asked(asked, at, first if first > oldest else None)
 
 
-def _newest(tables: str, newest: Asking, sinces: Sequence[date | None]) -> datetime | None:
-    """In nearly all cases the newest date has it."""
+def newest_of(tables: str, newest: Asking, sinces: Sequence[date | None]) -> datetime | None:
+    """The time of a name's newest event: in nearly all cases the newest date has it.
+
+    Args:
+        sinces: the first dates to read from, one after the other; None: all are read.
+    """
     from coordlib.history.sql import query_all
 
     for since in sinces:

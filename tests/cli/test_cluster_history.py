@@ -8,9 +8,11 @@ import pytest
 
 from coordlib.cli.cluster_history import LEADER_COLUMNS, STATE_COLUMNS
 from coordlib.cli.main import main
-from coordlib.exit_codes import FAILED, OK, UNREACHABLE
+from coordlib.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tests.history.cluster_life import CLUSTER, ClusterLife, a_life_of_a_cluster
 from tests.tools import clusters as c
+
+DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,74 @@ def test_the_newest_lines_are_shown_oldest_first(
         assert short[part] == whole[part][-2:]
         assert whole[part] == sorted(whole[part], key=lambda row: row["since"])
     assert "brokers" not in objects(tables, capsys, "--topic", "orders")
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """On the 1st of March topics are created, and broker 2 is replaced; two days later nothing
+    happens but that broker 2 joins the in-sync replicas of `orders`."""
+    life = ClusterLife()
+    life.register(1)
+    life.register(2, storage="disk-2")
+    life.say(c.create(c.new_topic("orders", assignment=[(1, 2)])))
+    life.say(c.create(c.new_topic("audit", assignment=[(2,)])))
+    life.passes(2)
+    life.register(2, client="b2-again", storage="disk-2")
+    life.passes(15)
+    life.talk.now_ms += 2 * DAY_MS
+    life.isr("orders", 0, 1, 2)
+    return life.write(tmp_path_factory.mktemp("quiet"))
+
+
+def test_since_shows_who_led_when_it_began_however_long_ago_that_was(
+    quiet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The files of the newer date have one change of a partition, which began no leader epoch, and
+    nothing of the brokers: read alone, they name a false time, and no process."""
+    whole, found = objects(quiet, capsys), objects(quiet, capsys, "--since", "2026-03-02")
+
+    assert found["leaders"] == [row for row in whole["leaders"] if row["until"] is None]
+    assert found["brokers"] == [row for row in whole["brokers"] if row["until"] is None]
+    led = [(row["topic"], row["leader"], row["since"][:10]) for row in found["leaders"]]
+    assert led == [("orders", 1, "2026-03-01"), ("audit", 2, "2026-03-01")]
+    assert found["leaders"][0]["reason"] == "topic created"
+    assert None not in [row["incarnation"] for row in found["leaders"]]
+    assert [(row["broker"], row["state"]) for row in found["brokers"]] == [
+        (1, "Active"),
+        (2, "Active"),
+    ]
+    assert len(whole["brokers"]) > len(found["brokers"])
+    assert len(whole["leaders"]) > len(found["leaders"])
+    assert (whole["since"], found["since"]) == (None, "2026-03-02")
+
+
+def test_since_the_day_itself_shows_what_ended_on_it(
+    quiet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The day has its times in UTC, its first moment included."""
+    whole, found = objects(quiet, capsys), objects(quiet, capsys, "--since", "2026-03-01")
+
+    assert (found["leaders"], found["brokers"]) == (whole["leaders"], whole["brokers"])
+
+
+def test_since_a_day_after_all_events_tells_what_holds_and_when_it_was_known(
+    quiet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing has happened since: the leaders of before still lead."""
+    found = objects(quiet, capsys, "--since", "2026-04-01", "--topic", "orders")
+
+    assert [row["leader"] for row in found["leaders"]] == [1]
+    assert found["newest_event"].startswith("2026-03-03")
+
+
+def test_since_goes_with_the_other_choices(quiet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = objects(quiet, capsys, "--since", "2026-03-02", "--broker", "2", "--limit", "1")
+
+    assert [(row["topic"], row["leader"]) for row in found["leaders"]] == [("audit", 2)]
+    assert [row["state"] for row in found["brokers"]] == ["Active"]
+    command = ["cluster", "history", CLUSTER, "--since", "yesterday", "--tables", str(quiet)]
+    assert main(command) == USAGE
+    assert "not a date like 2026-03-01" in capsys.readouterr().err
 
 
 def test_a_cluster_without_history_is_told_in_three_lines(
