@@ -2,6 +2,7 @@
 
 Nothing happens by itself: `pump` runs everything that needs no time, `advance` lets time pass.
 Faults are switches of a transport: it may be cut off, deaf, or stopped like a process by SIGSTOP.
+One thread lets all of this happen; users may call from others, which each transport's lock allows.
 """
 
 import threading
@@ -194,13 +195,15 @@ class FakeClaimsTransport:
         return self._views[partition]
 
     def attach(self, handler: Handler) -> None:
-        self._handlers.append(handler)
-        for topic in handler.topics:
-            self.view_of(topic)
+        with self.lock:
+            for topic in handler.topics:
+                self.view_of(topic)
+            self._handlers.append(handler)
 
     def detach(self, handler: Handler) -> None:
-        if handler in self._handlers:
-            self._handlers.remove(handler)
+        with self.lock:
+            if handler in self._handlers:
+                self._handlers.remove(handler)
 
     def send(
         self, handler: Handler, id_: int, partition: int, made: Callable[[int], AnyMessage]
@@ -251,6 +254,10 @@ class FakeClaimsTransport:
 
     def write(self) -> bool:
         """Write and acknowledge what was sent; whether there was anything."""
+        with self.lock:
+            return self._write()
+
+    def _write(self) -> bool:
         if self.is_cut or self.is_stopped:
             return False
         moved = bool(self._work or self._unwritten)
@@ -273,6 +280,10 @@ class FakeClaimsTransport:
 
     def read(self) -> bool:
         """Judge everything up to the end; whether there was anything."""
+        with self.lock:
+            return self._read()
+
+    def _read(self) -> bool:
         if self.is_cut or self.is_deaf or self.is_stopped:
             return False
         asked_ms, moved = self.now_ms(), False

@@ -235,9 +235,10 @@ class _Work:
         self._changed = threading.Condition(transport.lock)
         self._problem: Exception | None = None
         self._is_undoing = False
+        # Before the transport has it: its threads feed whatever is attached, at once.
+        self._life = Resetting(plan, transport.view_of, transport.luck(), transport.now_ms())
         transport.attach(self)
         with transport.lock:
-            self._life = Resetting(plan, transport.view_of, transport.luck(), transport.now_ms())
             self._do(self._life.begin())
 
     @property

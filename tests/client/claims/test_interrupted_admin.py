@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from coordlib.client.claims import admin
+from coordlib.client.claims import signals as sg
 from coordlib.client.claims.admin import ClaimsAdmin, StillPaused
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.exit_codes import FAILED, of_command
@@ -146,6 +147,27 @@ def test_what_interrupts_it_is_raised_with_what_became_of_the_group(
     assert world.log.world("t").paused_by(GROUP) is None
     (note,) = ended.value.__notes__
     assert note.endswith("The group goes on.")
+
+
+def test_the_transports_threads_may_feed_it_as_soon_as_it_is_attached() -> None:
+    """They ran between two steps of its start, and ended by an AttributeError."""
+    world = World({"t": 2})
+    reading(world, 10, 10)
+    transport: Any = world.log.transport()
+    attach = transport.attach
+
+    def attach_and_feed(handler: Any) -> None:
+        """The caller's thread is held up right after it."""
+        attach(handler)
+        assert handler.wake_ms() is not None
+        handler.feed(sg.Elapsed(world.log.now_ms))
+
+    transport.attach = attach_and_feed
+    with time_goes_on(world):
+        ClaimsAdmin({"client.id": "admin"}, transport=transport).set_positions(GROUP, POSITIONS)
+
+    assert (world.position(0), world.position(1)) == (3, 4)
+    assert world.log.world("t").paused_by(GROUP) is None
 
 
 def test_who_cannot_undo_it_says_what_stands_and_how_to_end_it(
