@@ -15,6 +15,13 @@ from tests.tools.driving import Conversation
 
 START = datetime(2026, 3, 1, 15, 0, tzinfo=UTC)
 CLUSTER = "shop"
+LEGACY_CLUSTER = "legacy-shop"
+#: What leaders of `LEGACY_CLUSTER` have to be told as, and the question for it.
+UNPROVED = [("t", 1, 0, False), ("t", 2, 1, True), ("u", 2, 0, False)]
+ASK_UNPROVED = (
+    "SELECT topic, leader, leader_epoch, unproved FROM leaders "
+    f"WHERE group_id = '{LEGACY_CLUSTER}' ORDER BY topic, leader_epoch"
+)
 
 
 def rows_of_events(outputs: Iterable[Output]) -> list[dict[str, Any]]:
@@ -32,14 +39,17 @@ class ClusterLife:
     Three brokers; `orders` has three partitions with three replicas, `audit` one on broker 2.
     """
 
-    def __init__(self) -> None:
-        self.talk = Conversation()
-        self.talk.now_ms = int(START.timestamp() * 1000)
+    def __init__(self, name: str = CLUSTER, talk: Conversation | None = None) -> None:
+        self.name = name
+        if talk is None:
+            talk = Conversation()
+            talk.now_ms = int(START.timestamp() * 1000)
+        self.talk = talk
         self._silent: set[int] = set()
 
     @property
     def cluster(self) -> Any:
-        return c.cluster_of(self.talk.shard, CLUSTER)
+        return c.cluster_of(self.talk.shard, self.name)
 
     @property
     def now(self) -> datetime:
@@ -47,7 +57,7 @@ class ClusterLife:
 
     def register(self, broker: int, **fields: Any) -> None:
         """A process of this broker starts, and is Active."""
-        self.say(c.register(broker, group=CLUSTER, **{"id": f"r{self._next}", **fields}))
+        self.say(c.register(broker, group=self.name, **{"id": f"r{self._next}", **fields}))
         self._silent.discard(broker)
         self.wants(broker, "Active")
 
@@ -57,7 +67,7 @@ class ClusterLife:
 
     def say(self, request: Any) -> list[str]:
         """Write a request, and let all of its outputs be read."""
-        lines = self.talk.send(c.with_fields(request, group=CLUSTER))
+        lines = self.talk.send(c.with_fields(request, group=self.name))
         self.talk.tick()
         return lines
 
@@ -72,7 +82,7 @@ class ClusterLife:
 
     def isr(self, topic: str, partition: int, *brokers: int) -> None:
         """The leader names those that are in sync."""
-        row = c.partitions_of(self.talk.shard, CLUSTER)[topic, partition]
+        row = c.partitions_of(self.talk.shard, self.name)[topic, partition]
         known = self.cluster.brokers
         isr = tuple((each, known[each].incarnation) for each in brokers)
         rows = {(topic, partition): (row.leader_epoch, row.partition_epoch, isr)}
@@ -87,7 +97,7 @@ class ClusterLife:
         for _ in range(seconds):
             for broker in self.cluster.brokers.values():
                 if broker.broker not in self._silent and broker.has_session:
-                    self.talk.send(c.lives(broker.client, broker.member, group=CLUSTER))
+                    self.talk.send(c.lives(broker.client, broker.member, group=self.name))
             self.talk.tick(after_ms=1_000)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -132,4 +142,20 @@ def a_life_of_a_cluster() -> ClusterLife:
     told = rq.DeletedReplica(topic="gone", topic_id=row.topic_id, partition=0)
     life.say(c.deleted(3, life.cluster.brokers[3].incarnation, told, client="b3"))
     life.passes(3)
+    return life
+
+
+def a_legacy_leader_is_replaced(talk: Conversation | None = None) -> ClusterLife:
+    """KIP-343's legacy registration: nobody can ask such a broker to let go, so two may have acted.
+
+    Args:
+        talk: to which shard; None: to one of its own.
+    """
+    life = ClusterLife(LEGACY_CLUSTER, talk)
+    life.say(c.register(1, version=4))
+    life.register(2)
+    life.say(c.create(c.new_topic("t", assignment=[(1,)])))
+    life.say(c.create(c.new_topic("u", assignment=[(2,)])))
+    life.say(c.move(("t", 0), (2,)))
+    life.isr("t", 0, 1, 2)
     return life
