@@ -7,7 +7,13 @@ import pytest
 
 from coordlib.history.cluster_views import CLUSTER_VIEWS
 from coordlib.history.sql import query_tables
-from tests.history.cluster_life import ClusterLife, a_life_of_a_cluster
+from tests.history.cluster_life import (
+    ASK_UNPROVED,
+    UNPROVED,
+    ClusterLife,
+    a_legacy_leader_is_replaced,
+    a_life_of_a_cluster,
+)
 from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, Log, a_life_of_a_group
 
@@ -15,6 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.stack
+
+
+def lives() -> ClusterLife:
+    """Two clusters in one shard, one behind the other."""
+    life = a_life_of_a_cluster()
+    a_legacy_leader_is_replaced(life.talk)
+    life.talk.end_batch()
+    return life
 
 
 def records(life: ClusterLife) -> Log:
@@ -33,10 +47,8 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
     options = ArchiveOptions(
         bootstrap_servers="", tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint")
     )
-    life = a_life_of_a_cluster()
-    life.talk.end_batch()
     batch = ArchiveBatch(spark, options, "clusters")
-    batch(spark.createDataFrame(records(life).rows, KAFKA_SCHEMA), 0)
+    batch(spark.createDataFrame(records(lives()).rows, KAFKA_SCHEMA), 0)
     return folder / "tables"
 
 
@@ -51,9 +63,21 @@ def test_both_engines_give_the_same_rows(session: "SparkSession", tables: Path, 
     assert_engines_agree(session, tables, view, rows_min=2)
 
 
+def test_what_a_legacy_leader_led_was_led_by_others_without_a_proof(
+    session: "SparkSession",
+) -> None:
+    """As DuckDB tells it: a notebook on a cluster must not say that two cannot have acted."""
+    from chispa import assert_df_equality
+
+    found = session.sql(ASK_UNPROVED)
+
+    assert dict(found.dtypes)["unproved"] == "boolean"
+    assert_df_equality(found, session.createDataFrame(UNPROVED, found.schema))
+
+
 def test_what_the_archive_wrote_is_what_the_core_said(tables: Path, tmp_path: Path) -> None:
     """Details survive Spark's JSON: arrays, nulls, numbers of 64 bits."""
-    direct = a_life_of_a_cluster().write(tmp_path / "tables")
+    direct = lives().write(tmp_path / "tables")
     for view in CLUSTER_VIEWS:
         sql = f"SELECT * EXCLUDE (detail) FROM {view} ORDER BY ALL"
         if view != "cluster_events":
