@@ -101,7 +101,9 @@ def test_a_new_topic_has_the_partitions_of_its_prefix(
     assert topics._agreed(asked, "p.requests", there, topics.SHARDS) == partitions
 
 
-@pytest.mark.parametrize(("shards", "responses"), [(1, 32), (4, 32), (5, 40), (32, 256), (100, 256)])
+@pytest.mark.parametrize(
+    ("shards", "responses"), [(1, 32), (4, 32), (5, 40), (32, 256), (100, 256)]
+)
 def test_a_new_prefix_has_eight_response_partitions_for_each_shard(
     shards: int, responses: int
 ) -> None:
