@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -19,10 +21,11 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.simulation.test_checks import assert_breaks
-from tests.tools.core import InputRecord, Shard, decode_blob
+from tests.tools.core import InputRecord, Shard, decode_blob, fold
 from tests.tools.driving import SETTINGS, commit, describe, join, leave, settings
 from tests.tools.simulation import inspection
 from tests.tools.simulation.inspection import Inspector, WatchedShard, check_against_topics
+from tests.tools.simulation.paged import Paged
 
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)
 
@@ -40,6 +43,19 @@ def blob_of(*requests: rq.AnyRequest) -> bytes:
         shard.judge(record)
     shard.close()
     return shard.encode()
+
+
+def test_pages_that_say_another_thing_are_seen() -> None:
+    """INV-02: the job keeps its shards in pages; the same batch of a blob must come to the same."""
+    records, done = log(join("a")), fold(None, log(join("a")), PRODUCTION)
+    other = fold(None, log(join("b")), PRODUCTION)
+    paged = Paged(Random(1))
+
+    paged.check(None, records, PRODUCTION, done)
+    paged.check(done.blob, [], PRODUCTION, fold(done.blob, [], PRODUCTION))
+
+    for wrong in (other, msgspec.structs.replace(done, blob=other.blob)):
+        assert_breaks("INV-02", partial(paged.check, None, records, PRODUCTION, wrong))
 
 
 # ---- states, and what no state comes of ---------------------------------------------------------

@@ -28,6 +28,7 @@ from coordlib.records.stored import ShardPosition
 from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.plane import fold_groups
 from tests.tools.core import (
+    Fold,
     InputRecord,
     Shard,
     ShardSettings,
@@ -37,6 +38,7 @@ from tests.tools.core import (
     topics_known,
 )
 from tests.tools.defects import Defect, in_force
+from tests.tools.simulation.paged import Paged
 from tests.tools.simulation.violation import Violation
 
 #: What all answers of a batch, and those to one request, have at most (INV-68); here with as much
@@ -170,10 +172,12 @@ class Inspector:
     Args:
         sizes: by how much bounds of sizes are divided.
         looks_at_states: whether groups are checked outside the fold.
+        paged: all of it once more in pages.
     """
 
     sizes: int = 1
     looks_at_states: bool = False
+    paged: Paged | None = None
     #: (shard, group) -> its newest state that was looked at.
     _sound: dict[tuple[int, str], bytes] = field(default_factory=dict)
     #: (checkpoint, batch) -> shard -> what it knew of topics by then.
@@ -189,7 +193,7 @@ class Inspector:
         """One shard's part of a batch. Raises what an unreadable state raises, and Violation."""
         with in_force(defects), self.looking_on():
             try:
-                fresh, rows = judge_rows(fold_groups, blob, records, settings)
+                fresh, rows = judge_rows(self._fold, blob, records, settings)
             except (msgspec.MsgspecError, UnknownStateVersion, Violation):
                 raise
             except Exception as problem:
@@ -201,6 +205,12 @@ class Inspector:
         if self.looks_at_states:
             self.check_states(settings, decode_blob(fresh))
         return fresh, rows
+
+    def _fold(self, blob: bytes | None, records: Any, settings: ShardSettings) -> Fold:
+        done = fold_groups(blob, records, settings)
+        if self.paged is not None:
+            self.paged.check(blob, records, settings, done)
+        return done
 
     @contextmanager
     def looking_on(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from tests.tools.simulation.contested import Contested
 from tests.tools.simulation.engine import Driver, Engine
 from tests.tools.simulation.inspection import Inspector
 from tests.tools.simulation.kinds import LATER_KINDS
+from tests.tools.simulation.paged import Paged
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.scheduler import Clock, Process, Scheduler, rate_of
@@ -39,6 +40,8 @@ REPLY_PARTITIONS = 2
 #: The topics that are read; a plan says how many of them there are, and how large.
 TOPICS, GROUP = ("orders", "parcels", "returns"), "readers"
 BROKERS = 3
+#: Worlds whose batches are judged in pages, too: they take a fifth longer.
+PAGED_SHARE = 0.25
 METADATA_REFRESH_MS = 5_000
 MEMBERS_MAX = 8
 #: Whoever found the group full is started again after this time, at the latest.
@@ -142,7 +145,9 @@ class World(Stage):
         layout = settings.layout(plan, PREFIX, INCARNATION, REPLY_PARTITIONS)
         shard = settings.shard(plan, INCARNATION, REPLY_PARTITIONS)
         engine = Engine(self.scheduler, self.cluster, luck, PREFIX, layout, shard)
-        engine.inspector = Inspector(plan.sizes, looks_at_states=not plan.checks_invariants)
+        paging = Random(f"{plan.seed} pages")  # of its own: worlds are the same with and without
+        paged = Paged(paging) if paging.random() < PAGED_SHARE else None
+        engine.inspector = Inspector(plan.sizes, not plan.checks_invariants, paged)
         engine.watches = settings.watches_topics(plan)
         engine.usual_ms = lambda: luck.uniform(0.5, 1.5) * plan.batch_ms
         return engine
