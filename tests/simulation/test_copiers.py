@@ -79,7 +79,7 @@ def test_copiers_and_tellers_come_through() -> None:
         assert outcome.violation is None
         met.update(outcome.sometimes)
         assert world.copying is not None
-        assert all(copier.fiber.is_over for copier in world.copying.copiers)
+        assert all(copier.fiber.is_over for copier in world.copying.processes)
     assert set(sometimes.SITUATIONS) >= MET
     assert [name for name in MET if not met[name]] == []
 

@@ -73,6 +73,8 @@ class PartitionReader(Generic[T]):
         self._over: list[_Open] = []
         #: Incarnation and transactional id -> producer and epoch of its newest marker.
         self._ended: dict[tuple[str, str], tuple[int, int]] = {}
+        #: Of which a committed transaction was read with a record of it: what follows begins here.
+        self._followed: dict[tuple[str, str], None] = {}
         #: Producers without id -> the sequence that comes next.
         self._numbers: dict[tuple[str, int], int] = {}
         #: All below it was read.
@@ -235,6 +237,8 @@ class PartitionReader(Generic[T]):
         must_see_all = self._must_see_all(txn)
         found = self._open.pop(txn, None)
         _remember(self._ended, txn[:2], txn[2:])
+        if found is not None and marker.r == COMMIT:
+            _remember(self._followed, txn[:2], None)
         n = marker.n if isinstance(marker.n, int) else None
         if found is None:
             if marker.r != COMMIT or not n or not must_see_all:
@@ -262,8 +266,13 @@ class PartitionReader(Generic[T]):
         return txn[2:] <= self._ended.get(txn[:2], (-1, -1))
 
     def _must_see_all(self, txn: Txn) -> bool:
-        """Whether all records of a transaction that is new here are behind this reader's begin."""
-        return self._has_first or txn[:2] in self._ended
+        """Whether all records of a transaction that is new here are behind this reader's begin.
+
+        A marker alone does not say so: one that is written again may come in the middle of the
+        next transaction. All records of a committed one stand before its first marker, so one that
+        was read says that this marker, and all that follows, stands behind the begin.
+        """
+        return self._has_first or txn[:2] in self._followed
 
 
 K = TypeVar("K")

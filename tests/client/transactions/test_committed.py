@@ -168,10 +168,26 @@ def test_a_reader_that_begins_in_the_middle_sees_the_rest() -> None:
 
 def test_a_transaction_that_began_behind_a_reader_s_begin_is_checked() -> None:
     """Another transaction of its id has ended since, so all of it must be there."""
-    log = Log(first=12).write(end("a", 0, n=7), of("a", 1, 1), end("a", 1))
+    log = Log(first=12).write(of("a", 0, 6), end("a", 0, n=7), of("a", 1, 1), end("a", 1))
+    assert log.reader.take() == (12, "r12")
 
     with pytest.raises(TornTransaction):
         log.delivered()
+
+
+def test_a_late_marker_at_a_reader_s_begin_does_not_tear_the_next_transaction() -> None:
+    """A fenced process wakes up, and writes a marker that its successor has written already.
+
+    That is in the middle of the successor's transaction. A reader that dies while it hands out the
+    records before it begins anew at the late marker: the first records of that transaction are not
+    missing, it has handed them out.
+    """
+    written = [of("a", 0, 0), end("a", 0, n=1), of("a", 1, 0), of("a", 1, 1), end("a", 0)]
+    written += [of("a", 1, 2), end("a", 1, n=3), of("a", 2, 1), end("a", 2)]
+    assert Log(first=4).write(*written[4:7]).delivered() == ["r5"]
+
+    with pytest.raises(TornTransaction):
+        Log(first=4).write(*written[4:]).delivered()  # the one behind it is held to all
 
 
 # ---- the coordinator is asked --------------------------------------------------------------------
@@ -303,17 +319,21 @@ def test_a_producer_without_id_may_send_again() -> None:
 def produced(draw: st.DrawFn, t: str, p: int, repeats: bool) -> list[Stamp | Marker]:
     """What one producer writes: transactions, with records that come again and come late."""
     lines: list[Stamp | Marker] = []
+    late_marker: list[Stamp | Marker] = []
     for e in range(draw(st.integers(1, 4))):
         records = [of(t, e, s, p) for s in range(draw(st.integers(0, 4)))]
+        at = draw(st.integers(0, len(records)))
+        lines += [*records[:at], *late_marker]
         again = draw(st.integers(0, len(records))) if repeats else len(records)
         result = draw(st.sampled_from([COMMIT, ABORT]))
         count = len(records) if draw(st.booleans()) else None
         late = draw(st.integers(0, 2))
         marker = end(t, e, result, count, p)
-        lines += [*records, *records[again:], marker, *records[:late]]
+        lines += [*records[at:], *records[again:], marker, *records[:late]]
         # Who begins behind the first marker takes these two for the transaction: the limits page.
         is_known = repeats or not records[:late]
         lines += [marker] if is_known and draw(st.booleans()) else []
+        late_marker = [marker] if is_known and draw(st.booleans()) else []
     return lines
 
 

@@ -25,6 +25,7 @@ from tests.tools.simulation.plan import ASSIGNED, CLOCK_KINDS
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.teams import Team
 from tests.tools.simulation.transactions import checks as copies
+from tests.tools.simulation.transactions import courier_checks as carried
 from tests.tools.simulation.world import (
     REPLY_PARTITIONS,
     Violation,
@@ -102,7 +103,11 @@ def check_end(world: World) -> None:
     if world.copying is not None:
         world.copying.read_to_the_end()
         copies.check(world.copying, evidence)
+    if world.couriers is not None:
+        world.couriers.read_to_the_end()
+        carried.check(world.couriers, evidence)
     lines = [*world.history, *bystanders.forgotten(evidence), *copies.lines(world, evidence)]
+    lines += carried.lines(world, evidence)
     found = checkers.check(sorted(lines, key=lambda line: line.t_ms))
     if found:
         raise Violation(found[0])

@@ -23,6 +23,7 @@ from tests.tools.simulation.engine import CRASH_POINTS
 from tests.tools.simulation.late import Mend, join, somebody
 from tests.tools.simulation.plan import CLASSIC, Fault
 from tests.tools.simulation.program import Program
+from tests.tools.simulation.transactions import courier_faults
 from tests.tools.simulation.transactions import faults as copier_faults
 from tests.tools.simulation.world import PREFIX, World
 
@@ -390,4 +391,5 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "greedy-fetch": crowds.greedy_fetch,
     **store_faults.FAULTS,
     **copier_faults.FAULTS,
+    **courier_faults.FAULTS,
 }

@@ -106,6 +106,26 @@ COPIER_KINDS: Final[Kinds] = {
 #: there are.
 COPIERS_SHARE: Final = 0.3
 COPIERS: Final = (2, 2, 3)
+#: What becomes of couriers, whose transactions the job's coordinator decides, and of the cluster into
+#: which they write. Drawn apart from all others, too.
+COURIER_KINDS: Final[Kinds] = {
+    "courier-killed": ("F-06", 0, 0),
+    "courier-dies-inside": ("F-06", 0, 0),
+    "courier-stalls-inside": ("F-05", 1_000, 25_000),
+    "courier-wakes-late": ("F-23", 8_000, 20_000),
+    "courier-cut-off": ("F-04", 500, 25_000),
+    "courier-acks-lost": ("F-01", 500, 15_000),
+    "courier-twin": ("F-23", 5_000, 20_000),
+    "courier-words-again": ("F-01", 5_000, 30_000),
+    "courier-records-again": ("F-01", 5_000, 30_000),
+    "other-cluster-away": ("F-16", 500, 25_000),
+    "far-reader-killed": ("F-06", 0, 0),
+    "far-reader-paused": ("F-05", 500, 25_000),
+}
+#: Of the seeds with neither copiers, stores, crowds nor short retention, those with couriers, and
+#: how many there are.
+COURIERS_SHARE: Final = 0.25
+COURIERS: Final = (1, 2, 2)
 LATER_KINDS: Final[Kinds] = USER_KINDS | COMPANY_KINDS | CROWD_KINDS
 
 #: They happen where the group is server-assigned, and those of the second line where it is classic.

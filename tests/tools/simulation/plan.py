@@ -14,6 +14,9 @@ from tests.tools.simulation.kinds import (
     COPIER_KINDS,
     COPIERS,
     COPIERS_SHARE,
+    COURIER_KINDS,
+    COURIERS,
+    COURIERS_SHARE,
     CROWD_KINDS,
     LATE_ENDS_SHARE,
     LATER_ASSIGNED_KINDS,
@@ -95,7 +98,7 @@ FIRST_KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "assignor-raises": ("F-33", 2_000, 40_000),
 }
 KINDS: Final[dict[str, tuple[str, int, int]]] = (
-    FIRST_KINDS | LATER_KINDS | BROKER_KINDS | STORE_KINDS | COPIER_KINDS
+    FIRST_KINDS | LATER_KINDS | BROKER_KINDS | STORE_KINDS | COPIER_KINDS | COURIER_KINDS
 )
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
@@ -190,6 +193,8 @@ class Plan:
     brokers: int = 0
     #: How many copiers there are, whose transactions commit offsets; 0: there are none.
     copiers: int = 0
+    #: How many couriers there are, who write into another cluster; 0: there are none.
+    couriers: int = 0
     #: By how much the bounds of sizes in `limits.py` are divided.
     sizes: int = 1
     faults: tuple[Fault, ...] = field(default=())
@@ -244,7 +249,9 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
     plan = _with_settings(plan, is_swarm=not kinds)
     if COPIER_KINDS.keys() & set(kinds):
         return replace(plan, copiers=Random(f"copiers {seed}").choice(COPIERS))
-    return _with_copiers(plan) if is_any and not kinds else plan
+    if COURIER_KINDS.keys() & set(kinds):
+        return replace(plan, couriers=Random(f"couriers {seed}").choice(COURIERS))
+    return _with_couriers(_with_copiers(plan)) if is_any and not kinds else plan
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -316,6 +323,26 @@ def _with_copiers(plan: Plan) -> Plan:
         (*plan.faults, *_faults(luck, plan.length_ms, often)), key=lambda fault: fault.at_ms
     )
     return replace(plan, copiers=count, faults=tuple(faults))
+
+
+def _with_couriers(plan: Plan) -> Plan:
+    """In some worlds the job's coordinator decides transactions that write into another cluster.
+
+    Not where there are copiers or stores, so that no world takes too long; else as copiers.
+    """
+    luck = Random(f"couriers {plan.seed}")
+    count = luck.choice(COURIERS)
+    is_crowded = any(fault.kind in CROWD_KINDS for fault in plan.faults)
+    is_full = bool(plan.copiers or plan.brokers)
+    if luck.random() > COURIERS_SHARE or is_crowded or is_full or plan.retention_ms:
+        return plan
+    share = luck.choice([0.1, 0.3, 0.5, 0.8])
+    drawn = [kind for kind in COURIER_KINDS if luck.random() < share]
+    often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
+    faults = sorted(
+        (*plan.faults, *_faults(luck, plan.length_ms, often)), key=lambda fault: fault.at_ms
+    )
+    return replace(plan, couriers=count, faults=tuple(faults))
 
 
 def _with_settings(plan: Plan, is_swarm: bool) -> Plan:

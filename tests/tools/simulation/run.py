@@ -24,7 +24,9 @@ from tests.tools.simulation.plan import Plan
 from tests.tools.simulation.sometimes import count_sometimes
 from tests.tools.simulation.story import tell
 from tests.tools.simulation.transactions import checks as copies
+from tests.tools.simulation.transactions import courier_checks as carried
 from tests.tools.simulation.transactions.copying import TIMEOUTS_MS, Copying
+from tests.tools.simulation.transactions.couriers import Couriers
 from tests.tools.simulation.transactions.fibers import on_world_time
 from tests.tools.simulation.watch import KNOWN_MS
 from tests.tools.simulation.world import (
@@ -112,13 +114,15 @@ def _to_its_end(world: World) -> None:
         play(world)
         look_back(world)
     finally:
-        if world.copying is not None:
-            world.copying.kill()
+        for crew in (world.copying, world.couriers):
+            if crew is not None:
+                crew.kill()
 
 
 def play(world: World) -> None:
     """Faults, then peace, then everybody leaves. Raises Violation."""
-    with on_world_time(world.scheduler) if world.plan.copiers else nullcontext():
+    has_threads = world.plan.copiers or world.plan.couriers
+    with on_world_time(world.scheduler) if has_threads else nullcontext():
         _play(world)
 
 
@@ -141,11 +145,15 @@ def _play(world: World) -> None:
         check_mourned(world)
     if world.fleet is not None:
         world.fleet.end()
-    if world.copying is not None:
+    if world.copying is not None or world.couriers is not None:
         settled_ms += copying_ms(world)
         world.scheduler.run(settled_ms, world.check)
+    if world.copying is not None:
         copies.check_copied(world.copying)
         world.copying.end()
+    if world.couriers is not None:
+        carried.check_carried(world.couriers)
+        world.couriers.end()
     for team in world.teams:
         for program in team.living:
             program.close()
@@ -162,6 +170,9 @@ def _begin(world: World) -> None:
     if chosen.copiers:
         world.copying = Copying(world)
         world.copying.begin()
+    if chosen.couriers:
+        world.couriers = Couriers(world)
+        world.couriers.begin()
     world.start_driver(luck.uniform(0, 2_000))
     for number in range(chosen.members):
         instance = f"instance-{number}" if number < chosen.statics else None

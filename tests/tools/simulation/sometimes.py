@@ -16,6 +16,7 @@ from tests.tools.simulation import (
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.strangers import STRANGER
 from tests.tools.simulation.transactions import sometimes as sometimes_copiers
+from tests.tools.simulation.transactions import sometimes_couriers
 from tests.tools.simulation.world import GROUP, REPLY_PARTITIONS, World
 
 SITUATIONS: Final = (
@@ -51,6 +52,7 @@ SITUATIONS: Final = (
     *sometimes_beside.SITUATIONS,
     *sometimes_stores.SITUATIONS,
     *sometimes_copiers.SITUATIONS,
+    *sometimes_couriers.SITUATIONS,
 )
 
 #: What a group does that goes on.
@@ -69,6 +71,7 @@ def count_sometimes(world: World) -> dict[str, int]:
     sometimes_beside.count(found, world, evidence)
     sometimes_stores.count(found, world, evidence)
     sometimes_copiers.count(found, world, evidence)
+    sometimes_couriers.count(found, world, evidence)
     topics = {program.wish for program in world.programs}
     found["members of different topics"] += len(topics) > 1
     late = tuple(f"{name}-" for name in world.tried_again)

@@ -31,6 +31,7 @@ from tests.tools.simulation.wishes import Wish
 if TYPE_CHECKING:
     from tests.tools.simulation.fleet import Fleet
     from tests.tools.simulation.transactions.copying import Copying
+    from tests.tools.simulation.transactions.couriers import Couriers
 
 __all__ = ["Violation", "World"]
 
@@ -80,9 +81,11 @@ class World(Stage):
         self.contested = Contested(self.scheduler, self.teams)
         #: What is looked at after everything that happens.
         self.looks = [self.contested.check]
-        #: A cluster of stores, and copiers, whose transactions commit offsets; if there are some.
+        #: A cluster of stores; copiers and couriers, whose transactions commit offsets; if there are
+        #: some.
         self.fleet: Fleet | None = None
         self.copying: Copying | None = None
+        self.couriers: Couriers | None = None
         self.refusals = 0
         #: Programs that were started again because the group had been full.
         self.tried_again: set[str] = set()

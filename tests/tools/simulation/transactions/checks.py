@@ -12,9 +12,11 @@ import msgspec
 from coordlib.checking.history import Happened
 from coordlib.coordinators.groups.offsets.pending_table import PENDING_KEY
 from coordlib.records import requests as rq
+from coordlib.records.partitioner import shard_of
 from tests.tools.simulation.cluster import Outcome
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.signing import controls, effective
+from tests.tools.simulation.transactions import tellers
 from tests.tools.simulation.transactions.copier import DRAFT, FAIR
 from tests.tools.simulation.transactions.copying import GROUP, READER, Copying
 from tests.tools.simulation.violation import Violation
@@ -27,38 +29,44 @@ Partition = tuple[str, int]
 def check_copied(copying: Copying) -> None:
     """INV-96, INV-97: after the faults all is decided, copied and committed within the bound."""
     world = copying.world
-    waiting = [key for key, _ in _pending(copying)]
-    if waiting:
-        raise Violation(f"INV-96: the offsets of {waiting[0]} still wait for a decision")
-    committed = _committed(copying)
-    for number in range(copying.sources):
-        end = world.cluster.partitions[DRAFT, number].end
-        if committed.get((DRAFT, number), 0) != end:
-            raise Violation(
-                f"INV-97: {DRAFT}-{number} ends at {end}, and the copiers have committed "
-                f"{committed.get((DRAFT, number))}"
-            )
+    check_all_committed(world, GROUP, DRAFT)
     for number in range(copying.targets):
         partition = world.cluster.partitions[FAIR, number]
         if partition.last_stable != partition.end:
             raise Violation(f"INV-96: a transaction is open in {FAIR}-{number}")
 
 
-def _pending(copying: Copying) -> Iterator[tuple[str, dict[str, Any]]]:
-    known = copying.world.cluster.newest_by_key(f"{PREFIX}.transactions", copying.shard)
-    for key, value in known.items():
+def check_all_committed(world: World, group: str, topic: str) -> None:
+    """INV-96, INV-97: nothing of a group waits, and it has committed all that there is."""
+    shard = shard_of(group, world.plan.shards)
+    waiting = list(_pending(world, shard, group))
+    if waiting:
+        raise Violation(f"INV-96: the offsets of {waiting[0]} still wait for a decision")
+    known = committed(world, shard, group)
+    for number in range(world.cluster.count(topic)):
+        end = world.cluster.partitions[topic, number].end
+        if known.get((topic, number), 0) != end:
+            raise Violation(
+                f"INV-97: {topic}-{number} ends at {end}, and the {group} have committed "
+                f"{known.get((topic, number))}"
+            )
+
+
+def _pending(world: World, shard: int, group: str) -> Iterator[str]:
+    for key in world.cluster.newest_by_key(f"{PREFIX}.transactions", shard):
         parts = msgspec.json.decode(key)
-        if parts[0] == PENDING_KEY and parts[1] == GROUP:
-            yield parts[2], msgspec.json.decode(value)
+        if parts[0] == PENDING_KEY and parts[1] == group:
+            yield parts[2]
 
 
-def _committed(copying: Copying) -> dict[Partition, int]:
-    known = copying.world.cluster.newest_by_key(f"{PREFIX}.committed", copying.shard)
+def committed(world: World, shard: int, group: str) -> dict[Partition, int]:
+    """What a group has committed, as the topics say it."""
+    known = world.cluster.newest_by_key(f"{PREFIX}.committed", shard)
     rows = [(msgspec.json.decode(key), value) for key, value in known.items()]
     return {
         (topic, number): msgspec.json.decode(value)["offset"]
-        for (group, topic, number), value in rows
-        if group == GROUP
+        for (name, topic, number), value in rows
+        if name == group
     }
 
 
@@ -70,21 +78,27 @@ def lines(world: World, evidence: Evidence) -> Iterator[Happened]:
     copying = world.copying
     if copying is None:
         return
+    yield from copying.tellers.lines()
+    yield from fetches(world, evidence, GROUP, READER)
+
+
+def fetches(world: World, evidence: Evidence, group: str, reader: str) -> Iterator[Happened]:
+    """What a group's members were told of its offsets; at the end somebody else looks."""
+
+    def fetched(member: str, began_ms: int, t_ms: int, offsets: dict[str, int]) -> Happened:
+        fields: dict[str, Any] = {"group": group, "offsets": offsets, "began_ms": began_ms}
+        return Happened(t_ms, "fetched", member=member, **fields)
+
     for each in evidence.asked:
-        if isinstance(each.request, rq.OffsetFetch) and each.request.group == GROUP:
+        if isinstance(each.request, rq.OffsetFetch) and each.request.group == group:
             for answer, record in evidence.answered(each.coordinate):
                 rows = [row for row in answer.get("offsets") or () if row["error"] == "NONE"]
                 if rows:
                     offsets = {f"{row['topic']}-{row['partition']}": row["offset"] for row in rows}
-                    yield _fetched(each.request.client, each.true_ms, record.true_ms, offsets)
-    now_ms = world.scheduler.now_ms
-    offsets = {f"{topic}-{number}": at for (topic, number), at in _committed(copying).items()}
-    yield from copying.tellers.lines()
-    yield _fetched(READER, now_ms, now_ms, offsets)
-
-
-def _fetched(member: str, began_ms: int, t_ms: int, offsets: dict[str, int]) -> Happened:
-    return Happened(t_ms, "fetched", member=member, group=GROUP, offsets=offsets, began_ms=began_ms)
+                    yield fetched(each.request.client, each.true_ms, record.true_ms, offsets)
+    now_ms, shard = world.scheduler.now_ms, shard_of(group, world.plan.shards)
+    known = committed(world, shard, group).items()
+    yield fetched(reader, now_ms, now_ms, {f"{topic}-{number}": at for (topic, number), at in known})
 
 
 # ---- a second reading of decisions --------------------------------------------------------------
@@ -92,8 +106,8 @@ def _fetched(member: str, began_ms: int, t_ms: int, offsets: dict[str, int]) -> 
 
 def check(copying: Copying, evidence: Evidence) -> None:
     """INV-91 to INV-93, record by record of the log of the copiers' shard."""
-    copying.tellers.check(evidence)
     world, shard = copying.world, copying.shard
+    tellers.check(world, evidence)
     counting = effective(world, shard)
     decided: dict[int, rq.TxnDecided] = {
         offset: each

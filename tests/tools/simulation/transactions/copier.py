@@ -17,8 +17,7 @@ from coordlib.errors import CoordError
 from tests.tools.simulation import waiting
 from tests.tools.simulation.cluster import Cluster
 from tests.tools.simulation.data import DataConsumer, Message
-from tests.tools.simulation.scheduler import Process
-from tests.tools.simulation.transactions.fibers import SLICE_MS, Fiber
+from tests.tools.simulation.transactions.fibers import Blocking, Fiber
 from tests.tools.simulation.transactions.producer import Habits, UserProducer
 from tests.tools.simulation.transport import Network, SimulatedTransport
 
@@ -51,18 +50,22 @@ class CopierReader(DataConsumer):
 class CopierTransport(SimulatedTransport):
     """It is told of the topic that readers need not know of."""
 
+    source = DRAFT
+
     def partition_counts(self, topics: Any) -> dict[str, int]:
         known = super().partition_counts(topics)
-        return known | {DRAFT: self._cluster.count(DRAFT)}
+        return known | {self.source: self._cluster.count(self.source)}
 
 
-class Copier(Process):
+class Copier(Blocking):
     """One process.
 
     Args:
         connect: makes the transport of its consumer.
         record: takes a line of history.
     """
+
+    source, target = DRAFT, FAIR
 
     def __init__(  # noqa: PLR0917  # all that one process is
         self,
@@ -95,28 +98,9 @@ class Copier(Process):
         waiting.install(self.consumer.member, self)
         self.after(1, self.fiber.resume)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether its user has ended it, or it is dead."""
-        return self.fiber.is_over or not self.is_alive
-
-    def wait(self, for_ms: float, is_over: Callable[[], bool]) -> bool:
-        """Its user's thread waits, and everything else goes on. Raises Gone."""
-        until_ms = self.scheduler.now_ms + for_ms
-        while not is_over() and (left_ms := until_ms - self.scheduler.now_ms) > 0:
-            # At least one: a fraction of a millisecond would never be over.
-            self.fiber.sleep(max(1, min(SLICE_MS, left_ms)))
-        return is_over()
-
-    def kill(self) -> None:
-        """At whatever it is; nothing of it goes on."""
-        if not self.is_alive:
-            return
-        super().kill()
+    def _gone(self) -> None:
         self.transport.close()
         self.tell("ended", detail="killed")
-        if not self.fiber.is_running:
-            self.fiber.resume()  # its thread ends
 
     def tell(self, what: str, **fields: Any) -> None:
         """A line of history."""
@@ -125,7 +109,7 @@ class Copier(Process):
     # ---- what its user has written -------------------------------------------------------------
 
     def _work(self) -> None:
-        self.consumer.subscribe([DRAFT])
+        self.consumer.subscribe([self.source])
         producer: CoordinatedProducer | None = None
         while not self.is_ending:
             try:
@@ -152,10 +136,13 @@ class Copier(Process):
             messages = self.consumer.consume(most, POLL_S)
             for message in messages:
                 self.wait(self._luck.expovariate(1 / self._work_ms), lambda: False)
-                source = f"{message.topic()}-{message.partition()}@{message.offset()}"
-                value = f"{self.name}/{next(self._values)}"
-                target = self._luck.randrange(self._targets)
-                producer.produce(FAIR, value.encode(), source.encode(), target)
+                self._copy(producer, f"{message.topic()}-{message.partition()}@{message.offset()}")
+
+    def _copy(self, producer: CoordinatedProducer, source: str) -> None:
+        """Write what comes of a record."""
+        value = f"{self.name}/{next(self._values)}"
+        target = self._luck.randrange(self._targets)
+        producer.produce(self.target, value.encode(), source.encode(), target)
 
     def _after(
         self, producer: CoordinatedProducer | None, error: TransactionError

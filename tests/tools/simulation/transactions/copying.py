@@ -10,34 +10,28 @@ from functools import partial
 from typing import Any, Final
 
 from coordlib.checking.history import Happened
-from coordlib.kafka.layout import Place as Where
 from coordlib.records.partitioner import shard_of
-from tests.tools.simulation.plan import ASSIGNED
-from tests.tools.simulation.scheduler import Clock, Gone, Process, rate_of
+from tests.tools.simulation.scheduler import Gone, Process
 from tests.tools.simulation.transactions.beside import Faults, TransactionsBeside
 from tests.tools.simulation.transactions.copier import DRAFT, FAIR, Copier, CopierTransport
+from tests.tools.simulation.transactions.crew import FOR_EVER_MS, SUPERVISOR_LOOKS_MS, Crew
 from tests.tools.simulation.transactions.producer import Habits, UserProducer
 from tests.tools.simulation.transactions.tellers import Tellers
-from tests.tools.simulation.transport import Network
-from tests.tools.simulation.world import INCARNATION, PREFIX, REPLY_PARTITIONS, World
+from tests.tools.simulation.world import PREFIX, REPLY_PARTITIONS, World
 
 GROUP: Final = "copiers"
 READER: Final = "reader of copies"
 STARTS_MS: Final = 3_000
 READS_MS: Final = 250
-SUPERVISOR_LOOKS_MS: Final = 1_000
-#: How soon a process is started again, at the most.
-AGAIN_MS: Final = 8_000
 TIMEOUTS_MS: Final = (4_000, 8_000, 15_000)
-FOR_EVER_MS: Final = 10**9
 
 
-class Copying:
+class Copying(Crew[Copier]):
     """All copiers of one world."""
 
     def __init__(self, world: World) -> None:
         plan, luck = world.plan, world.stream("copiers")
-        self.world, self.luck = world, luck
+        super().__init__(world, luck)
         self.shard = shard_of(GROUP, plan.shards)
         self.sources, self.targets = luck.randint(1, 3), luck.randint(1, 3)
         self.records = luck.choice([20, 60, 120])
@@ -48,16 +42,12 @@ class Copying:
         self.habits.strike = self._strike
         #: What happens to the copier that comes to a point next, by the name of the point.
         self.traps: dict[str, Callable[[Copier], None]] = {}
-        self._is_ending = False
         #: Situations that only a fault knows of.
         self.met: Counter[str] = Counter()
         #: What fails of that which the driver does beside its batches.
         self.faults = Faults(world.stream("beside"))
         #: Processes whose transactions the job decides.
         self.tellers = Tellers(world)
-        #: All processes; and the newest of each transactional id.
-        self.copiers: list[Copier] = []
-        self.newest: dict[str, Copier] = {}
         self._positions = dict.fromkeys(range(self.targets), 0)
 
     # ---- the beginning -------------------------------------------------------------------------
@@ -71,15 +61,14 @@ class Copying:
             world.cluster.elsewhere[DRAFT] = self.sources
         world.engine.beside_of = lambda driver: TransactionsBeside(driver, self.faults)
         for number in range(world.plan.copiers):
-            name = f"k{number}"
-            world.scheduler.after(self.luck.uniform(0, STARTS_MS), partial(self._start_first, name))
+            self.start_first(f"k{number}", STARTS_MS)
         for _ in range(self.records):
             at_ms = self.luck.uniform(0, world.plan.length_ms)
             place = (DRAFT, self.luck.randrange(self.sources))
             world.scheduler.after(at_ms, partial(self._append, place))
         self.tellers.begin()
         world.every(READS_MS, self._read)
-        world.every(SUPERVISOR_LOOKS_MS, self._look_after)
+        world.every(SUPERVISOR_LOOKS_MS, self.look_after)
         world.lasting("copiers", FOR_EVER_MS, self.heal)
 
     def _append(self, place: tuple[str, int]) -> None:
@@ -87,69 +76,29 @@ class Copying:
 
     # ---- processes -----------------------------------------------------------------------------
 
-    def _start_first(self, name: str) -> None:
-        self.start(name)
-
     def start(self, name: str) -> Copier:
         """A process more; another one of this transactional id is fenced by it."""
-        world, plan = self.world, self.world.plan
-        process_name = f"{name}-{len(self.copiers)}"
+        world = self.world
+        process_name = f"{name}-{len(self.processes)}"
         luck = world.stream(f"copier {process_name}")
-        network = Network(lambda: luck.uniform(0.5, 2) * plan.latency_ms)
-        clock = Clock(world.scheduler, rate_of(luck), luck.randrange(10**9))
-        where = Where(PREFIX, plan.shards, REPLY_PARTITIONS, INCARNATION)
+        network, clock = self.network(luck), self.clock(luck)
 
         def connect(process: Process) -> CopierTransport:
             reply = luck.randrange(REPLY_PARTITIONS)
-            return CopierTransport(process, world.cluster, where, reply, clock, network, luck)
+            return CopierTransport(process, world.cluster, self.where, reply, clock, network, luck)
 
         copier = Copier(
             world.cluster,
             process_name,
             f"copier-{name}",
             luck,
-            self._config(),
+            self.config(GROUP, None if self.is_assigned else self.mode),
             self.habits,
             network,
             connect,
             world.history.append,
         )
-        self.copiers.append(copier)
-        self.newest[name] = copier
-        world.note("started", process_name)
-        return copier
-
-    def _config(self) -> dict[str, Any]:
-        plan = self.world.plan
-        kind: dict[str, Any] = {"partition.assignment.strategy": self.mode}
-        if self.is_assigned:
-            kind = {"group.protocol": ASSIGNED}
-        return kind | {
-            "group.id": GROUP,
-            "session.timeout.ms": plan.session_timeout_ms,
-            "max.poll.interval.ms": plan.rebalance_timeout_ms,
-            "heartbeat.interval.ms": plan.heartbeat_interval_ms,
-            "topic.metadata.refresh.interval.ms": 5_000,
-            "auto.offset.reset": "earliest",
-        }
-
-    @property
-    def living(self) -> list[Copier]:
-        """The newest process of each id that runs."""
-        return [each for each in self.newest.values() if not each.is_done]
-
-    def _look_after(self) -> bool:
-        """A supervisor: what has ended is started again some time later."""
-        for name, copier in list(self.newest.items()):
-            if copier.is_done and not copier.is_ending:
-                copier.is_ending = True  # seen
-                after_ms = self.luck.choice([100, 2_000, AGAIN_MS])
-                self.world.scheduler.after(after_ms, partial(self._start_again, name, copier))
-        return True
-
-    def _start_again(self, name: str, before: Copier) -> None:
-        if self.newest.get(name) is before and not self._is_ending:
-            self.start(name)
+        return self.started(name, copier)
 
     def heal(self) -> None:
         """Everything works from now on. Processes of before may still be stopped: they are gone."""
@@ -157,23 +106,17 @@ class Copying:
         self.faults.end()
         self.tellers.heal()
         self.traps.clear()
-        for copier in self.copiers:
-            if copier.is_alive and copier is not self.newest.get(copier.name.split("-")[0]):
-                copier.kill()
+        super().heal()
 
     def end(self) -> None:
         """Their user ends them in good order."""
         self.tellers.end()
-        self._is_ending = True
-        for copier in self.copiers:
-            copier.is_ending = True
+        super().end()
 
     def kill(self) -> None:
         """The world is over: no thread stays."""
         self.tellers.kill()
-        self._is_ending = True
-        for copier in self.copiers:
-            copier.kill()
+        super().kill()
 
     # ---- faults inside of a unit ---------------------------------------------------------------
 

@@ -84,7 +84,7 @@ def twin(world: World, luck: Random, for_ms: int) -> Mend | None:
 def joins(world: World, luck: Random, for_ms: int) -> Mend:
     """One more, for a while: the group rebalances, perhaps between acceptance and decision."""
     copying = _copying(world)
-    name = f"k{len(copying.copiers)}x"
+    name = f"k{len(copying.processes)}x"
     copying.start(name)
 
     def mend() -> None:

@@ -11,8 +11,9 @@ from functools import partial
 from importlib import import_module
 from unittest.mock import patch
 
-from coordlib.client import consumer
-from coordlib.client.shell import by_kafka, member
+from coordlib.client import committed_reader, consumer
+from coordlib.client.shell import by_coordinator, by_kafka, member
+from coordlib.client.shell.data_cluster import DataCluster
 from coordlib.client.transactions import question
 from coordlib.client.transactions.question import OffsetsQuestion
 from tests.tools.simulation.scheduler import Gone, Process, Scheduler
@@ -81,6 +82,37 @@ class Fiber:
         self._theirs.release()
 
 
+class Blocking(Process):
+    """A process whose user's code has a thread: it waits in there."""
+
+    fiber: Fiber
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its user has ended it, or it is dead."""
+        return self.fiber.is_over or not self.is_alive
+
+    def wait(self, for_ms: float, is_over: Callable[[], bool]) -> bool:
+        """Its user's thread waits, and everything else goes on. Raises Gone."""
+        until_ms = self.scheduler.now_ms + for_ms
+        while not is_over() and (left_ms := until_ms - self.scheduler.now_ms) > 0:
+            # At least one: a fraction of a millisecond would never be over.
+            self.fiber.sleep(max(1, min(SLICE_MS, left_ms)))
+        return is_over()
+
+    def kill(self) -> None:
+        """At whatever it is; nothing of it goes on."""
+        if not self.is_alive:
+            return
+        super().kill()
+        self._gone()
+        if not self.fiber.is_running:
+            self.fiber.resume()  # its thread ends
+
+    def _gone(self) -> None:
+        """It is dead."""
+
+
 class WorldTime:
     """As much of the module `time` as clients use that wait."""
 
@@ -98,10 +130,14 @@ def on_world_time(scheduler: Scheduler) -> Iterator[None]:
     with ExitStack() as patches:
         # By its path: the package has a function of the same name.
         units = import_module("coordlib.client.exactly_once")
-        for module in (by_kafka, units, member):
+        for module in (by_coordinator, by_kafka, units, member):
             patches.enter_context(patch.object(module, "time", time))
-        patches.enter_context(patch.object(consumer, "monotonic", time.monotonic))
-        patches.enter_context(patch.object(consumer, "SLICE_S", SLICE_MS / 1_000))
+        for module in (committed_reader, consumer):
+            patches.enter_context(patch.object(module, "monotonic", time.monotonic))
+            patches.enter_context(patch.object(module, "SLICE_S", SLICE_MS / 1_000))
+        # An admin client says it, and there is none.
+        patches.enter_context(patch.object(DataCluster, "cleanup_policy", lambda *_: "delete"))
+        patches.enter_context(patch.object(by_coordinator, "_POLL_S", LOOK_S))
         patches.enter_context(patch.object(question, "_POLL_S", LOOK_S))
         asking = partial(OffsetsQuestion, now_s=time.monotonic)
         patches.enter_context(patch.object(by_kafka, "OffsetsQuestion", asking))

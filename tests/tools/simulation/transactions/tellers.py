@@ -29,6 +29,8 @@ READER: Final = "reader of books"
 #: Requests that may come once more, from wherever they were held up.
 _WORDS: Final = (rq.InitProducerId, rq.TxnOffsetCommit, rq.EndTxn)
 _NEWEST: Final = 300
+#: What only the newest producer may ask.
+_OF_A_TRANSACTION: Final = (rq.AddPartitionsToTxn, rq.TxnOffsetCommit, rq.EndTxn)
 #: What the history of a group calls the two.
 OUTCOMES: Final = {"OffsetsCommitted": "commit", "OffsetsDropped": "abort"}
 
@@ -121,35 +123,7 @@ class Tellers:
         for teller in self.tellers:
             teller.kill()
 
-    # ---- what must be true ---------------------------------------------------------------------
-
-    def check(self, evidence: Evidence) -> None:
-        """INV-91, INV-92, INV-95, INV-96, by the history of the job."""
-        decided = _decided(evidence)
-        done: dict[tuple[str, str], str] = {}
-        for event in evidence.told:
-            if event.type not in OUTCOMES or event.detail.get("decided_by") != COORDINATOR:
-                continue
-            key, outcome = event.detail["transaction"], OUTCOMES[event.type]
-            if (event.group, key) in done:
-                raise Violation(f"INV-95: {event.group} was told of {key} twice")
-            done[event.group, key] = outcome
-            if decided.get(key) != outcome:
-                raise Violation(
-                    f"INV-91: {event.group} has {outcome} of {key}, and it is {decided.get(key)}"
-                )
-        for group, key in _waited(evidence):
-            if (group, key) not in done:
-                raise Violation(f"INV-96: offsets of {key} still wait in {group}")
-        self._check_told()
-
-    def _check_told(self) -> None:
-        """INV-95, INV-96: nothing is left to be told to another shard."""
-        for shard in range(self.world.plan.shards):
-            outbox = self.world.cluster.newest_by_key(f"{PREFIX}.outbox", shard)
-            left = [key for key in outbox if isinstance(msgspec.json.decode(key)[0], int)]
-            if left:
-                raise Violation(f"INV-96: {left[0].decode()} was never fed, or never confirmed")
+    # ---- what the history needs ----------------------------------------------------------------
 
     def lines(self) -> list[Happened]:
         """What each group has at the end, for the history."""
@@ -165,7 +139,57 @@ class Tellers:
         return found
 
 
-def _decided(evidence: Evidence) -> dict[str, str]:
+def check(world: World, evidence: Evidence) -> None:
+    """INV-91, INV-92, INV-95, INV-96, by the history of the job, of all that it decides."""
+    decided = decisions(evidence)
+    done: dict[tuple[str, str], str] = {}
+    for event in evidence.told:
+        if event.type not in OUTCOMES or event.detail.get("decided_by") != COORDINATOR:
+            continue
+        key, outcome = event.detail["transaction"], OUTCOMES[event.type]
+        if (event.group, key) in done:
+            raise Violation(f"INV-95: {event.group} was told of {key} twice")
+        done[event.group, key] = outcome
+        if decided.get(key) != outcome:
+            raise Violation(
+                f"INV-91: {event.group} has {outcome} of {key}, and it is {decided.get(key)}"
+            )
+    for group, key in _waited(evidence):
+        if (group, key) not in done:
+            raise Violation(f"INV-96: offsets of {key} still wait in {group}")
+    _check_told(world)
+    check_fenced(evidence)
+
+
+def check_fenced(evidence: Evidence) -> None:
+    """INV-94: behind the answer that gave a producer, requests of older ones are refused."""
+    given: dict[str, tuple[int, int]] = {}
+    for each in evidence.asked:
+        request, answers = each.request, evidence.answers.get(each.coordinate, [])
+        if isinstance(request, rq.InitProducerId):
+            for answer in answers:
+                if answer["error"] == "NONE":
+                    given[request.group] = answer["producer_id"], answer["epoch"]
+        elif isinstance(request, _OF_A_TRANSACTION):
+            named, newest = (request.producer_id, request.epoch), given.get(request.group)
+            is_refused = bool(answers) and all(a["error"] != "NONE" for a in answers)
+            if newest is not None and named < newest and not is_refused:
+                raise Violation(
+                    f"INV-94: {type(request).__name__} {each.coordinate} of {named} counts, and "
+                    f"{request.group} is {newest}"
+                )
+
+
+def _check_told(world: World) -> None:
+    """INV-95, INV-96: nothing is left to be told to another shard."""
+    for shard in range(world.plan.shards):
+        outbox = world.cluster.newest_by_key(f"{PREFIX}.outbox", shard)
+        left = [key for key in outbox if isinstance(msgspec.json.decode(key)[0], int)]
+        if left:
+            raise Violation(f"INV-96: {left[0].decode()} was never fed, or never confirmed")
+
+
+def decisions(evidence: Evidence) -> dict[str, str]:
     """Key of a transaction -> its result. Raises Violation: it was decided twice."""
     found: dict[str, str] = {}
     for event in evidence.told:

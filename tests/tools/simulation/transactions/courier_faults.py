@@ -1,0 +1,140 @@
+"""Faults of couriers, of the cluster into which they write, and of who reads there."""
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Final
+
+from tests.tools.simulation.late import Mend
+from tests.tools.simulation.transactions.courier import POINTS, Courier
+from tests.tools.simulation.transactions.couriers import AWAY, READER_AGAIN, Couriers
+from tests.tools.simulation.world import World
+
+#: How often something comes again.
+AGAIN_MS: Final = 400
+#: How long one lives that woke up late.
+LIVES_ON_MS: Final = 3_000
+
+
+def _couriers(world: World) -> Couriers:
+    assert world.couriers is not None
+    return world.couriers
+
+
+def _somebody(couriers: Couriers, luck: Random) -> Courier | None:
+    running = [each for each in couriers.living if not each.is_stopped]
+    return luck.choice(running) if running else None
+
+
+def killed(world: World, luck: Random, for_ms: int) -> None:
+    """Wherever it is; a supervisor starts it again."""
+    courier = _somebody(_couriers(world), luck)
+    if courier is not None:
+        courier.kill()
+
+
+def dies_inside(world: World, luck: Random, for_ms: int) -> None:
+    """The next courier to reach a point of its unit dies there."""
+    _couriers(world).traps.at[luck.choice(POINTS)] = Courier.kill
+
+
+def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
+    """The next courier to reach a point stands still there; its transaction may be over then."""
+
+    def stall(courier: Courier) -> None:
+        courier.stop()
+        world.lasting("courier-stalls-inside", for_ms, courier.resume)
+
+    _couriers(world).traps.at[luck.choice(POINTS)] = stall
+
+
+def wakes_late(world: World, luck: Random, for_ms: int) -> None:
+    """It stands still, its successor goes on, and then it does what it was about to do."""
+    couriers = _couriers(world)
+
+    def stall(courier: Courier) -> None:
+        courier.stop()
+        couriers.start(courier.name.split("-")[0])
+        world.lasting("courier-wakes-late", for_ms, partial(wake, courier))
+
+    def wake(courier: Courier) -> None:
+        courier.resume()
+        world.scheduler.after(LIVES_ON_MS, courier.kill)
+
+    couriers.traps.at[luck.choice(POINTS)] = stall
+
+
+def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
+    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+        courier = _somebody(_couriers(world), luck)
+        if courier is None:
+            return None
+        setattr(courier.network, name, True)
+        return partial(setattr, courier.network, name, False)
+
+    return bring
+
+
+def twin(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """A second process with the same transactional id: each fences the other in turn."""
+    couriers = _couriers(world)
+    courier = _somebody(couriers, luck)
+    if courier is None:
+        return None
+    couriers.start(courier.name.split("-")[0])
+    return courier.kill
+
+
+def _again(comes: Callable[[Couriers, Random], None]) -> Callable[[World, Random, int], Mend]:
+    def bring(world: World, luck: Random, for_ms: int) -> Mend:
+        is_on = [True]
+
+        def again() -> bool:
+            if is_on[0]:
+                comes(_couriers(world), luck)
+            return is_on[0]
+
+        world.every(AGAIN_MS, again)
+        return partial(is_on.__setitem__, 0, False)
+
+    return bring
+
+
+def away(world: World, luck: Random, for_ms: int) -> Mend:
+    """Nothing answers there."""
+    couriers = _couriers(world)
+    couriers.traps.sprung[AWAY] += 1
+    couriers.far.is_up = False
+    return partial(setattr, couriers.far, "is_up", True)
+
+
+def reader_killed(world: World, luck: Random, for_ms: int) -> None:
+    """It begins anew at its kept positions; where it could not tell (`couriers.py`), it lives."""
+    couriers = _couriers(world)
+    if couriers.may_begin_anew:
+        couriers.traps.sprung[READER_AGAIN] += 1
+        couriers.reader.kill()
+        couriers.start_reader()
+
+
+def reader_paused(world: World, luck: Random, for_ms: int) -> Mend:
+    """It keeps what it knows."""
+    reader = _couriers(world).reader
+    reader.stop()
+    return reader.resume
+
+
+FAULTS: Final[dict[str, Callable[[World, Random, int], Mend | None]]] = {
+    "courier-killed": killed,
+    "courier-dies-inside": dies_inside,
+    "courier-stalls-inside": stalls_inside,
+    "courier-wakes-late": wakes_late,
+    "courier-cut-off": _switch("is_cut"),
+    "courier-acks-lost": _switch("loses_acks"),
+    "courier-twin": twin,
+    "courier-words-again": _again(Couriers.words_again),
+    "courier-records-again": _again(Couriers.record_again),
+    "other-cluster-away": away,
+    "far-reader-killed": reader_killed,
+    "far-reader-paused": reader_paused,
+}
