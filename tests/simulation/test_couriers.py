@@ -1,37 +1,13 @@
 """Couriers in simulated worlds: drawn apart, struck at every point, and held against the job."""
 
-from collections import Counter
 from dataclasses import replace
-from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.data_headers import Marker, Stamp, header_of
-from tests.tools.simulation import plan, run
-from tests.tools.simulation.evidence import Asked
+from tests.tools.simulation import plan
 from tests.tools.simulation.kinds import COURIER_KINDS
-from tests.tools.simulation.quiet import quiet_logs
-from tests.tools.simulation.scheduler import Gone, Process, Scheduler
-from tests.tools.simulation.transactions.abroad import (
-    ABROAD,
-    WRITING,
-    FarCluster,
-    FarConsumer,
-    FarProducer,
-    FarRecord,
-)
-from tests.tools.simulation.transactions.courier_checks import check_handed_out
 from tests.tools.simulation.transactions.courier_faults import FAULTS
-from tests.tools.simulation.transactions.couriers import Couriers, HandedOut
-from tests.tools.simulation.transactions.tellers import check_fenced
-from tests.tools.simulation.transactions.traps import Struck, Traps
-from tests.tools.simulation.transport import Network
-from tests.tools.simulation.violation import Violation
-from tests.tools.simulation.world import World
 
 #: As little as there can be beside the couriers.
 SMALL: dict[str, Any] = {"members": 2, "partitions": 1, "messages": 5, "length_ms": 40_000}

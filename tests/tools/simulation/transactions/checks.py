@@ -98,7 +98,9 @@ def fetches(world: World, evidence: Evidence, group: str, reader: str) -> Iterat
                     yield fetched(each.request.client, each.true_ms, record.true_ms, offsets)
     now_ms, shard = world.scheduler.now_ms, shard_of(group, world.plan.shards)
     known = committed(world, shard, group).items()
-    yield fetched(reader, now_ms, now_ms, {f"{topic}-{number}": at for (topic, number), at in known})
+    yield fetched(
+        reader, now_ms, now_ms, {f"{topic}-{number}": at for (topic, number), at in known}
+    )
 
 
 # ---- a second reading of decisions --------------------------------------------------------------

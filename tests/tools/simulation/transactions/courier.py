@@ -25,7 +25,7 @@ from tests.tools.simulation.transactions.traps import Struck, Traps
 from tests.tools.simulation.transport import Network
 
 #: What is taken abroad. No expression of a reader matches it.
-LETTERS: Final = "letters"
+MAIL: Final = "mail"
 #: The end of its transaction is decided, and the answer has just come.
 UNHEARD: Final = "unheard-end"
 #: Points at which a request was handed over and is not written yet.
@@ -54,7 +54,7 @@ _ANSWER: Final = b'"type":"EndTxn"'
 class CourierTransport(CopierTransport):
     """Its process may be struck when it hands over a request, and when the end is answered."""
 
-    source = LETTERS
+    source = MAIL
     _process: Struck
 
     def send(self, handler: Handler, request: rq.Request) -> None:
@@ -101,7 +101,8 @@ class ToldProducer(CoordinatedProducer):
         self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
     ) -> None:
         offsets = {f"{row.topic}-{row.partition}": row.offset for row in rows}
-        self._note("offsets", group=metadata.identity.group, offsets=offsets)
+        if rows:
+            self._note("offsets", group=metadata.identity.group, offsets=offsets)
         super().send_rows(rows, metadata, timeout)
 
     def commit_transaction(self, timeout: float = 0.0) -> None:
@@ -121,7 +122,7 @@ class ToldProducer(CoordinatedProducer):
 class Courier(Struck, Copier):
     """One process, which is a member of the couriers' group."""
 
-    source, target = LETTERS, ABROAD
+    source, target = MAIL, ABROAD
     transport: CourierTransport
 
     def __init__(  # noqa: PLR0917  # all that one process is

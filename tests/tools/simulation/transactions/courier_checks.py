@@ -13,7 +13,7 @@ from coordlib.records.producers import COMMIT
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions import tellers
 from tests.tools.simulation.transactions.checks import check_all_committed, fetches
-from tests.tools.simulation.transactions.courier import LETTERS
+from tests.tools.simulation.transactions.courier import MAIL
 from tests.tools.simulation.transactions.couriers import READER, Couriers
 from tests.tools.simulation.violation import Violation
 from tests.tools.simulation.world import World
@@ -22,7 +22,7 @@ from tests.tools.simulation.world import World
 def check_carried(couriers: Couriers) -> None:
     """INV-96, INV-97: after the faults all is decided, marked, committed and handed out in time."""
     for group in couriers.groups:
-        check_all_committed(couriers.world, group, LETTERS)
+        check_all_committed(couriers.world, group, MAIL)
     for number, log in enumerate(couriers.far.logs):
         if couriers.reader.stable(number) != len(log):
             raise Violation(f"INV-96: a transaction is open abroad, in partition {number}")

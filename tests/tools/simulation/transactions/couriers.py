@@ -1,8 +1,8 @@
 """What a world has beside its groups where couriers are: another cluster, and who reads there.
 
 A group of couriers takes all records of one topic into another cluster, in transactions that the
-job's coordinator decides (`courier.py`). One `CommittedReader` at a time hands out what is committed
-there (`far_reader.py`).
+job's coordinator decides (`courier.py`, `loner.py`). One `CommittedReader` at a time hands out what
+is committed there (`far_reader.py`).
 
 A reader that begins anew keeps its position alone. The page of limits says what it then cannot
 tell: a copy of a record whose first stands before its begin. So one is only stopped, and keeps what
@@ -21,7 +21,7 @@ from coordlib.records.data_headers import Marker, Txn
 from coordlib.records.partitioner import shard_of
 from tests.tools.simulation.transactions.abroad import ABROAD, FarCluster
 from tests.tools.simulation.transactions.beside import Faults, TransactionsBeside
-from tests.tools.simulation.transactions.courier import LETTERS, Courier, CourierTransport
+from tests.tools.simulation.transactions.courier import MAIL, Courier, CourierTransport
 from tests.tools.simulation.transactions.crew import FOR_EVER_MS, SUPERVISOR_LOOKS_MS, Crew
 from tests.tools.simulation.transactions.far_reader import FarReader
 from tests.tools.simulation.transactions.loner import LONERS, Loner
@@ -92,9 +92,9 @@ class Couriers(Crew[Courier]):
     def begin(self) -> None:
         """Couriers one after the other; a reader; records that are to be taken abroad."""
         world = self.world
-        world.cluster.create_quietly(LETTERS, self.sources, is_listed=False)
+        world.cluster.create_quietly(MAIL, self.sources, is_listed=False)
         if self.strategy is None:
-            world.cluster.elsewhere[LETTERS] = self.sources
+            world.cluster.elsewhere[MAIL] = self.sources
         world.engine.beside_of = lambda driver: TransactionsBeside(driver, self.faults)
         for number in range(world.plan.couriers):
             self.start_first(f"courier{number}", STARTS_MS)
@@ -102,7 +102,7 @@ class Couriers(Crew[Courier]):
             self.start_first(f"{LONER}{number}", STARTS_MS)
         for _ in range(self.records):
             at_ms = self.luck.uniform(0, world.plan.length_ms)
-            place = (LETTERS, self.luck.randrange(self.sources))
+            place = (MAIL, self.luck.randrange(self.sources))
             world.scheduler.after(at_ms, partial(world.cluster.append, place, None, b""))
         self.start_reader()
         world.every(SUPERVISOR_LOOKS_MS, self.look_after)

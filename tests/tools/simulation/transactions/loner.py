@@ -1,7 +1,7 @@
-"""A courier that is a member of no group: it keeps its positions in a group of which nobody is one.
+"""A courier that is a member of no group, and keeps its positions in one without members.
 
-It does by hand what `exactly_once` does for a member. Another process of its transactional id fences
-it, and begins at the positions that the group has when nothing waits for a decision any more.
+It does by hand what `exactly_once` does for a member. Another process of its transactional id
+fences it, and begins at the positions that the group has when nothing waits any more.
 """
 
 from contextlib import suppress
@@ -17,7 +17,7 @@ from coordlib.errors import CoordError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.tools.simulation.transactions.copier import BREAK_MS, HASTE, PATIENCE_S
-from tests.tools.simulation.transactions.courier import LETTERS, Courier, CourierTransport
+from tests.tools.simulation.transactions.courier import MAIL, Courier, CourierTransport
 
 LONERS: Final = "loners"
 ASK_AGAIN_MS: Final = 5_000
@@ -82,9 +82,9 @@ class Loner(Courier):
         producer.begin_transaction(PATIENCE_S)
         for number, offset in found:
             self.wait(self._luck.expovariate(1 / self._work_ms), lambda: False)
-            self._copy(producer, f"{LETTERS}-{number}@{offset}")
+            self._copy(producer, f"{MAIL}-{number}@{offset}")
         behind = {number: offset + 1 for number, offset in found}
-        rows = tuple(rq.CommittedOffset(LETTERS, number, at) for number, at in behind.items())
+        rows = tuple(rq.CommittedOffset(MAIL, number, at) for number, at in behind.items())
         identity = identity_at(self.transport, LONERS, self.name)
         producer.send_rows(rows, GroupMetadata("", -1, identity, self.transport), PATIENCE_S)
         producer.commit_transaction(PATIENCE_S)
@@ -96,8 +96,8 @@ class Loner(Courier):
             return []
         found = [
             (number, offset)
-            for number in range(self._cluster.count(LETTERS))
-            for offset in range(begun.get(number, 0), self._cluster.partitions[LETTERS, number].end)
+            for number in range(self._cluster.count(MAIL))
+            for offset in range(begun.get(number, 0), self._cluster.partitions[MAIL, number].end)
         ]
         return found[: HASTE if self._habits.is_in_haste else self._batch]
 
