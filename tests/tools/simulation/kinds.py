@@ -106,8 +106,8 @@ COPIER_KINDS: Final[Kinds] = {
 #: there are.
 COPIERS_SHARE: Final = 0.3
 COPIERS: Final = (2, 2, 3)
-#: What becomes of couriers, whose transactions the job's coordinator decides, and of the cluster into
-#: which they write. Drawn apart from all others, too.
+#: What becomes of couriers, whose transactions the job's coordinator decides, and of the cluster
+#: into which they write. Drawn apart from all others, too.
 COURIER_KINDS: Final[Kinds] = {
     "courier-killed": ("F-06", 0, 0),
     "courier-dies-inside": ("F-06", 0, 0),

@@ -1,4 +1,4 @@
-"""Another cluster than the coordinator's, in memory: records with headers, and who writes and reads.
+"""Another cluster than the coordinator's, in memory: who writes there, and who reads.
 
 As much of Kafka as records of the coordinator's transactions need: logs, an idempotent producer
 that writes in order and once however often it tries, and a consumer of partitions that it is given.

@@ -7,7 +7,8 @@ from typing import Final
 
 from tests.tools.simulation.late import Mend
 from tests.tools.simulation.transactions.courier import POINTS, Courier
-from tests.tools.simulation.transactions.couriers import AWAY, READER_AGAIN, Couriers
+from tests.tools.simulation.transactions.couriers import AWAY, Couriers
+from tests.tools.simulation.transactions.far_reader import HANDED_OUT
 from tests.tools.simulation.world import World
 
 #: How often something comes again.
@@ -109,12 +110,12 @@ def away(world: World, luck: Random, for_ms: int) -> Mend:
 
 
 def reader_killed(world: World, luck: Random, for_ms: int) -> None:
-    """It begins anew at its kept positions; where it could not tell (`couriers.py`), it lives."""
+    """Wherever it is, or behind the next record that it hands out."""
     couriers = _couriers(world)
-    if couriers.may_begin_anew:
-        couriers.traps.sprung[READER_AGAIN] += 1
-        couriers.reader.kill()
-        couriers.start_reader()
+    if luck.random() < 0.3:
+        couriers.begin_anew(couriers.reader)
+    else:
+        couriers.traps.at[HANDED_OUT] = couriers.begin_anew
 
 
 def reader_paused(world: World, luck: Random, for_ms: int) -> Mend:

@@ -147,8 +147,17 @@ class Couriers(Crew[Courier]):
         def connect(process: FarReader) -> SimulatedTransport:
             return SimulatedTransport(process, world.cluster, self.where, 0, clock, network, luck)
 
-        reader = FarReader(world.scheduler, self.far, name, connect, self.kept, self._hand_out)
+        reader = FarReader(
+            world.scheduler, self.far, name, luck, self.traps, connect, self.kept, self._hand_out
+        )
         self.readers.append(reader)
+
+    def begin_anew(self, reader: FarReader) -> None:
+        """One dies, and the next one begins at the kept positions; where it may (see above)."""
+        if self.may_begin_anew and reader is self.reader:
+            self.traps.sprung[READER_AGAIN] += 1
+            reader.kill()
+            self.start_reader()
 
     def _hand_out(self, partition: int, offset: int, value: str) -> None:
         """Kept in one place with the position behind it."""

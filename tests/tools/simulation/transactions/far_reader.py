@@ -5,6 +5,7 @@ place does. One that begins anew begins at the kept positions; it has forgotten 
 """
 
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -13,32 +14,39 @@ from coordlib.client import CommittedReader, TornTransaction
 from tests.tools.simulation.scheduler import Scheduler
 from tests.tools.simulation.transactions.abroad import ABROAD, FarCluster, FarConsumer
 from tests.tools.simulation.transactions.fibers import Blocking, Fiber
+from tests.tools.simulation.transactions.traps import Struck, Traps
 from tests.tools.simulation.transport import SimulatedTransport
 from tests.tools.simulation.violation import Violation
 
 POLL_S: Final = 1.0
+#: The point behind each record that is handed out.
+HANDED_OUT: Final = "handed-out"
 
 
-class FarReader(Blocking):
+class FarReader(Struck, Blocking):
     """One process of it.
 
     Args:
+        luck: draws how long it works on a record.
         connect: makes its transport to the coordinator.
         kept: partition -> position at which it begins.
         hand_out: takes a record, by partition and offset.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # all that one process is
         self,
         scheduler: Scheduler,
         far: FarCluster,
         name: str,
+        luck: Random,
+        traps: Traps,
         connect: Callable[["FarReader"], SimulatedTransport],
         kept: dict[int, int],
         hand_out: Callable[[int, int, str], None],
     ) -> None:
         super().__init__(scheduler, name)
-        self._far, self._hand_out, self.began = far, hand_out, dict(kept)
+        self.traps, self._luck, self._work_ms = traps, luck, luck.choice([1, 10, 60])
+        self._hand_out, self.began = hand_out, dict(kept)
         self.fiber = Fiber(self, self._work)
         self.transport = connect(self)
         self.reader = CommittedReader(
@@ -62,6 +70,8 @@ class FarReader(Blocking):
             if message is not None:
                 value = (message.value() or b"").decode()
                 self._hand_out(message.partition() or 0, message.offset() or 0, value)
+                self.strike(HANDED_OUT)
+                self.wait(self._luck.expovariate(1 / self._work_ms), lambda: False)
 
     def _gone(self) -> None:
         self.transport.close()

@@ -28,10 +28,14 @@ _BY_SUCCESSOR: Final = "marker written by a successor"
 _TWICE: Final = "marker written twice"
 _LATE: Final = "courier's record behind its marker"
 _ASKED: Final = "reader abroad asks the coordinator"
+#: What traps and faults have counted.
+_SPRUNG: Final = {
+    **{f"courier struck at {point}": point for point in POINTS},
+    **{name: name for name in (AWAY, WORD_AGAIN, RECORD_AGAIN, READER_AGAIN)},
+}
 SITUATIONS: Final = (
-    *(f"courier struck at {point}" for point in POINTS),
+    *_SPRUNG,
     *_DECIDED.values(),
-    *(AWAY, WORD_AGAIN, RECORD_AGAIN, READER_AGAIN),
     *(_BY_SUCCESSOR, _TWICE, _LATE, _ASKED),
 )
 
@@ -41,8 +45,8 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
     couriers = world.couriers
     if couriers is None:
         return
-    for name, times in couriers.traps.sprung.items():
-        found[f"courier struck at {name}" if name in POINTS else name] += times
+    for name, point in _SPRUNG.items():
+        found[name] += couriers.traps.sprung[point]
     for log in couriers.far.logs:
         _from_log(found, log)
     for event in evidence.told:
