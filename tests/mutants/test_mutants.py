@@ -34,6 +34,7 @@ def test_many_bugs_are_kept_and_numbered() -> None:
         *range(190, 195),
         *range(230, 234),
         *range(240, 245),
+        *range(250, 255),
     ]
 
 
