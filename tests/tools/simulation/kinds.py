@@ -124,7 +124,7 @@ COURIER_KINDS: Final[Kinds] = {
 }
 #: Of the seeds with neither copiers, stores, crowds nor short retention, those with couriers, and
 #: how many there are.
-COURIERS_SHARE: Final = 0.25
+COURIERS_SHARE: Final = 0.16
 COURIERS: Final = (1, 2, 2)
 LATER_KINDS: Final[Kinds] = USER_KINDS | COMPANY_KINDS | CROWD_KINDS
 

@@ -336,7 +336,7 @@ def _with_couriers(plan: Plan) -> Plan:
     is_full = bool(plan.copiers or plan.brokers)
     if luck.random() > COURIERS_SHARE or is_crowded or is_full or plan.retention_ms:
         return plan
-    share = luck.choice([0.1, 0.3, 0.5, 0.8])
+    share = luck.choice([0.3, 0.5, 0.8])
     drawn = [kind for kind in COURIER_KINDS if luck.random() < share]
     often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
     faults = sorted(

@@ -13,6 +13,8 @@ from tests.tools.simulation.world import World
 
 #: How often something comes again.
 AGAIN_MS: Final = 400
+#: At how many points a courier is struck by one fault.
+TRAPS: Final = 3
 #: How long one lives that woke up late.
 LIVES_ON_MS: Final = 3_000
 
@@ -34,9 +36,15 @@ def killed(world: World, luck: Random, for_ms: int) -> None:
         courier.kill()
 
 
+def _set(couriers: Couriers, luck: Random, trap: Callable[[Courier], None]) -> None:
+    """At some points of a unit."""
+    for point in luck.sample(POINTS, TRAPS):
+        couriers.traps.at[point] = trap
+
+
 def dies_inside(world: World, luck: Random, for_ms: int) -> None:
     """The next courier to reach a point of its unit dies there."""
-    _couriers(world).traps.at[luck.choice(POINTS)] = Courier.kill
+    _set(_couriers(world), luck, Courier.kill)
 
 
 def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
@@ -46,7 +54,7 @@ def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
         courier.stop()
         world.lasting("courier-stalls-inside", for_ms, courier.resume)
 
-    _couriers(world).traps.at[luck.choice(POINTS)] = stall
+    _set(_couriers(world), luck, stall)
 
 
 def wakes_late(world: World, luck: Random, for_ms: int) -> None:
@@ -62,7 +70,7 @@ def wakes_late(world: World, luck: Random, for_ms: int) -> None:
         courier.resume()
         world.scheduler.after(LIVES_ON_MS, courier.kill)
 
-    couriers.traps.at[luck.choice(POINTS)] = stall
+    _set(couriers, luck, stall)
 
 
 def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
